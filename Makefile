@@ -1,0 +1,37 @@
+# Two commands do everything on a fresh machine with Python, pip and make:
+#   make demo   installs into .venv and runs the main job on built-in data
+#   make test   installs into .venv and runs every check
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test lint types rooms pytest bench clean
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: $(VENV)/.installed
+	$(BIN)/python examples/partial_transport.py --out demo
+
+test: lint types rooms pytest
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed
+	$(BIN)/mypy
+
+rooms: $(VENV)/.installed
+	$(BIN)/lint-imports
+
+pytest: $(VENV)/.installed
+	$(BIN)/python -m pytest
+
+bench: $(VENV)/.installed
+	$(BIN)/python benchmarks/transport.py
+
+clean:
+	rm -rf $(VENV) demo build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

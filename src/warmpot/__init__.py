@@ -1,0 +1,26 @@
+"""Partial domain adaptation by partial optimal transport.
+
+``import warmpot`` is light: the rooms below load on first use, and torch, numba, POT and matplotlib only when
+a function needs them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+_ROOMS = ("data", "errors", "transport")
+
+__all__ = ["__version__", *_ROOMS]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"warmpot.{name}")
+    raise AttributeError(f"module 'warmpot' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,169 @@
+"""Every argument check, in one place; each failure says what, got, allowed and remedy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from numbers import Integral
+
+import numpy as np
+
+from warmpot._interop import to_numpy
+from warmpot._typing import FloatArray
+from warmpot.errors import InfeasibleError, InputError, explain
+
+__all__ = [
+    "check_choice",
+    "check_cost",
+    "check_count",
+    "check_fraction",
+    "check_mass",
+    "check_matrix",
+    "check_nonnegative_matrix",
+    "check_positive",
+    "check_weights",
+]
+
+MAX_COUNT = 2**62
+
+
+def _numeric(name: str, x: object, allowed: str) -> FloatArray:
+    try:
+        return to_numpy(x)
+    except (TypeError, ValueError, OverflowError, MemoryError) as error:
+        got = f"{type(x).__name__} ({error})"
+        remedy = "Pass a numpy array or torch tensor of real numbers that float64 can hold."
+        raise InputError(explain(name, got=got, allowed=allowed, remedy=remedy)) from error
+
+
+def _reject(name: str, bad: np.ndarray, what: str, allowed: str, remedy: str) -> None:
+    """Raise with the count of bad entries and where the first one is."""
+    where = tuple(int(k) for k in np.argwhere(bad)[0])
+    got = f"{int(bad.sum())} {what} (the first at {where if len(where) > 1 else where[0]})"
+    raise InputError(explain(name, got=got, allowed=allowed, remedy=remedy))
+
+
+def check_matrix(name: str, x: object, *, width: int | None = None) -> FloatArray:
+    """Return a non-empty, finite 2-d float64 array (of `width` columns, when given)."""
+    allowed = "a non-empty 2-d array of finite numbers"
+    array = _numeric(name, x, allowed)
+    if array.ndim != 2 or array.size == 0:
+        remedy = "Reshape to (samples, features) and drop empty inputs."
+        raise InputError(explain(name, got=f"shape {array.shape}", allowed=allowed, remedy=remedy))
+    if width is not None and array.shape[1] != width:
+        remedy = "Extract both sides with the same feature extractor."
+        raise InputError(explain(name, got=f"{array.shape[1]} columns", allowed=f"{width} columns", remedy=remedy))
+    if not np.isfinite(array).all():
+        _reject(name, ~np.isfinite(array), "non-finite entries", allowed, "Drop or impute those rows.")
+    return array
+
+
+def check_nonnegative_matrix(name: str, x: object, shape: tuple[int, int]) -> FloatArray:
+    """Return a finite, non-negative float64 array of exactly `shape` (a transport plan)."""
+    array = check_matrix(name, x)
+    if array.shape != shape:
+        remedy = "Rows are source samples, columns target samples."
+        raise InputError(explain(name, got=f"shape {array.shape}", allowed=f"shape {shape}", remedy=remedy))
+    if array.min() < 0:
+        _reject(name, array < 0, "negative entries", "entries >= 0", "Clip tiny negative entries to 0 first.")
+    return array
+
+
+def check_cost(name: str, x: object, ndim: int = 2) -> FloatArray:
+    """Return the cost as float64; ``+inf`` marks a forbidden pair, NaN and ``-inf`` are refused."""
+    allowed = f"a non-empty {ndim}-d array of numbers, +inf for forbidden pairs"
+    array = _numeric(name, x, allowed)
+    if array.ndim != ndim or array.size == 0:
+        remedy = "Rows are source samples, columns target samples; drop empty sides."
+        raise InputError(explain(name, got=f"shape {array.shape}", allowed=allowed, remedy=remedy))
+    low = array.min()  # NaN and -inf both show in the minimum
+    if not low > -np.inf:
+        _reject(
+            name, np.isnan(array) | np.isneginf(array), "NaN or -inf entries", allowed, "Repair the features first."
+        )
+    return array
+
+
+def check_weights(name: str, x: object | None, n: int) -> FloatArray:
+    """Return `n` non-negative finite weights; None means uniform with total 1."""
+    if x is None:
+        return np.full(n, 1.0 / n)
+    allowed = f"{n} finite numbers >= 0, not all 0"
+    array = _numeric(name, x, allowed)
+    if array.shape != (n,):
+        remedy = "Pass one weight per row (a) or column (b) of the cost."
+        raise InputError(explain(name, got=f"shape {array.shape}", allowed=allowed, remedy=remedy))
+    if not np.isfinite(array).all():
+        _reject(name, ~np.isfinite(array), "non-finite entries", allowed, "Set unused entries to 0.")
+    if array.min() < 0:
+        _reject(name, array < 0, "negative entries", allowed, "Weights are masses: clip or drop them.")
+    with np.errstate(over="ignore"):  # an overflowing sum is refused on the next line, by name
+        total = array.sum()
+    if not 0 < total < np.inf:
+        remedy = "Give at least one sample a positive weight, on a sane scale."
+        raise InputError(explain(name, got=f"total {total}", allowed=allowed, remedy=remedy))
+    return array
+
+
+def _real(name: str, x: object, allowed: str, remedy: str) -> float:
+    try:
+        value = float(x)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError) as error:
+        got = f"{type(x).__name__} ({error})"
+        raise InputError(explain(name, got=got, allowed=allowed, remedy=remedy)) from error
+    return value
+
+
+def check_positive(name: str, x: object, *, maximum: float = 1e150, remedy: str = "Pass a positive number.") -> float:
+    """Return a finite float in (0, maximum]."""
+    allowed = "a finite number > 0" if maximum == 1e150 else f"0 < {name} <= {maximum:g}"
+    value = _real(name, x, allowed, remedy)
+    if not 0 < value <= maximum:
+        raise InputError(explain(name, got=value, allowed=allowed, remedy=remedy))
+    return value
+
+
+def check_fraction(name: str, x: object, remedy: str = "It is a share: pass a number in (0, 1].") -> float:
+    """Return a float in (0, 1]."""
+    return check_positive(name, x, maximum=1.0, remedy=remedy)
+
+
+def check_count(name: str, x: object, minimum: int = 1) -> int:
+    """Return an int in [minimum, 2**62]."""
+    if isinstance(x, bool) or not isinstance(x, Integral) or not minimum <= int(x) <= MAX_COUNT:
+        remedy = "Pass a whole number."
+        raise InputError(explain(name, got=repr(x), allowed=f"an integer in [{minimum}, 2**62]", remedy=remedy))
+    return int(x)
+
+
+def check_choice(name: str, x: object, choices: Collection[str]) -> str:
+    """Return `x` if it is one of `choices`."""
+    if not isinstance(x, str) or x not in choices:
+        allowed = " or ".join(repr(c) for c in choices)
+        raise InputError(explain(name, got=repr(x), allowed=allowed, remedy="Pick one of these."))
+    return x
+
+
+def check_mass(mass: object, movable: float, rtol: float, limit: str = "min(sum(a), sum(b))") -> float:
+    """Return the mass to move, snapped to `movable` when it is there up to rounding.
+
+    Parameters
+    ----------
+    mass : float
+        Mass asked for.
+    movable : float
+        The largest feasible mass.
+    rtol : float
+        Relative excess over `movable` that counts as rounding.
+    limit : str
+        What limits the mass, for the message.
+    """
+    allowed = f"0 < mass <= {movable!r} = {limit}"
+    value = _real("mass", mass, allowed, "Pass one real number.")
+    if not (0 < value < math.inf):
+        raise InputError(explain("mass", got=value, allowed=allowed, remedy="Pass a positive mass."))
+    if value > movable * (1 + rtol):
+        remedy = "Lower the mass or raise the weights on the smaller side (a smaller beta enlarges a)."
+        message = explain("mass", got=repr(value), allowed=allowed, remedy=remedy)
+        raise InfeasibleError(message, mass=value, movable=movable)
+    return movable if value > movable * (1 - 1e-13) else value

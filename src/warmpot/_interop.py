@@ -1,0 +1,79 @@
+"""Arrays in, arrays out: the caller's library, dtype and device come back.
+
+Solvers work on float64 numpy arrays (or float64 tensors on a device). This module is the only place that
+knows how to get there from what the caller gave, and back. It never imports torch by itself: a tensor can
+only reach us when the caller has imported torch already.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from warmpot._typing import Array, FloatArray
+
+__all__ = ["Kind", "is_torch", "kind_of"]
+
+
+def is_torch(x: object) -> bool:
+    """Tell whether `x` is a torch tensor, without importing torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Library, floating dtype and device of an array.
+
+    Attributes
+    ----------
+    dtype : numpy.dtype or torch.dtype
+        A floating dtype; integer input is answered in float64.
+    device : torch.device or None
+        None for numpy.
+    """
+
+    dtype: Any
+    device: Any = None
+
+    @property
+    def resolution(self) -> float:
+        """Machine epsilon of the dtype."""
+        if self.device is None:
+            return float(np.finfo(self.dtype).eps)
+        return float(sys.modules["torch"].finfo(self.dtype).eps)
+
+    @property
+    def on_accelerator(self) -> bool:
+        """Whether the array lives where float64 solvers can stay (not the CPU, not Apple's float32-only MPS)."""
+        return self.device is not None and self.device.type not in ("cpu", "mps")
+
+    def wrap(self, x: Array | float) -> Any:
+        """Turn a float64 result into the caller's library, dtype and device."""
+        if self.device is None:
+            return np.asarray(x).astype(self.dtype, copy=False)
+        torch = sys.modules["torch"]
+        return torch.as_tensor(x).to(dtype=self.dtype, device=self.device)
+
+
+def kind_of(x: object) -> Kind:
+    """Read the `Kind` off an array or anything numpy can read."""
+    if is_torch(x):
+        torch = sys.modules["torch"]
+        dtype = x.dtype if x.dtype.is_floating_point else torch.float64  # type: ignore[attr-defined]
+        return Kind(dtype, x.device)  # type: ignore[attr-defined]
+    dtype = np.asarray(x).dtype
+    return Kind(dtype if np.issubdtype(dtype, np.floating) and dtype.itemsize <= 8 else np.dtype(np.float64))
+
+
+def to_numpy(x: object) -> FloatArray:
+    """Copy to a C-ordered float64 numpy array where needed; raises TypeError, ValueError or OverflowError."""
+    if is_torch(x):
+        x = x.detach().to(device="cpu").double().numpy()  # type: ignore[attr-defined]
+    array = np.asarray(x)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"dtype {array.dtype}")
+    return np.ascontiguousarray(array, dtype=np.float64)

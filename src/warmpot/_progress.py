@@ -1,0 +1,59 @@
+"""Progress of long work: a bar on a terminal, log lines elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+__all__ = ["Report", "progress"]
+
+LINE_EVERY_SECONDS = 5.0
+
+
+class Report(Protocol):
+    """Call with the share done (0 to 1) and a short text."""
+
+    def __call__(self, share: float, text: str) -> None: ...
+
+
+@contextmanager
+def progress(title: str, logger: logging.Logger, show: bool | None = None) -> Iterator[Report]:
+    """Yield a `Report`.
+
+    Parameters
+    ----------
+    title : str
+        Name of the work.
+    logger : logging.Logger
+        Where plain lines go (level INFO), at most one every few seconds.
+    show : bool or None
+        None: a bar when standard error is a terminal, else lines. True: always a bar. False: lines only.
+    """
+    if show if show is not None else sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[text]}"),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(title, total=1.0, text="")
+            yield lambda share, text: bar.update(task, completed=share, text=text)
+        return
+    start = last = time.monotonic()
+
+    def line(share: float, text: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= LINE_EVERY_SECONDS:
+            last = now
+            logger.info("%s: %.0f%% %s (%.0f s)", title, 100 * share, text, now - start)
+
+    yield line

@@ -1,0 +1,20 @@
+"""Type aliases shared by all rooms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import torch
+
+    Array: TypeAlias = NDArray[Any] | torch.Tensor
+else:
+    Array: TypeAlias = Any
+
+FloatArray: TypeAlias = NDArray[np.float64]
+IntArray: TypeAlias = NDArray[np.int64]
+
+__all__ = ["Array", "FloatArray", "IntArray"]

@@ -1,0 +1,26 @@
+"""Partial optimal transport: problem -> solution, with a certificate."""
+
+from __future__ import annotations
+
+from warmpot.transport.certify import Certificate, certify, round_to_feasible
+from warmpot.transport.large import solve_partial_points
+from warmpot.transport.path import PartialPath, partial_path
+from warmpot.transport.solution import BatchSolution, Potentials, Residuals, Solution
+from warmpot.transport.solve import solve_partial, solve_partial_batch
+from warmpot.transport.status import Status
+
+__all__ = [
+    "BatchSolution",
+    "Certificate",
+    "PartialPath",
+    "Potentials",
+    "Residuals",
+    "Solution",
+    "Status",
+    "certify",
+    "partial_path",
+    "round_to_feasible",
+    "solve_partial",
+    "solve_partial_batch",
+    "solve_partial_points",
+]

@@ -1,0 +1,207 @@
+"""Rounding any plan to a feasible one, and proving how good any plan is."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import coo_array, csr_array, issparse
+
+from warmpot._checks import check_nonnegative_matrix
+from warmpot._interop import kind_of, to_numpy
+from warmpot._typing import Array, FloatArray
+from warmpot.transport.problem import PartialProblem, check_masses, residuals_of
+from warmpot.transport.solution import Potentials, Residuals
+
+__all__ = ["Certificate", "certify", "fill", "linear_cost", "lower_bound", "round_to_feasible", "trim", "trim_sparse"]
+
+FEASIBLE = 1e-12
+"""Largest relative violation of a plan that counts as feasible."""
+
+
+class Certificate(NamedTuple):
+    """What can be proven about a plan.
+
+    Attributes
+    ----------
+    feasible : bool
+        Whether all constraints hold to 1e-12 of the mass (coarser for coarser dtypes). The gap of an infeasible
+        plan proves nothing.
+    value : float
+        Linear cost of the plan; ``inf`` if it uses a forbidden pair.
+    dual_value : float
+        Proven lower bound of the optimal value.
+    gap : float
+        ``value - dual_value``: the plan is at most this far from optimal.
+    residuals : Residuals
+        Constraint violations relative to the mass.
+    potentials : Potentials
+        The dual-feasible u, v behind `dual_value`.
+    slope : float
+        The dual variable t behind it.
+    """
+
+    feasible: bool
+    value: float
+    dual_value: float
+    gap: float
+    residuals: Residuals
+    potentials: Potentials
+    slope: float
+
+
+def lower_bound(problem: PartialProblem, v: FloatArray) -> tuple[float, FloatArray, float]:
+    """Prove a lower bound of the optimal value from column potentials ``v >= 0`` alone.
+
+    For fixed v the best row potentials are ``u_i = max(0, t - m_i)`` with ``m_i = min_j C_ij + v_j``, and the best
+    t is the quantile of m that collects the mass; so any v, from any solver, gives a valid bound.
+
+    Returns
+    -------
+    dual_value, u, t
+    """
+    lowest = (problem.cost + v).min(axis=1)
+    order = np.argsort(lowest)
+    filled = np.searchsorted(np.cumsum(problem.a[order]), problem.mass * (1 - FEASIBLE))
+    t = float(lowest[order[min(filled, order.size - 1)]])
+    u = np.maximum(0.0, t - lowest)
+    return float(problem.mass * t - problem.a @ u - problem.b @ v), u, t
+
+
+def certify(
+    plan: Any, cost: Array, a: object | None, b: object | None, mass: float, *, potentials: Potentials | None = None
+) -> Certificate:
+    """Prove how far a plan, from any source, is from feasible and from optimal.
+
+    Parameters
+    ----------
+    plan : (n_s, n_t) array, tensor or scipy sparse matrix
+        Non-negative.
+    cost : (n_s, n_t) array or tensor
+        ``+inf`` for forbidden pairs.
+    a, b : arrays or None
+        Capacities; None means uniform with total 1.
+    mass : float
+        Mass the plan should move.
+    potentials : Potentials, optional
+        Dual variables of a solve of this problem (any eps): the bound then costs one pass over the cost. Without
+        them the exact problem is solved, and the gap is the true suboptimality.
+
+    Examples
+    --------
+    >>> cost = np.array([[0.0, 1.0], [1.0, 0.0]])
+    >>> certify(np.full((2, 2), 0.25), cost, None, None, 1.0).gap
+    0.5
+    """
+    problem = PartialProblem.checked(cost, a, b, mass)
+    resolution = kind_of(plan.data if issparse(plan) else plan).resolution
+    dense = plan.toarray() if issparse(plan) else plan
+    values = check_nonnegative_matrix("plan", dense, problem.cost.shape)  # type: ignore[arg-type]
+    residuals = residuals_of(values.sum(axis=1), values.sum(axis=0), problem.a, problem.b, problem.mass)
+    if potentials is None:
+        from warmpot.transport.exact import solve_exact
+
+        potentials = Potentials(*solve_exact(problem)[1:3])
+    v = np.maximum(0.0, to_numpy(potentials.v))
+    dual_value, u, t = lower_bound(problem, v)
+    value = linear_cost(values, problem.cost)
+    feasible = bool(residuals.worst <= max(FEASIBLE, 64 * resolution) and value < np.inf)
+    return Certificate(feasible, value, dual_value, value - dual_value, residuals, Potentials(u, v), t)
+
+
+def linear_cost(plan: FloatArray, cost: FloatArray) -> float:
+    """``<cost, plan>`` where a forbidden pair costs nothing unless it is used."""
+    used = plan > 0
+    return float(plan[used] @ cost[used])
+
+
+def round_to_feasible(plan: Any, a: object | None, b: object | None, mass: float) -> Any:
+    """Turn any non-negative matrix into a feasible plan close to it.
+
+    Rows, columns and the whole are scaled down to their limits; the mass then missing is spread over the room
+    that is left (dense plans: in proportion to the room; sparse plans: over at most n_s + n_t pairs). The change
+    is of the order of the plan's violations. Forbidden pairs are not known here.
+
+    Parameters
+    ----------
+    plan : (n_s, n_t) array, tensor or scipy sparse matrix
+        Non-negative.
+    a, b : arrays or None
+        Capacities; None means uniform with total 1.
+    mass : float
+        Mass the plan must move.
+
+    Returns
+    -------
+    plan of the same library, dtype and device (``csr_array`` for sparse input)
+
+    Examples
+    --------
+    >>> round_to_feasible(np.array([[0.9, 0.0], [0.0, 0.3]]), None, None, 1.0)
+    array([[0.5, 0. ],
+           [0. , 0.5]])
+    """
+    if issparse(plan):
+        return _round_sparse(csr_array(plan, dtype=np.float64), a, b, mass)
+    values = check_nonnegative_matrix("plan", plan, tuple(np.shape(plan)))  # type: ignore[arg-type]
+    wa, wb, mass = check_masses(a, b, mass, values.shape)
+    rounded, missing = trim(values, wa, wb, mass)
+    return kind_of(plan).wrap(fill(rounded, missing, wa, wb))
+
+
+def trim(plan: FloatArray, a: FloatArray, b: FloatArray, mass: float) -> tuple[FloatArray, float]:
+    """Scale rows, columns and the whole down to their limits; returns the plan and the mass it lacks."""
+    p = plan.sum(axis=1)
+    plan = plan * np.divide(a, p, out=np.ones_like(p), where=p > a)[:, None]
+    q = plan.sum(axis=0)
+    plan *= np.divide(b, q, out=np.ones_like(q), where=q > b)
+    total = float(plan.sum())
+    if total > mass:
+        plan *= mass / total
+    return plan, max(0.0, mass - total)
+
+
+def fill(plan: FloatArray, missing: float, a: FloatArray, b: FloatArray) -> FloatArray:
+    """Spread the missing mass of a trimmed plan over the room left in rows and columns, in proportion."""
+    if missing <= 0:
+        return plan
+    room_a, room_b = np.maximum(0.0, a - plan.sum(axis=1)), np.maximum(0.0, b - plan.sum(axis=0))
+    if not (room_a.any() and room_b.any()):  # full to the last bit: what is missing is rounding
+        return plan
+    return plan + np.outer(room_a * (missing / room_a.sum()), room_b / room_b.sum())
+
+
+def trim_sparse(plan: csr_array, a: FloatArray, b: FloatArray, mass: float) -> tuple[csr_array, float]:
+    """`trim` for a sparse plan without repeated entries; the plan given is left as it was."""
+    plan = plan.copy()
+    rows = np.repeat(np.arange(a.size), np.diff(plan.indptr))
+    for index, limit in ((rows, a), (plan.indices, b)):
+        total = np.bincount(index, plan.data, limit.size)
+        plan.data *= np.divide(limit, total, out=np.ones_like(total), where=total > limit)[index]
+    total = float(plan.data.sum())
+    if total > mass:
+        plan.data *= mass / total
+    return plan, max(0.0, mass - total)
+
+
+def _round_sparse(plan: csr_array, a: object | None, b: object | None, mass: float) -> csr_array:
+    wa, wb, mass = check_masses(a, b, mass, plan.shape)
+    plan.sum_duplicates()
+    if plan.nnz:
+        check_nonnegative_matrix("plan", plan.data[None], (1, plan.nnz))
+    plan, missing = trim_sparse(plan, wa, wb, mass)
+    room_a, room_b = np.maximum(0.0, wa - plan.sum(axis=1)), np.maximum(0.0, wb - plan.sum(axis=0))
+    if missing <= 0 or not (room_a.any() and room_b.any()):
+        return plan
+    return csr_array(plan + _north_west(room_a, room_b, missing))
+
+
+def _north_west(a: FloatArray, b: FloatArray, mass: float) -> coo_array:
+    """Couple `mass` of `a` with `mass` of `b`, each in proportion, along the monotone staircase."""
+    ends_a, ends_b = np.cumsum(a) * (mass / a.sum()), np.cumsum(b) * (mass / b.sum())
+    cuts = np.union1d(ends_a, ends_b)
+    size = np.diff(cuts, prepend=0.0)
+    middle = cuts - size / 2
+    rows = np.minimum(np.searchsorted(ends_a, middle), a.size - 1)
+    cols = np.minimum(np.searchsorted(ends_b, middle), b.size - 1)
+    return coo_array((size, (rows, cols)), shape=(a.size, b.size))

@@ -1,0 +1,102 @@
+"""The entropic solver.
+
+    min <C, P> + eps * sum P (log P - 1)   subject to the constraints of `problem`
+
+has the minimiser ``P_ij = exp((t - u_i - v_j - C_ij) / eps)`` with u, v >= 0. Its dual is smooth and concave,
+
+    D(t, u, v) = mass * t - <a, u> - <b, v> - eps * sum_ij P_ij,
+
+and is maximised in two ways that suit each other: *sweeps*, exact maximisation over u, then v, then t (two
+matrix-vector products; the iterates of the usual Dykstra scheme), and *Newton steps* over the constraints that
+are saturated, taken where the rate of the sweeps predicts that they cost less. When eps is small against the
+cost range the problem is first solved at larger eps (annealing). The solve stops when the violations of the
+optimality conditions, in mass and in cost, are below `tol`; the plan is then rounded to a feasible one, and its
+true gap to D is reported.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warmpot._typing import FloatArray
+from warmpot.transport.certify import fill, trim
+from warmpot.transport.exact import max_flow
+from warmpot.transport.problem import Answer, PartialProblem, infeasible
+from warmpot.transport.status import Status
+
+__all__ = ["DEFAULT_MAX_ITER", "schedule", "solve_entropic", "to_feasible"]
+
+DEFAULT_MAX_ITER = 100_000
+ANNEAL_FACTOR = 4.0
+ANNEAL_FROM = 10.0  # the first eps is at most the cost range over this
+ANNEAL_TOL = 1e-4  # tolerance of all but the last eps
+
+STATUSES = (Status.OPTIMAL, Status.MAX_ITER, Status.STALLED)
+
+
+def schedule(eps: float, tol: float) -> tuple[FloatArray, FloatArray]:
+    """Falling values of eps (in units of the cost range) that end at `eps`, and a tolerance for each.
+
+    float64 cannot meet a tolerance below the rounding of ``C / eps``, so the last one is raised to that.
+
+    Examples
+    --------
+    >>> schedule(0.5, 1e-9)
+    (array([0.5]), array([1.e-09]))
+    >>> schedule(0.001, 1e-9)[0]
+    array([0.064, 0.016, 0.004, 0.001])
+    """
+    values = [eps]
+    while values[-1] * ANNEAL_FROM * ANNEAL_FACTOR < 1.0:
+        values.append(values[-1] * ANNEAL_FACTOR)
+    tols = np.full(len(values), max(tol, ANNEAL_TOL))
+    tols[-1] = max(tol, 1e-15 / eps)
+    return np.array(values[::-1]), tols
+
+
+def to_feasible(problem: PartialProblem, plan: FloatArray) -> FloatArray:
+    """Round to a feasible plan; with forbidden pairs by mixing in a plan of larger mass over the allowed ones."""
+    plan, missing = trim(plan, problem.a, problem.b, problem.mass)
+    if missing <= 1e-15 * problem.mass:
+        return plan
+    if not problem.forbidden:
+        return fill(plan, missing, problem.a, problem.b)
+    fullest = max_flow(problem)
+    share = missing / (fullest.sum() - problem.mass + missing)
+    return (1.0 - share) * plan + share * fullest
+
+
+def solve_entropic(problem: PartialProblem, eps: float, *, tol: float, max_iter: int) -> Answer:
+    """Solve the entropic problem on the CPU.
+
+    Parameters
+    ----------
+    problem : PartialProblem
+        May hold forbidden pairs and zero weights.
+    eps : float
+        Regularisation, in units of the cost.
+    tol : float
+        Violation of the optimality conditions, relative to the mass and (for the gap) to mass times cost range.
+    max_iter : int
+        Limit on sweeps and Newton steps, over all annealing stages.
+    """
+    from warmpot.transport._entropic import anneal, finish
+
+    live = problem.live
+    if live is not None:
+        return problem.extend(solve_entropic(problem.restrict(*live), eps, tol=tol, max_iter=max_iter), *live)
+    if problem.forbidden and problem.mass > (movable := float(max_flow(problem).sum())) * (1 + 1e-9):
+        raise infeasible(problem.mass, movable)
+    mass, low = problem.mass, float(problem.cost.min())
+    high = float(problem.cost[problem.cost < np.inf].max() if problem.forbidden else problem.cost.max())
+    span = high - low if high > low else eps
+    unit_cost = (problem.cost - low) / span
+    a, b = problem.a / mass, problem.b / mass
+    plan, mu, nu, tau, code, count = anneal(unit_cost, a, b, *schedule(eps / span, tol), max_iter)
+    total = float(plan.sum())
+    plan = to_feasible(problem, plan * mass)
+    p, q = np.empty(a.size), np.empty(b.size)
+    value, entropy = finish(plan, problem.cost, p, q)
+    t = eps * (tau + np.log(mass)) + low
+    dual = mass * t - eps * (problem.a @ mu + problem.b @ nu + mass * total)
+    return Answer(plan, eps * mu, eps * nu, t, value + eps * entropy, dual, STATUSES[code], count)

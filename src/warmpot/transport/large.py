@@ -1,0 +1,196 @@
+"""Exact transport between whole data sets, without the n_s x n_t matrix."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from warmpot._checks import check_choice, check_cost, check_count, check_fraction, check_matrix, check_positive
+from warmpot._interop import Kind, kind_of
+from warmpot._progress import progress
+from warmpot._typing import Array, FloatArray, IntArray
+from warmpot.errors import InputError, explain
+from warmpot.transport.columns import BlockCost, Generated, generate
+from warmpot.transport.exact import MAX_PIVOTS, optimality
+from warmpot.transport.problem import check_masses, infeasible, residuals_of
+from warmpot.transport.solution import Potentials, Solution
+
+__all__ = ["solve_partial_points"]
+
+logger = logging.getLogger(__name__)
+
+
+class _Euclidean:
+    """Euclidean distances between the rows of two arrays, by blocks."""
+
+    def __init__(self, xs: FloatArray, xt: FloatArray) -> None:
+        # A common shift leaves distances as they are and takes most of the cancellation out of x'y.
+        centre = xt.mean(axis=0)
+        self.xs, self.xt = xs - centre, xt - centre
+        self.xs_square = np.einsum("ij,ij->i", self.xs, self.xs)
+        self.xt_square = np.einsum("ij,ij->i", self.xt, self.xt)
+        self.shape = (xs.shape[0], xt.shape[0])
+
+    def block(self, rows: IntArray) -> FloatArray:
+        from warmpot.transport._scan import distances_from_products
+
+        x = self.xs[rows]
+        products: FloatArray = x @ self.xt.T
+        distances_from_products(products, x, self.xt, self.xs_square[rows], self.xt_square)
+        return products
+
+
+class _Called:
+    """Costs from a user's function of two blocks of samples."""
+
+    def __init__(self, xs: Array, xt: Array, function: Callable[[Any, Any], Any]) -> None:
+        self.xs, self.xt, self.function = xs, xt, function
+        self.shape = (xs.shape[0], xt.shape[0])
+
+    def block(self, rows: IntArray) -> FloatArray:
+        found = check_cost("cost(xs, xt)", self.function(self.xs[rows], self.xt))
+        if found.shape != (rows.size, self.shape[1]):
+            remedy = "Return one row per source sample given and one column per target sample given."
+            allowed = f"shape {(rows.size, self.shape[1])}"
+            raise InputError(explain("cost(xs, xt)", got=f"shape {found.shape}", allowed=allowed, remedy=remedy))
+        return found
+
+
+def solve_partial_points(
+    xs: Array,
+    xt: Array,
+    *,
+    beta: float = 1.0,
+    mass: float,
+    cost: str | Callable[[Any, Any], Any] = "euclidean",
+    a: Array | None = None,
+    b: Array | None = None,
+    tol: float = 1e-9,
+    max_iter: int | None = None,
+    max_memory: float = 1.0,
+    progress_bar: bool | None = None,
+    throw: bool = True,
+) -> Solution[csr_array]:
+    """Solve the exact partial problem between two sets of points.
+
+    Column generation on a network simplex (see `warmpot.transport.columns`): the cost matrix is only ever seen
+    in blocks of rows, and the plan is sparse.
+
+    Parameters
+    ----------
+    xs : (n_s, ...) array or tensor
+        Source samples.
+    xt : (n_t, ...) array or tensor
+        Target samples; for the Euclidean cost as wide as `xs`.
+    beta : float
+        In (0, 1]: the share of the source that is believed to matter. Each source sample has capacity
+        ``1 / (beta * n_s)``.
+    mass : float
+        Mass to move; in (0, 1] for the default capacities.
+    cost : "euclidean" or callable
+        A callable gets a block of `xs` and the whole of `xt` and returns their costs, ``+inf`` for forbidden
+        pairs. Labels or scores can travel as extra columns of `xs` and `xt`.
+    a, b : (n_s,) and (n_t,) arrays, optional
+        Capacities instead of ``1 / (beta * n_s)`` and ``1 / n_t``; zeros leave a sample out (its potential is
+        reported as 0).
+    tol : float
+        Gap, relative to the value, up to which the plan counts as optimal.
+    max_iter : int, optional
+        Limit on simplex pivots in each round.
+    max_memory : float
+        GiB for blocks of costs; the points, a centred copy of them and the arcs come on top.
+    progress_bar : bool, optional
+        Default: a bar on a terminal, log lines at INFO elsewhere.
+    throw : bool
+        Raise unless the status is OPTIMAL. Bad input and infeasible problems always raise.
+
+    Returns
+    -------
+    Solution
+        `plan` is a float64 ``scipy.sparse.csr_array``; p, q and the potentials have the library, dtype and device
+        of `xs`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> solution = solve_partial_points(np.array([[0.0], [1.0], [9.0]]), np.array([[0.1], [1.2]]), beta=0.5, mass=1.0)
+    >>> print(solution.plan.toarray().round(2))
+    [[0.5 0. ]
+     [0.  0.5]
+     [0.  0. ]]
+    """
+    beta = check_fraction("beta", beta, "It is the share of the source believed to matter: pass a number in (0, 1].")
+    tol = check_positive("tol", tol, maximum=0.1)
+    max_iter = MAX_PIVOTS if max_iter is None else check_count("max_iter", max_iter)
+    budget = check_positive("max_memory", max_memory, remedy="Give it in GiB.") * 2**30
+    xs, xt = _samples(xs, xt, cost)
+    n, m = xs.shape[0], xt.shape[0]
+    wa, wb, mass = check_masses(np.full(n, 1.0 / (beta * n)) if a is None else a, b, mass, (n, m))
+    rows, cols = np.flatnonzero(wa > 0), np.flatnonzero(wb > 0)
+    blocks = _blocks(xs if rows.size == n else xs[rows], xt if cols.size == m else xt[cols], cost)
+    block_rows = int(np.clip(budget // (8 * 3 * cols.size), 1, rows.size))
+    with progress("exact plan", logger, progress_bar) as report:
+        for detour in (2, min(rows.size, cols.size) + 2):
+            found = generate(
+                blocks, wa[rows], wb[cols], mass,
+                block_rows=block_rows, detour=detour, max_iter=max_iter, report=report,
+            )  # fmt: skip
+            if found.slack <= 1e-12 * mass:
+                break  # else pairs are forbidden: make the slack dearer than any detour around them
+    if found.slack > 1e-9 * mass:
+        raise infeasible(mass, mass - found.slack)
+    solution = _to_solution(found, wa, wb, mass, tol, rows, cols, kind_of(xs))
+    return solution.or_raise() if throw else solution
+
+
+def _samples(xs: Array, xt: Array, cost: str | Callable[[Any, Any], Any]) -> tuple[Array, Array]:
+    """Check the samples: numbers of one width for the Euclidean cost, anything that can be indexed for a callable."""
+    if not callable(cost):
+        check_choice("cost", cost, ["euclidean"])
+        source = check_matrix("xs", xs)
+        return source, check_matrix("xt", xt, width=source.shape[1])
+    for name, x in (("xs", xs), ("xt", xt)):
+        if len(getattr(x, "shape", ())) < 1 or x.shape[0] == 0:
+            remedy = "Pass an array or tensor with one sample a row."
+            raise InputError(explain(name, got=type(x).__name__, allowed="a non-empty array", remedy=remedy))
+    return xs, xt
+
+
+def _blocks(xs: Any, xt: Any, cost: str | Callable[[Any, Any], Any]) -> BlockCost:
+    return _Called(xs, xt, cost) if callable(cost) else _Euclidean(xs, xt)
+
+
+def _to_solution(
+    found: Generated,
+    a: FloatArray,
+    b: FloatArray,
+    mass: float,
+    tol: float,
+    rows: IntArray,
+    cols: IntArray,
+    kind: Kind,
+) -> Solution[csr_array]:
+    u, v = np.zeros(a.size), np.zeros(b.size)
+    u[rows], v[cols] = found.u, found.v
+    entries = found.plan.tocoo()
+    plan = csr_array((entries.data, (rows[entries.row], cols[entries.col])), shape=(a.size, b.size))
+    p, q = plan.sum(axis=1), plan.sum(axis=0)
+    dual_value = float(mass * found.t - a @ u - b @ v)
+    return Solution(
+        plan=plan,
+        p=kind.wrap(p),
+        q=kind.wrap(q),
+        value=found.value,
+        objective=found.value,
+        dual_value=min(dual_value, found.value),
+        gap=max(0.0, found.value - dual_value),
+        slope=found.t,
+        residuals=residuals_of(p, q, a, b, mass),
+        status=optimality(found.value, dual_value, tol, mass * found.span, found.finished),
+        n_iter=found.rounds,
+        potentials=Potentials(kind.wrap(u), kind.wrap(v)),
+    )

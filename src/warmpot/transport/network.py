@@ -1,0 +1,101 @@
+"""Partial transport over a list of arcs, on POT's sparse network simplex.
+
+The partial problem becomes a balanced one by two *reservoirs*: what a row does not send goes to a column
+reservoir, what a column does not receive comes from a row reservoir, both free of charge, and no arc joins the
+two, so exactly `mass` crosses the given arcs. A *slack* route from every row to every column at a price above
+any real route keeps the network feasible whatever arcs are given; its flow tells how much mass the arcs could
+not carry.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import coo_matrix, csr_array
+
+from warmpot._typing import FloatArray, IntArray
+
+__all__ = ["Flow", "solve_arcs"]
+
+BALANCED = 1e-13
+"""A reservoir below this share of the mass is rounding and is left out."""
+
+
+class Flow(NamedTuple):
+    """Optimal flow over the arcs and the dual variables that prove it (for these arcs)."""
+
+    plan: csr_array
+    u: FloatArray
+    v: FloatArray
+    t: float
+    slack: float
+    finished: bool
+
+
+def solve_arcs(
+    rows: IntArray,
+    cols: IntArray,
+    cost: FloatArray,
+    a: FloatArray,
+    b: FloatArray,
+    mass: float,
+    *,
+    slack_cost: float,
+    max_iter: int,
+) -> Flow:
+    """Move `mass` from capacities `a` to capacities `b` over the arcs ``rows[k] -> cols[k]`` at least cost.
+
+    Parameters
+    ----------
+    rows, cols, cost : (k,) arrays
+        The arcs, without repeats, and their finite costs.
+    a, b : arrays
+        Positive capacities.
+    mass : float
+        At most ``min(sum(a), sum(b))``.
+    slack_cost : float
+        Cost of the slack route. Above the largest cost it goes unused where every pair is allowed; with forbidden
+        pairs it must exceed the detour over all rows or columns.
+    max_iter : int
+        Limit on simplex pivots.
+    """
+    import ot
+
+    n, m = a.size, b.size
+    shift = float(cost.min()) if cost.size else 0.0
+    scale = float(cost.max() - shift) if cost.size and cost.max() > shift else 1.0
+    spare_a, spare_b = a.sum() / mass - 1.0, b.sum() / mass - 1.0
+    # Nodes n and m are the slack; n + 1 and m + 1 the reservoirs, there only if they hold anything.
+    every_row, every_col = np.arange(n), np.arange(m)
+    tails = [rows, every_row, np.full(m, n), [n]]
+    heads = [cols, np.full(n, m), every_col, [m]]
+    price = [(cost - shift) / scale, np.full(n + m, (slack_cost - shift) / scale / 2), [0.0]]
+    supply, demand = [a / mass, [1.0]], [b / mass, [1.0]]
+    if spare_a > BALANCED:
+        tails, heads, price = [*tails, every_row], [*heads, np.full(n, m + 1)], [*price, np.zeros(n)]
+        demand.append([spare_a])
+    if spare_b > BALANCED:
+        tails, heads, price = [*tails, np.full(m, n + 1)], [*heads, every_col], [*price, np.zeros(m)]
+        supply.append([spare_b])
+    out, into = np.concatenate(supply), np.concatenate(demand)
+    arcs = coo_matrix(
+        (np.concatenate(price), (np.concatenate(tails), np.concatenate(heads))), shape=(out.size, into.size)
+    )
+    with warnings.catch_warnings():  # POT warns where we report a status
+        warnings.simplefilter("ignore")
+        flow, log = ot.emd(out, into, arcs, numItermax=max_iter, log=True, center_dual=False, check_marginals=False)
+    flow = csr_array(flow)
+    alpha, beta = log["u"], log["v"]
+    # Dual variables in the form of `problem`: the reservoirs' potentials are the zero of u and v.
+    ground_a = beta[m + 1] if spare_a > BALANCED else -alpha[:n].max()
+    ground_b = alpha[n + 1] if spare_b > BALANCED else -beta[:m].max()
+    return Flow(
+        plan=csr_array(flow[:n, :m]) * mass,
+        u=np.maximum(0.0, -(alpha[:n] + ground_a)) * scale,
+        v=np.maximum(0.0, -(beta[:m] + ground_b)) * scale,
+        t=float(-(ground_a + ground_b)) * scale + shift,
+        slack=float(flow[:n, [m]].sum()) * mass,
+        finished=log["warning"] is None,
+    )

@@ -1,0 +1,135 @@
+"""What a solver returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from warmpot._typing import Array, FloatArray
+from warmpot.errors import NotConvergedError
+from warmpot.transport.status import Status
+
+__all__ = ["BatchSolution", "Potentials", "Residuals", "Solution"]
+
+PlanT = TypeVar("PlanT")
+
+
+class Potentials(NamedTuple):
+    """Dual variables of the row and column constraints, both >= 0, in units of the cost."""
+
+    u: Any
+    v: Any
+
+
+class Residuals(NamedTuple):
+    """Largest violation of each constraint, relative to the mass; all 0 for a feasible plan."""
+
+    rows: float
+    cols: float
+    mass: float
+
+    @property
+    def worst(self) -> float:
+        """The largest of the three."""
+        return max(self)
+
+
+@dataclass(frozen=True)
+class Solution(Generic[PlanT]):
+    """A transport plan with its certificate.
+
+    Attributes
+    ----------
+    plan : array or scipy.sparse.csr_array, shape (n_s, n_t)
+        How much of each source sample goes to each target sample.
+    p, q : arrays, shapes (n_s,) and (n_t,)
+        Row and column sums of the plan: the weights of source and target samples.
+    value : float or 0-d tensor
+        Linear cost ``<C, plan>``. With a torch cost that requires grad it is differentiable: its gradient is the
+        plan (envelope theorem; the plan itself is detached).
+    objective : float or 0-d tensor
+        What the solver minimised: `value` for the exact problem, ``value + eps * sum P (log P - 1)`` for the
+        entropic one. Its gradient in the cost is the plan in both cases.
+    dual_value : float
+        A proven lower bound of the minimal objective.
+    gap : float
+        ``objective - dual_value >= 0``.
+    slope : float
+        The dual variable t of the mass: d objective / d mass (one element of the subdifferential at a kink).
+    residuals : Residuals
+        Constraint violations of `plan` as computed in float64.
+    status : Status
+        How the solve ended; ``status.remedy`` says what to do.
+    n_iter : int
+        Iterations (entropic: sweeps and Newton steps; exact: pricing rounds).
+    potentials : Potentials
+        Dual variables u, v >= 0 of the rows and columns.
+    """
+
+    plan: PlanT
+    p: Any
+    q: Any
+    value: Any
+    objective: Any
+    dual_value: float
+    gap: float
+    slope: float
+    residuals: Residuals
+    status: Status
+    n_iter: int
+    potentials: Potentials
+
+    def __repr__(self) -> str:
+        shape = tuple(getattr(self.plan, "shape", ()))
+        return (
+            f"Solution({shape[0]} x {shape[1]}, {self.status.name}, value={float(self.value):.6g}, "
+            f"gap={self.gap:.2g}, slope={self.slope:.6g}, n_iter={self.n_iter})"
+        )
+
+    def or_raise(self) -> Solution[PlanT]:
+        """Return self, or raise `NotConvergedError` when the status is not OPTIMAL."""
+        if not self.status.ok:
+            message = f"{self.status.remedy} Reached: gap {self.gap:.3g} after {self.n_iter} iterations."
+            raise NotConvergedError(message, solution=self)
+        return self
+
+
+@dataclass(frozen=True)
+class BatchSolution:
+    """Solutions of a batch; every array has a leading batch axis, indexing gives one `Solution`.
+
+    Attributes are those of `Solution`; `dual_value`, `gap`, `slope` are float64 arrays, `residuals`, `status` and
+    `n_iter` tuples with one entry per problem.
+    """
+
+    plan: Any
+    p: Any
+    q: Any
+    value: Any
+    objective: Any
+    dual_value: FloatArray
+    gap: FloatArray
+    slope: FloatArray
+    residuals: tuple[Residuals, ...]
+    status: tuple[Status, ...]
+    n_iter: tuple[int, ...]
+    potentials: Potentials
+
+    def __len__(self) -> int:
+        return len(self.status)
+
+    def __getitem__(self, k: int) -> Solution[Array]:
+        return Solution(
+            plan=self.plan[k],
+            p=self.p[k],
+            q=self.q[k],
+            value=self.value[k],
+            objective=self.objective[k],
+            dual_value=float(self.dual_value[k]),
+            gap=float(self.gap[k]),
+            slope=float(self.slope[k]),
+            residuals=self.residuals[k],
+            status=self.status[k],
+            n_iter=self.n_iter[k],
+            potentials=Potentials(self.potentials.u[k], self.potentials.v[k]),
+        )

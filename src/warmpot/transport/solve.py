@@ -1,0 +1,208 @@
+"""The front door: one problem, or a batch of them, with a cost matrix at hand."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from warmpot._checks import check_cost, check_count, check_positive
+from warmpot._interop import Kind, is_torch, kind_of
+from warmpot._typing import Array
+from warmpot.transport.entropic import DEFAULT_MAX_ITER, solve_entropic
+from warmpot.transport.exact import MAX_PIVOTS, solve_exact
+from warmpot.transport.problem import Answer, PartialProblem, residuals_of
+from warmpot.transport.solution import BatchSolution, Potentials, Solution
+
+__all__ = ["solve_partial", "solve_partial_batch"]
+
+SMALLEST_EPS = 1e-12
+"""Smallest eps, relative to the largest cost, that float64 can tell from the exact problem."""
+
+
+def solve_partial(
+    cost: Array,
+    a: Array | None = None,
+    b: Array | None = None,
+    *,
+    mass: float,
+    eps: float | None = None,
+    tol: float = 1e-9,
+    max_iter: int | None = None,
+    throw: bool = True,
+) -> Solution[Any]:
+    r"""Move `mass` from rows to columns at least cost.
+
+    .. math:: \min_P \langle C, P \rangle + \varepsilon \sum_{ij} P_{ij} (\log P_{ij} - 1)
+              \quad\text{s.t.}\quad P \ge 0,\; P 1 \le a,\; P^\top 1 \le b,\; \textstyle\sum P = \text{mass}
+
+    Parameters
+    ----------
+    cost : (n_s, n_t) array or tensor
+        ``+inf`` marks a forbidden pair.
+    a, b : (n_s,) and (n_t,) arrays, optional
+        Capacities of rows and columns; uniform with total 1 by default. For partial domain adaptation pass
+        ``a = 1 / (beta * n_s)`` each.
+    mass : float
+        In (0, min(sum(a), sum(b))]; an excess by rounding is snapped to the maximum.
+    eps : float, optional
+        Entropic regularisation in units of the cost. None solves the linear program exactly.
+    tol : float
+        Exact: gap relative to the value. Entropic: violation of the optimality conditions relative to the mass
+        and, for the gap, to mass times cost range (never below what float64 can resolve at this eps).
+    max_iter : int, optional
+        Exact: simplex pivots a round (default 10**9). Entropic: sweeps and Newton steps (default 100,000).
+    throw : bool
+        Raise `NotConvergedError` unless the status is OPTIMAL; False returns the best plan with its status. Bad
+        input and infeasible problems always raise.
+
+    Returns
+    -------
+    Solution
+        In the library, dtype and device of `cost`; all work is done in float64. The plan is feasible to 1e-12
+        before it is cast.
+
+    Examples
+    --------
+    Two sources, two targets; half of the mass stays at home:
+
+    >>> import numpy as np
+    >>> cost = np.array([[0.0, 3.0], [5.0, 1.0]])
+    >>> solution = solve_partial(cost, mass=0.5)
+    >>> solution.plan
+    array([[0.5, 0. ],
+           [0. , 0. ]])
+    >>> solution
+    Solution(2 x 2, OPTIMAL, value=0, gap=0, slope=0, n_iter=1)
+    """
+    eps, tol, max_iter = _settings(eps, tol, max_iter)
+    kind = kind_of(cost)
+    if eps is not None and kind.on_accelerator:
+        return solve_partial_batch(cost[None], a, b, mass=mass, eps=eps, tol=tol, max_iter=max_iter, throw=throw)[0]
+    problem = PartialProblem.checked(cost, a, b, mass)
+    solution = _to_solution(problem, _solve(problem, eps, tol, max_iter), cost, kind)
+    return solution.or_raise() if throw else solution
+
+
+def solve_partial_batch(
+    costs: Array,
+    a: Array | None = None,
+    b: Array | None = None,
+    *,
+    mass: float,
+    eps: float | None = None,
+    tol: float = 1e-9,
+    max_iter: int | None = None,
+    throw: bool = True,
+) -> BatchSolution:
+    """Solve `solve_partial` for every matrix of a batch.
+
+    On the CPU the problems run on all cores; entropic problems on another torch device are solved there, all at
+    once. The arguments are those of `solve_partial`.
+
+    Parameters
+    ----------
+    costs : (batch, n_s, n_t) array or tensor
+    a, b : (n_s,) and (n_t,), or (batch, n_s) and (batch, n_t) arrays, optional
+        Capacities, shared or one row a problem.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> batch = solve_partial_batch(np.stack([np.eye(2), 1 - np.eye(2)]), mass=1.0)
+    >>> batch.value
+    array([0., 0.])
+    >>> len(batch), batch[0].status.name
+    (2, 'OPTIMAL')
+    """
+    eps, tol, max_iter = _settings(eps, tol, max_iter)
+    kind = kind_of(costs)
+    values = check_cost("costs", costs, ndim=3)
+    size = values.shape[0]
+    problems = [PartialProblem.checked(values[k], _row(a, k), _row(b, k), mass) for k in range(size)]
+    if eps is not None and kind.on_accelerator:
+        from warmpot.transport.entropic_torch import solve_entropic_torch
+
+        answers = solve_entropic_torch(problems, eps, tol=tol, max_iter=max_iter, device=kind.device)
+    else:
+        with ThreadPoolExecutor(min(size, os.cpu_count() or 1)) as pool:
+            answers = list(pool.map(lambda problem: _solve(problem, eps, tol, max_iter), problems))
+    solutions = [_to_solution(*pair, costs[k], kind) for k, pair in enumerate(zip(problems, answers, strict=True))]
+    if throw:
+        for solution in solutions:
+            solution.or_raise()
+    return _stack(solutions, kind)
+
+
+def _settings(eps: float | None, tol: float, max_iter: int | None) -> tuple[float | None, float, int]:
+    if eps is not None:
+        eps = check_positive("eps", eps, remedy="Pass a positive regularisation, or None for the exact solver.")
+    tol = check_positive("tol", tol, maximum=0.1)
+    if max_iter is None:
+        return eps, tol, MAX_PIVOTS if eps is None else DEFAULT_MAX_ITER
+    return eps, tol, check_count("max_iter", max_iter)
+
+
+def _solve(problem: PartialProblem, eps: float | None, tol: float, max_iter: int) -> Answer:
+    if eps is None:
+        return solve_exact(problem, tol=tol, max_iter=max_iter)
+    return solve_entropic(problem, eps, tol=tol, max_iter=max_iter)
+
+
+def _row(weights: Any, k: int) -> Any:
+    return weights[k] if weights is not None and np.ndim(weights) == 2 else weights
+
+
+def _to_solution(problem: PartialProblem, answer: Answer, cost: Any, kind: Kind) -> Solution[Any]:
+    """Bring a float64 answer back to the caller's library; torch costs stay in the graph through the value."""
+    p, q = answer.plan.sum(axis=1), answer.plan.sum(axis=0)
+    plan = kind.wrap(answer.plan)
+    if is_torch(cost):
+        paid = (plan.double() * cost.double().masked_fill(plan == 0, 0.0)).sum()  # keeps 0 * inf out
+        value = paid.to(kind.dtype)
+        extra = answer.objective - float(paid.detach())
+        objective = (paid + extra).to(kind.dtype)
+    else:
+        used = answer.plan > 0
+        value = float(answer.plan[used] @ problem.cost[used])
+        objective = answer.objective
+    return Solution(
+        plan=plan,
+        p=kind.wrap(p),
+        q=kind.wrap(q),
+        value=value,
+        objective=objective,
+        dual_value=min(answer.dual_value, answer.objective),  # they may cross by rounding
+        gap=max(0.0, answer.objective - answer.dual_value),
+        slope=answer.t,
+        residuals=residuals_of(p, q, problem.a, problem.b, problem.mass),
+        status=answer.status,
+        n_iter=answer.n_iter,
+        potentials=Potentials(kind.wrap(answer.u), kind.wrap(answer.v)),
+    )
+
+
+def _stack(solutions: list[Solution[Any]], kind: Kind) -> BatchSolution:
+    def join(parts: list[Any]) -> Any:
+        if kind.device is None:
+            return np.stack(parts)
+        import torch
+
+        return torch.stack(parts)
+
+    return BatchSolution(
+        plan=join([s.plan for s in solutions]),
+        p=join([s.p for s in solutions]),
+        q=join([s.q for s in solutions]),
+        value=join([s.value for s in solutions]),
+        objective=join([s.objective for s in solutions]),
+        dual_value=np.array([s.dual_value for s in solutions]),
+        gap=np.array([s.gap for s in solutions]),
+        slope=np.array([s.slope for s in solutions]),
+        residuals=tuple(s.residuals for s in solutions),
+        status=tuple(s.status for s in solutions),
+        n_iter=tuple(s.n_iter for s in solutions),
+        potentials=Potentials(join([s.potentials.u for s in solutions]), join([s.potentials.v for s in solutions])),
+    )
