@@ -58,7 +58,7 @@ def check_matrix(name: str, x: object, *, width: int | None = None) -> FloatArra
     return array
 
 
-def check_nonnegative_matrix(name: str, x: object, shape: tuple[int, int]) -> FloatArray:
+def check_nonnegative_matrix(name: str, x: object, shape: tuple[int, ...]) -> FloatArray:
     """Return a finite, non-negative float64 array of exactly `shape` (a transport plan)."""
     array = check_matrix(name, x)
     if array.shape != shape:

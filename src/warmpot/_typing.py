@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 else:
     Array: TypeAlias = Any
 
+BoolArray: TypeAlias = NDArray[np.bool_]
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 
-__all__ = ["Array", "FloatArray", "IntArray"]
+__all__ = ["Array", "BoolArray", "FloatArray", "IntArray"]

@@ -1,1 +1,65 @@
-"""The command line: a file per verb."""
+"""The command line: a file per verb.
+
+Verbs import what they need when they run, so that ``warmpot --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from warmpot import __version__
+from warmpot.cli.weights import weights
+from warmpot.errors import WarmpotError
+
+__all__ = ["app", "main"]
+
+
+class _Verbs(TyperGroup):
+    """Run a verb; what the library raises on purpose and Ctrl-C end in one line, not in a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except WarmpotError as error:
+            _complain(f"error: {' '.join(str(error).split())}", "bold red")
+            raise typer.Exit(2) from error
+        except KeyboardInterrupt as error:
+            _complain("interrupted", "yellow")
+            raise typer.Exit(130) from error
+
+
+def _complain(text: str, style: str) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    # A Text is taken as it is: brackets in a message are no markup. Soft wrap keeps it one line for grep.
+    Console(stderr=True, highlight=False).print(Text(text, style=style), soft_wrap=True)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"warmpot {__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    cls=_Verbs, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+)
+app.command(no_args_is_help=True)(weights)
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Partial domain adaptation by partial optimal transport."""
+
+
+def main() -> None:
+    """Run the command line (the ``warmpot`` script)."""
+    app(prog_name="warmpot")

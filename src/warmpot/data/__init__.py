@@ -1,1 +1,7 @@
 """Reading what users have."""
+
+from __future__ import annotations
+
+from warmpot.data.arrays import load_features
+
+__all__ = ["load_features"]

@@ -14,17 +14,20 @@ import numpy as np
 from numba import njit
 
 from warmpot._typing import FloatArray, IntArray
+from warmpot.transport._tuning import (
+    LOG_LIMIT,
+    LOG_MAX,
+    LOG_MIN,
+    NEWTON_MOVE,
+    SINGULAR_MOVE,
+    STALL_LOOKS,
+    SWEEPS,
+)
 
 __all__ = ["CONVERGED", "OUT_OF_ITERATIONS", "STALLED", "anneal", "finish"]
 
 FASTMATH = {"reassoc", "contract", "nsz"}  # sums may be reordered; inf and NaN keep their meaning
 CONVERGED, OUT_OF_ITERATIONS, STALLED = 0, 1, 2
-
-SWEEPS = 4  # sweeps between two looks at the residual
-LOG_LIMIT = 100.0  # absorb when s, x or y have drifted beyond exp(+-100)
-LOG_MIN, LOG_MAX = -690.0, 690.0  # exp stays clear of denormal numbers and of overflow
-NEWTON_MOVE = 10.0  # longest Newton step in any potential, in units of eps
-STALL_LOOKS = 60  # looks without 1 % progress before giving up
 
 
 @njit(cache=True, fastmath=FASTMATH, nogil=True)
@@ -118,7 +121,7 @@ def _dual(
     a: FloatArray, b: FloatArray, mu: FloatArray, nu: FloatArray, tau: float, x: FloatArray, y: FloatArray, s: float
 ) -> float:
     """Dual objective in units of eps, without the sum of the plan."""
-    value = tau + np.log(s)
+    value = float(tau + np.log(s))
     for i in range(a.size):
         value -= a[i] * (mu[i] - np.log(x[i]))
     for j in range(b.size):
@@ -140,7 +143,7 @@ def _reduced_solve(
 
     The system has rows ``[total, -d_s', -d_l'; -d_s, diag(d_s), B; -d_l, B', diag(d_l)]``, B the coupling.
     """
-    small, large = coupling.shape
+    small = coupling.shape[0]
     scaled = coupling / d_large
     matrix = np.empty((small + 1, small + 1))
     matrix[1:, 1:] = -np.dot(scaled, coupling.T)
@@ -182,8 +185,9 @@ def _newton_direction(
 ) -> tuple[float, FloatArray, FloatArray]:
     """Newton direction (d_tau, d_mu, d_nu) of the dual under mu, nu >= 0.
 
-    A potential that the full step would make negative is fixed at zero and the rest solved again: without that, a
-    degenerate problem (mass = a whole number of columns) stops every Newton step at a bound.
+    A potential that the step would make negative goes to zero instead, and the rest is solved again: without that,
+    a degenerate problem (mass = a whole number of columns) stops every step at a bound. A very long step comes from
+    potentials that are free to shift together; then only the first to arrive is held, which ties the others down.
     """
     n = a.size
     free = np.append((x < x_cap) | (p > a), (y < y_cap) | (q > b))
@@ -205,10 +209,13 @@ def _newton_direction(
         else:
             d_tau, d_cols, d_rows = _reduced_solve(plan.T.copy(), w_cols, w_rows, p.sum(), g0, g_cols, g_rows)
         move[rows], move[n + cols] = d_rows, d_cols
-        crossing = free & (room + move < 0.0)
-        if not crossing.any():
+        crossing = np.flatnonzero(free & (room + move < 0.0))
+        if crossing.size == 0:
             break
-        for k in np.flatnonzero(crossing):
+        if np.abs(move).max() > SINGULAR_MOVE:
+            reach = room[crossing] / -move[crossing]
+            crossing = crossing[reach <= reach.min()]
+        for k in crossing:
             free[k] = False
             move[k] = -room[k]
     return d_tau, move[:n], move[n:]
@@ -226,7 +233,7 @@ def _newton_pays(n: int, m: int, free_rows: int, free_cols: int, residual: float
 
 @njit(cache=True, nogil=True)
 def _drift(x: FloatArray, y: FloatArray, s: float) -> float:
-    return max(abs(np.log(s)), np.abs(np.log(x)).max(), np.abs(np.log(y)).max())
+    return float(max(abs(np.log(s)), np.abs(np.log(x)).max(), np.abs(np.log(y)).max()))
 
 
 @njit(cache=True, nogil=True)
@@ -256,7 +263,7 @@ def _newton_step(
     for _ in range(6):
         x_new = np.minimum(x_cap, x * np.exp(-step * d_mu))
         y_new = np.minimum(y_cap, y * np.exp(-step * d_nu))
-        s_new = s * np.exp(step * d_tau)
+        s_new = float(s * np.exp(step * d_tau))
         _marginals(kernel, x_new, y_new, s_new, p_new, q_new)
         rows, _ = _residual(a, p_new, x_new, x_cap, mu, 1.0)
         cols, _ = _residual(b, q_new, y_new, y_cap, nu, 1.0)
@@ -342,18 +349,13 @@ def anneal(
 
 
 @njit(cache=True, fastmath=FASTMATH, nogil=True)
-def finish(plan: FloatArray, cost: FloatArray, p: FloatArray, q: FloatArray) -> tuple[float, float]:
-    """Set p, q to the marginals; returns ``<C, P>`` and ``sum P (log P - 1)``, both free of 0 * inf."""
+def finish(plan: FloatArray, cost: FloatArray) -> tuple[float, float]:
+    """Return ``<C, P>`` and ``sum P (log P - 1)``, both free of 0 * inf."""
     value = entropy = 0.0
-    q[:] = 0.0
     for i in range(plan.shape[0]):
-        row = 0.0
         for j in range(plan.shape[1]):
             mass = plan[i, j]
             if mass > 0.0:
-                row += mass
-                q[j] += mass
                 value += mass * cost[i, j]
                 entropy += mass * (np.log(mass) - 1.0)
-        p[i] = row
     return value, entropy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from warmpot._typing import FloatArray, IntArray
 
@@ -25,7 +26,8 @@ def _best_free_row(cost: FloatArray, room: FloatArray, j: int) -> int:
 @njit(cache=True, nogil=True)
 def _search(
     cost: FloatArray,
-    flow: FloatArray,
+    senders: NDArray[np.int32],
+    degree: IntArray,
     room_b: FloatArray,
     best: IntArray,
     t: float,
@@ -59,8 +61,9 @@ def _search(
             if nearest + col_at[j] < length:
                 end, length = j, nearest + col_at[j]
             continue
-        for i in range(n):
-            if flow[j, i] > 0.0 and row_at[i] < np.inf and row_distance[i] == np.inf:
+        for d in range(degree[j]):
+            i = senders[j, d]
+            if row_at[i] < np.inf and row_distance[i] == np.inf:
                 row_distance[i], row_from[i] = nearest, j
                 base = nearest + row_at[i]
                 for k in range(m):
@@ -78,8 +81,26 @@ def _search(
 
 
 @njit(cache=True, nogil=True)
+def _shift(flow: FloatArray, senders: NDArray[np.int32], degree: IntArray, j: int, i: int, amount: float) -> None:
+    """Change the flow from row i to column j, keeping the list of rows that send to each column."""
+    before = flow[j, i]
+    flow[j, i] = before + amount if before + amount >= EMPTY else 0.0
+    if before == 0.0 and flow[j, i] > 0.0:
+        senders[j, degree[j]] = i
+        degree[j] += 1
+    elif before > 0.0 and flow[j, i] == 0.0:
+        degree[j] -= 1
+        for d in range(degree[j]):
+            if senders[j, d] == i:
+                senders[j, d] = senders[j, degree[j]]
+                break
+
+
+@njit(cache=True, nogil=True)
 def _augment(
     flow: FloatArray,
+    senders: NDArray[np.int32],
+    degree: IntArray,
     room_a: FloatArray,
     room_b: FloatArray,
     best: IntArray,
@@ -101,12 +122,10 @@ def _augment(
     j = end
     while col_from[j] >= 0:
         i = col_from[j]
-        flow[j, i] += amount
+        _shift(flow, senders, degree, j, i, amount)
         j = row_from[i]
-        flow[j, i] -= amount
-        if flow[j, i] < EMPTY:
-            flow[j, i] = 0.0
-    flow[j, start] += amount
+        _shift(flow, senders, degree, j, i, -amount)
+    _shift(flow, senders, degree, j, start, amount)
     room_a[start] -= amount
     if room_a[start] < EMPTY:
         room_a[start] = 0.0
@@ -118,6 +137,7 @@ def shortest_paths(cost: FloatArray, a: FloatArray, b: FloatArray) -> tuple[Floa
     """Return the amounts and lengths of all augmenting paths, for costs in [0, 1] (or inf) and masses of order 1."""
     n, m = cost.shape
     room_a, room_b, flow = a.copy(), b.copy(), np.zeros((m, n))
+    senders, degree = np.empty((m, n), np.int32), np.zeros(m, np.int64)
     # inf marks a row with room: it stands at -t, which changes with every step, so it is not stored
     row_at, col_at = np.full(n, np.inf), np.zeros(m)
     row_from, col_from, best = np.empty(n, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
@@ -125,11 +145,11 @@ def shortest_paths(cost: FloatArray, a: FloatArray, b: FloatArray) -> tuple[Floa
         best[j] = _best_free_row(cost, room_a, j)
     amounts, lengths, t = [0.0][:0], [0.0][:0], 0.0
     while True:
-        end, length = _search(cost, flow, room_b, best, t, row_at, col_at, row_from, col_from)
+        end, length = _search(cost, senders, degree, room_b, best, t, row_at, col_at, row_from, col_from)
         if end < 0:
             break
         t += length
-        amount, start = _augment(flow, room_a, room_b, best, end, row_from, col_from)
+        amount, start = _augment(flow, senders, degree, room_a, room_b, best, end, row_from, col_from)
         if room_a[start] == 0.0:
             row_at[start] = -t
             for j in range(m):

@@ -62,7 +62,7 @@ def lower_bound(problem: PartialProblem, v: FloatArray) -> tuple[float, FloatArr
     """
     lowest = (problem.cost + v).min(axis=1)
     order = np.argsort(lowest)
-    filled = np.searchsorted(np.cumsum(problem.a[order]), problem.mass * (1 - FEASIBLE))
+    filled = int(np.searchsorted(np.cumsum(problem.a[order]), problem.mass * (1 - FEASIBLE)))
     t = float(lowest[order[min(filled, order.size - 1)]])
     u = np.maximum(0.0, t - lowest)
     return float(problem.mass * t - problem.a @ u - problem.b @ v), u, t
@@ -96,7 +96,7 @@ def certify(
     problem = PartialProblem.checked(cost, a, b, mass)
     resolution = kind_of(plan.data if issparse(plan) else plan).resolution
     dense = plan.toarray() if issparse(plan) else plan
-    values = check_nonnegative_matrix("plan", dense, problem.cost.shape)  # type: ignore[arg-type]
+    values = check_nonnegative_matrix("plan", dense, problem.cost.shape)
     residuals = residuals_of(values.sum(axis=1), values.sum(axis=0), problem.a, problem.b, problem.mass)
     if potentials is None:
         from warmpot.transport.exact import solve_exact
@@ -143,7 +143,7 @@ def round_to_feasible(plan: Any, a: object | None, b: object | None, mass: float
     """
     if issparse(plan):
         return _round_sparse(csr_array(plan, dtype=np.float64), a, b, mass)
-    values = check_nonnegative_matrix("plan", plan, tuple(np.shape(plan)))  # type: ignore[arg-type]
+    values = check_nonnegative_matrix("plan", plan, tuple(np.shape(plan)))
     wa, wb, mass = check_masses(a, b, mass, values.shape)
     rounded, missing = trim(values, wa, wb, mass)
     return kind_of(plan).wrap(fill(rounded, missing, wa, wb))
@@ -176,8 +176,8 @@ def trim_sparse(plan: csr_array, a: FloatArray, b: FloatArray, mass: float) -> t
     plan = plan.copy()
     rows = np.repeat(np.arange(a.size), np.diff(plan.indptr))
     for index, limit in ((rows, a), (plan.indices, b)):
-        total = np.bincount(index, plan.data, limit.size)
-        plan.data *= np.divide(limit, total, out=np.ones_like(total), where=total > limit)[index]
+        sums = np.bincount(index, plan.data, limit.size).astype(float)  # integers where nothing is stored
+        plan.data *= np.divide(limit, sums, out=np.ones_like(sums), where=sums > limit)[index]
     total = float(plan.data.sum())
     if total > mass:
         plan.data *= mass / total

@@ -38,10 +38,11 @@ class BlockCost(Protocol):
 
 
 class Generated(NamedTuple):
-    """Optimal plan over all pairs, with dual variables feasible for all pairs."""
+    """Optimal plan over all pairs, with dual variables feasible for all pairs, and an upper bound of the value."""
 
     plan: csr_array
     value: float
+    at_most: float
     u: FloatArray
     v: FloatArray
     t: float
@@ -96,7 +97,7 @@ class _Scanner:
         self.cost, self.block_rows, self.report = cost, block_rows, report
         self.row_min = np.full(cost.shape[0], -np.inf)  # lower bound of min_j C_ij + v_j
         self.v = np.zeros(cost.shape[1])
-        self.lowest, self.largest = np.inf, -np.inf
+        self.lowest, self.largest = np.inf, -np.inf  # of the finite costs
 
     @property
     def span(self) -> float:
@@ -182,10 +183,14 @@ def generate(
         if new == 0 and rounds > 1:
             break
         span = scanner.span
-        flow = arcs.solve(a, b, mass, scanner.lowest + detour * span, max_iter)
+        cheapest = scanner.lowest if scanner.lowest < np.inf else 0.0  # all pairs may be forbidden
+        flow = arcs.solve(a, b, mass, cheapest + detour * span, max_iter)
         u, v, t = flow.u, flow.v, flow.t
         threshold, keep = -ZERO * span, (min(4, b.size), min(8, a.size))
     # Whatever noise is left below zero is taken off t: then (u, v, t) is feasible for every pair, rigorously.
     t = min(t, float((scanner.row_min + (v - scanner.v).min() + u).min()))
-    plan, _ = trim_sparse(flow.plan, a, b, mass)
-    return Generated(plan, arcs.value(plan), u, v, t, flow.slack, span, flow.finished and new == 0, rounds)
+    plan, missing = trim_sparse(flow.plan, a, b, mass)
+    value = arcs.value(plan)
+    # Mass that an unfinished simplex has not placed could be placed at the largest cost.
+    at_most = value + (missing * scanner.largest if missing > 1e-12 * mass else 0.0)
+    return Generated(plan, value, at_most, u, v, t, flow.slack, span, flow.finished and new == 0, rounds)

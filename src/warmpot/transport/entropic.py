@@ -19,14 +19,15 @@ from __future__ import annotations
 import numpy as np
 
 from warmpot._typing import FloatArray
-from warmpot.transport.certify import fill, trim
-from warmpot.transport.exact import max_flow
+from warmpot.errors import InputError, explain
+from warmpot.transport.exact import max_flow, to_feasible
 from warmpot.transport.problem import Answer, PartialProblem, infeasible
 from warmpot.transport.status import Status
 
-__all__ = ["DEFAULT_MAX_ITER", "schedule", "solve_entropic", "to_feasible"]
+__all__ = ["DEFAULT_MAX_ITER", "conclude", "schedule", "solve_entropic"]
 
 DEFAULT_MAX_ITER = 100_000
+SMALLEST_EPS = 1e-12  # of the cost range; below, float64 cannot tell the problem from the exact one
 ANNEAL_FACTOR = 4.0
 ANNEAL_FROM = 10.0  # the first eps is at most the cost range over this
 ANNEAL_TOL = 1e-4  # tolerance of all but the last eps
@@ -54,18 +55,6 @@ def schedule(eps: float, tol: float) -> tuple[FloatArray, FloatArray]:
     return np.array(values[::-1]), tols
 
 
-def to_feasible(problem: PartialProblem, plan: FloatArray) -> FloatArray:
-    """Round to a feasible plan; with forbidden pairs by mixing in a plan of larger mass over the allowed ones."""
-    plan, missing = trim(plan, problem.a, problem.b, problem.mass)
-    if missing <= 1e-15 * problem.mass:
-        return plan
-    if not problem.forbidden:
-        return fill(plan, missing, problem.a, problem.b)
-    fullest = max_flow(problem)
-    share = missing / (fullest.sum() - problem.mass + missing)
-    return (1.0 - share) * plan + share * fullest
-
-
 def solve_entropic(problem: PartialProblem, eps: float, *, tol: float, max_iter: int) -> Answer:
     """Solve the entropic problem on the CPU.
 
@@ -80,7 +69,7 @@ def solve_entropic(problem: PartialProblem, eps: float, *, tol: float, max_iter:
     max_iter : int
         Limit on sweeps and Newton steps, over all annealing stages.
     """
-    from warmpot.transport._entropic import anneal, finish
+    from warmpot.transport._entropic import anneal
 
     live = problem.live
     if live is not None:
@@ -90,13 +79,36 @@ def solve_entropic(problem: PartialProblem, eps: float, *, tol: float, max_iter:
     mass, low = problem.mass, float(problem.cost.min())
     high = float(problem.cost[problem.cost < np.inf].max() if problem.forbidden else problem.cost.max())
     span = high - low if high > low else eps
+    if eps < SMALLEST_EPS * span:
+        allowed = f"eps >= {SMALLEST_EPS * span:.3g}, 1e-12 of the cost range, or None"
+        raise InputError(explain("eps", got=eps, allowed=allowed, remedy="Pass eps=None for the exact solver."))
     unit_cost = (problem.cost - low) / span
     a, b = problem.a / mass, problem.b / mass
     plan, mu, nu, tau, code, count = anneal(unit_cost, a, b, *schedule(eps / span, tol), max_iter)
-    total = float(plan.sum())
+    return conclude(problem, plan, mu, nu, tau, eps, low, STATUSES[code], count)
+
+
+def conclude(
+    problem: PartialProblem,
+    plan: FloatArray,
+    mu: FloatArray,
+    nu: FloatArray,
+    tau: float,
+    eps: float,
+    low: float,
+    status: Status,
+    count: int,
+) -> Answer:
+    """Bring a dimensionless result back to the units of the problem, round it and measure its true gap.
+
+    `plan` has mass about 1 and may be slightly infeasible; mu, nu, tau are its potentials over eps, for the cost
+    less `low`.
+    """
+    from warmpot.transport._entropic import finish
+
+    mass, total = problem.mass, float(plan.sum())
     plan = to_feasible(problem, plan * mass)
-    p, q = np.empty(a.size), np.empty(b.size)
-    value, entropy = finish(plan, problem.cost, p, q)
+    value, entropy = finish(plan, problem.cost)
     t = eps * (tau + np.log(mass)) + low
     dual = mass * t - eps * (problem.a @ mu + problem.b @ nu + mass * total)
-    return Answer(plan, eps * mu, eps * nu, t, value + eps * entropy, dual, STATUSES[code], count)
+    return Answer(plan, eps * mu, eps * nu, t, value + eps * entropy, dual, status, count)

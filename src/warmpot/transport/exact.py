@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from warmpot._typing import FloatArray, IntArray
-from warmpot.transport.certify import linear_cost, lower_bound, trim
+from warmpot.transport.certify import fill, linear_cost, lower_bound, trim
 from warmpot.transport.columns import generate
 from warmpot.transport.network import solve_arcs
 from warmpot.transport.problem import Answer, PartialProblem, infeasible
 from warmpot.transport.status import Status
 
-__all__ = ["MAX_PIVOTS", "max_flow", "optimality", "solve_exact"]
+__all__ = ["MAX_PIVOTS", "max_flow", "optimality", "solve_exact", "to_feasible"]
 
 MAX_PIVOTS = 10**9
 ALL_ARCS = 16_384
@@ -63,10 +63,10 @@ def solve_exact(problem: PartialProblem, *, tol: float = 1e-9, max_iter: int = M
         )
         rounds = 1
     else:
-        plan, _, _, v, _, _, span, finished, rounds = generate(
+        plan, _, _, _, v, _, _, span, finished, rounds = generate(
             _Matrix(cost), a, b, mass, block_rows=BLOCK_ROWS, detour=detour, max_iter=max_iter, report=_silent
         )
-    feasible, _ = trim(plan.toarray(), a, b, mass)
+    feasible = to_feasible(problem, plan.toarray())
     dual_value, u, t = lower_bound(problem, v)
     value = linear_cost(feasible, cost)
     status = optimality(value, dual_value, tol, mass * span, finished)
@@ -75,9 +75,9 @@ def solve_exact(problem: PartialProblem, *, tol: float = 1e-9, max_iter: int = M
 
 def optimality(value: float, dual_value: float, tol: float, scale: float, finished: bool) -> Status:
     """Status of an exact solve: the gap must be within `tol` of the value, or rounding of costs of size `scale`."""
-    if value - dual_value <= tol * abs(value) + 1e-11 * scale:
-        return Status.OPTIMAL
-    return Status.STALLED if finished else Status.MAX_ITER
+    if not finished:
+        return Status.MAX_ITER
+    return Status.OPTIMAL if value - dual_value <= tol * abs(value) + 1e-11 * scale else Status.STALLED
 
 
 def max_flow(problem: PartialProblem) -> FloatArray:
@@ -88,6 +88,19 @@ def max_flow(problem: PartialProblem) -> FloatArray:
     flow = solve_arcs(rows, cols, free, problem.a, problem.b, limit, slack_cost=2.0, max_iter=MAX_PIVOTS)
     dense: FloatArray = flow.plan.toarray()
     return dense
+
+
+def to_feasible(problem: PartialProblem, plan: FloatArray) -> FloatArray:
+    """Round to a feasible plan; with forbidden pairs by mixing in a plan of larger mass over the allowed ones."""
+    plan, missing = trim(plan, problem.a, problem.b, problem.mass)
+    if missing <= 1e-14 * problem.mass:
+        return plan
+    if not problem.forbidden:
+        return fill(plan, missing, problem.a, problem.b)
+    fullest = max_flow(problem)
+    share = missing / (fullest.sum() - problem.mass + missing)
+    mixed: FloatArray = (1.0 - share) * plan + share * fullest
+    return mixed
 
 
 def _silent(share: float, text: str) -> None:

@@ -127,6 +127,7 @@ def solve_partial_points(
     tol = check_positive("tol", tol, maximum=0.1)
     max_iter = MAX_PIVOTS if max_iter is None else check_count("max_iter", max_iter)
     budget = check_positive("max_memory", max_memory, remedy="Give it in GiB.") * 2**30
+    kind = kind_of(xs)
     xs, xt = _samples(xs, xt, cost)
     n, m = xs.shape[0], xt.shape[0]
     wa, wb, mass = check_masses(np.full(n, 1.0 / (beta * n)) if a is None else a, b, mass, (n, m))
@@ -143,7 +144,7 @@ def solve_partial_points(
                 break  # else pairs are forbidden: make the slack dearer than any detour around them
     if found.slack > 1e-9 * mass:
         raise infeasible(mass, mass - found.slack)
-    solution = _to_solution(found, wa, wb, mass, tol, rows, cols, kind_of(xs))
+    solution = _to_solution(found, wa, wb, mass, tol, rows, cols, kind)
     return solution.or_raise() if throw else solution
 
 
@@ -185,12 +186,12 @@ def _to_solution(
         p=kind.wrap(p),
         q=kind.wrap(q),
         value=found.value,
-        objective=found.value,
-        dual_value=min(dual_value, found.value),
-        gap=max(0.0, found.value - dual_value),
+        objective=found.at_most,
+        dual_value=min(dual_value, found.at_most),
+        gap=max(0.0, found.at_most - dual_value),
         slope=found.t,
         residuals=residuals_of(p, q, a, b, mass),
-        status=optimality(found.value, dual_value, tol, mass * found.span, found.finished),
+        status=optimality(found.at_most, dual_value, tol, mass * found.span, found.finished),
         n_iter=found.rounds,
         potentials=Potentials(kind.wrap(u), kind.wrap(v)),
     )

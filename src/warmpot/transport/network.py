@@ -10,7 +10,7 @@ not carry.
 from __future__ import annotations
 
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import coo_matrix, csr_array
@@ -66,13 +66,17 @@ def solve_arcs(
     n, m = a.size, b.size
     shift = float(cost.min()) if cost.size else 0.0
     scale = float(cost.max() - shift) if cost.size and cost.max() > shift else 1.0
-    spare_a, spare_b = a.sum() / mass - 1.0, b.sum() / mass - 1.0
+    # No row or column can use more than the mass: capping there (with room, so that the cap never binds and the
+    # dual variables stay true) keeps the reservoirs from drowning a small mass in rounding.
+    a, b = np.minimum(a / mass, 2.0), np.minimum(b / mass, 2.0)
+    spare_a, spare_b = a.sum() - 1.0, b.sum() - 1.0
     # Nodes n and m are the slack; n + 1 and m + 1 the reservoirs, there only if they hold anything.
     every_row, every_col = np.arange(n), np.arange(m)
-    tails = [rows, every_row, np.full(m, n), [n]]
-    heads = [cols, np.full(n, m), every_col, [m]]
-    price = [(cost - shift) / scale, np.full(n + m, (slack_cost - shift) / scale / 2), [0.0]]
-    supply, demand = [a / mass, [1.0]], [b / mass, [1.0]]
+    tails: list[Any] = [rows, every_row, np.full(m, n), [n]]
+    heads: list[Any] = [cols, np.full(n, m), every_col, [m]]
+    price: list[Any] = [(cost - shift) / scale, np.full(n + m, (slack_cost - shift) / scale / 2), [0.0]]
+    supply: list[Any] = [a, [1.0]]
+    demand: list[Any] = [b, [1.0]]
     if spare_a > BALANCED:
         tails, heads, price = [*tails, every_row], [*heads, np.full(n, m + 1)], [*price, np.zeros(n)]
         demand.append([spare_a])

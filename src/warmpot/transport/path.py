@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from warmpot._checks import check_cost, check_weights
-from warmpot._typing import Array, FloatArray
+from warmpot._typing import Array, FloatArray, IntArray
 
 __all__ = ["PartialPath", "partial_path"]
 
@@ -70,8 +70,8 @@ def partial_path(cost: Array, a: Array | None = None, b: Array | None = None) ->
     return PartialPath(masses, np.append(0.0, np.cumsum(amounts * slopes)), slopes)
 
 
-def _distinct(lengths: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _distinct(lengths: FloatArray) -> tuple[FloatArray, IntArray]:
     """Merge runs of lengths that differ by rounding only; returns one length a run and where it starts."""
-    monotone = np.maximum.accumulate(lengths)
-    first = np.flatnonzero(np.append(True, np.diff(monotone) > 1e-13))
+    monotone: FloatArray = np.maximum.accumulate(lengths)
+    first: IntArray = np.flatnonzero(np.append(True, np.diff(monotone) > 1e-13))
     return monotone[first], first

@@ -18,7 +18,7 @@ import numpy as np
 
 from warmpot._checks import check_cost, check_mass, check_weights
 from warmpot._interop import kind_of
-from warmpot._typing import FloatArray
+from warmpot._typing import BoolArray, FloatArray
 from warmpot.errors import InfeasibleError, explain
 from warmpot.transport.solution import Residuals
 from warmpot.transport.status import Status
@@ -67,17 +67,17 @@ class PartialProblem:
         return cls(c, *check_masses(a, b, mass, c.shape), bool(c.max() == np.inf))
 
     @property
-    def live(self) -> tuple[FloatArray, FloatArray] | None:
+    def live(self) -> tuple[BoolArray, BoolArray] | None:
         """Masks of rows and columns with positive weight, or None when all have it."""
         rows, cols = self.a > 0, self.b > 0
         return None if rows.all() and cols.all() else (rows, cols)
 
-    def restrict(self, rows: FloatArray, cols: FloatArray) -> PartialProblem:
+    def restrict(self, rows: BoolArray, cols: BoolArray) -> PartialProblem:
         """Keep only the given rows and columns."""
         cost = np.ascontiguousarray(self.cost[np.ix_(rows, cols)])
         return PartialProblem(cost, self.a[rows], self.b[cols], self.mass, bool(cost.max() == np.inf))
 
-    def extend(self, answer: Answer, rows: FloatArray, cols: FloatArray) -> Answer:
+    def extend(self, answer: Answer, rows: BoolArray, cols: BoolArray) -> Answer:
         """Undo `restrict`: rows and columns without weight move nothing and get the smallest feasible potential."""
         plan, u, v = np.zeros(self.cost.shape), np.zeros(self.a.size), np.zeros(self.b.size)
         plan[np.ix_(rows, cols)], u[rows], v[cols] = answer.plan, answer.u, answer.v

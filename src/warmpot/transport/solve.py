@@ -11,15 +11,13 @@ import numpy as np
 from warmpot._checks import check_cost, check_count, check_positive
 from warmpot._interop import Kind, is_torch, kind_of
 from warmpot._typing import Array
+from warmpot.errors import InputError, explain
 from warmpot.transport.entropic import DEFAULT_MAX_ITER, solve_entropic
 from warmpot.transport.exact import MAX_PIVOTS, solve_exact
 from warmpot.transport.problem import Answer, PartialProblem, residuals_of
 from warmpot.transport.solution import BatchSolution, Potentials, Solution
 
 __all__ = ["solve_partial", "solve_partial_batch"]
-
-SMALLEST_EPS = 1e-12
-"""Smallest eps, relative to the largest cost, that float64 can tell from the exact problem."""
 
 
 def solve_partial(
@@ -78,10 +76,10 @@ def solve_partial(
     Solution(2 x 2, OPTIMAL, value=0, gap=0, slope=0, n_iter=1)
     """
     eps, tol, max_iter = _settings(eps, tol, max_iter)
+    problem = PartialProblem.checked(cost, a, b, mass)
     kind = kind_of(cost)
     if eps is not None and kind.on_accelerator:
         return solve_partial_batch(cost[None], a, b, mass=mass, eps=eps, tol=tol, max_iter=max_iter, throw=throw)[0]
-    problem = PartialProblem.checked(cost, a, b, mass)
     solution = _to_solution(problem, _solve(problem, eps, tol, max_iter), cost, kind)
     return solution.or_raise() if throw else solution
 
@@ -118,9 +116,9 @@ def solve_partial_batch(
     (2, 'OPTIMAL')
     """
     eps, tol, max_iter = _settings(eps, tol, max_iter)
-    kind = kind_of(costs)
-    values = check_cost("costs", costs, ndim=3)
+    values, kind = check_cost("costs", costs, ndim=3), kind_of(costs)
     size = values.shape[0]
+    _check_rows(a, b, size)
     problems = [PartialProblem.checked(values[k], _row(a, k), _row(b, k), mass) for k in range(size)]
     if eps is not None and kind.on_accelerator:
         from warmpot.transport.entropic_torch import solve_entropic_torch
@@ -149,6 +147,14 @@ def _solve(problem: PartialProblem, eps: float | None, tol: float, max_iter: int
     if eps is None:
         return solve_exact(problem, tol=tol, max_iter=max_iter)
     return solve_entropic(problem, eps, tol=tol, max_iter=max_iter)
+
+
+def _check_rows(a: Any, b: Any, size: int) -> None:
+    for name, weights in (("a", a), ("b", b)):
+        if weights is not None and np.ndim(weights) == 2 and len(weights) != size:
+            allowed = f"one row for all, or one for each of the {size} problems"
+            got, remedy = f"{len(weights)} rows", "Match the leading axis of the costs."
+            raise InputError(explain(name, got=got, allowed=allowed, remedy=remedy))
 
 
 def _row(weights: Any, k: int) -> Any:

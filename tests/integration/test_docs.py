@@ -1,0 +1,82 @@
+"""The pages of docs/: their Python blocks run, their outputs, figures, links and numbers are what they should be."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#:]+)\)")
+
+
+def load_figures() -> ModuleType:
+    pytest.importorskip("matplotlib")
+    spec = importlib.util.spec_from_file_location("docs_figures", DOCS / "figures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def blocks_with_output(page: Path) -> list[tuple[str, str | None]]:
+    """Python blocks of a page in order, each with the text block right after it, if there is one."""
+    found = list(BLOCK.finditer(page.read_text()))
+    pairs: list[tuple[str, str | None]] = []
+    for block, following in zip(found, [*found[1:], None], strict=True):
+        if block.group(1) == "text":
+            continue
+        follows = following is not None and following.group(1) == "text"
+        pairs.append((block.group(2), following.group(2) if follows and following is not None else None))
+    return pairs
+
+
+def test_there_are_pages_with_code() -> None:
+    assert {"README.md", "partial-transport.md", "which-solver.md"} <= {page.name for page in PAGES}
+    assert blocks_with_output(DOCS / "partial-transport.md")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_run_and_print_what_the_page_says(page: Path) -> None:
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for number, (code, expected) in enumerate(blocks_with_output(page), start=1):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, f"{page.name}, python block {number}", "exec"), namespace)
+        if expected is not None:
+            assert printed.getvalue() == expected, f"{page.name}, python block {number}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    missing = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
+    assert not missing
+
+
+def test_index_names_every_page() -> None:
+    index = (DOCS / "README.md").read_text()
+    assert all(f"({page.name})" in index for page in PAGES if page.name != "README.md")
+
+
+def test_images_are_light() -> None:
+    images = list((DOCS / "img").glob("*.png"))
+    assert images
+    assert all(image.stat().st_size < 150 * 1024 for image in images)
+
+
+def test_numbers_are_those_of_the_last_measurement() -> None:
+    figures = load_figures()
+    page = (DOCS / "which-solver.md").read_text()
+    result = json.loads(figures.RESULTS.read_text())
+    assert figures.write_numbers(page, result) == page, "run: python docs/figures.py"

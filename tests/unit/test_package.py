@@ -1,0 +1,57 @@
+"""The package as a whole: public names, light imports, messages."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import warmpot
+from warmpot import errors
+
+HEAVY = {"torch", "numba", "ot", "matplotlib", "sklearn", "pyarrow"}
+MODULES = [m.name for m in pkgutil.walk_packages(warmpot.__path__, "warmpot.")]
+
+
+@pytest.mark.parametrize("name", ["warmpot", *MODULES])
+def test_all_names_what_exists_once(name: str) -> None:
+    module = importlib.import_module(name)
+    exported = list(module.__all__)
+    assert len(exported) == len(set(exported))
+    for entry in exported:
+        assert hasattr(module, entry), f"{name}.__all__ names {entry}, which does not exist"
+
+
+@pytest.mark.parametrize("name", ["warmpot", "warmpot.transport", "warmpot.data", "warmpot.errors"])
+def test_no_symbol_is_public_by_accident(name: str) -> None:
+    module = importlib.import_module(name)
+    submodules = {m.name for m in pkgutil.iter_modules(getattr(module, "__path__", []))}
+    ours = {
+        key
+        for key, value in vars(module).items()
+        if not key.startswith("_") and getattr(value, "__module__", "").startswith("warmpot")
+    }
+    assert ours - submodules <= set(module.__all__)
+
+
+@pytest.mark.parametrize("statement", ["import warmpot", "import warmpot; warmpot.transport; warmpot.data"])
+def test_import_is_light(statement: str) -> None:
+    code = f"{statement}\nimport sys\nprint(*sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not HEAVY & set(loaded)
+
+
+def test_unknown_attribute_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="nonsense"):
+        warmpot.nonsense  # noqa: B018
+    assert "transport" in dir(warmpot)
+
+
+def test_every_error_is_a_warmpot_error() -> None:
+    kinds = [getattr(errors, n) for n in errors.__all__ if n.endswith("Error")]
+    assert all(issubclass(kind, errors.WarmpotError) for kind in kinds)
+    assert issubclass(errors.InputError, ValueError)
+    assert issubclass(errors.MissingExtraError, ImportError)

@@ -1,0 +1,307 @@
+"""Single facts about the transport room."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from scipy.spatial.distance import cdist
+
+from warmpot.errors import NotConvergedError
+from warmpot.transport import (
+    Status,
+    certify,
+    partial_path,
+    round_to_feasible,
+    solve_partial,
+    solve_partial_batch,
+    solve_partial_points,
+)
+from warmpot.transport.entropic_torch import solve_entropic_torch
+from warmpot.transport.problem import PartialProblem
+from warmpot.transport.solve import _solve
+
+RNG = np.random.default_rng(0)
+EPS_LADDER = [1e-5, 1e-4, 1e-2, 1.0, 1e4]
+
+
+# --- mass at and above its maximum -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("eps", [None, 0.1])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_mass_is_snapped_to_the_maximum(eps: float | None, dtype: type) -> None:
+    n = 13
+    b = np.full(n, 1 / n, dtype)  # sums to 1 only up to rounding
+    solution = solve_partial(RNG.random((n, n)), None, b, mass=1.0 + 1e-12, eps=eps)
+    assert solution.status is Status.OPTIMAL
+    assert solution.plan.sum() == pytest.approx(min(1.0, float(b.astype(float).sum())), rel=1e-12)
+
+
+def test_full_mass_fills_every_column() -> None:
+    n = 49
+    solution = solve_partial(RNG.random((n, n)), np.full(n, 1 / (0.35 * n)), mass=1.0)
+    np.testing.assert_allclose(solution.q, 1 / n, rtol=1e-12)
+
+
+# --- extremes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("eps", [None, *EPS_LADDER])
+@pytest.mark.parametrize("mass", [1e-8, 0.5, 0.8, 1.0 - 1e-9, 1.0])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 9), (9, 1), (20, 15)])
+def test_extremes_are_feasible_and_quiet(scale: float, eps: float | None, mass: float, shape: tuple[int, int]) -> None:
+    cost = np.random.default_rng(1).random(shape) * scale
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        s = solve_partial(cost, mass=mass, eps=None if eps is None else eps * scale)
+    assert s.residuals.worst <= 1e-12
+    assert np.isfinite(s.plan).all()
+    assert s.gap <= 1e-8 * scale * mass + 1e-9 * abs(s.objective)
+
+
+@pytest.mark.parametrize("eps", [None, *EPS_LADDER])
+def test_constant_cost(eps: float | None) -> None:
+    s = solve_partial(np.full((4, 6), 3.0), mass=0.6, eps=eps)
+    assert s.value == pytest.approx(1.8)
+    assert s.residuals.worst <= 1e-12
+
+
+@pytest.mark.parametrize("eps", [None, *EPS_LADDER[1:]])
+def test_forbidden_pairs_carry_nothing(eps: float | None) -> None:
+    rng = np.random.default_rng(5)
+    cost = rng.random((8, 8))
+    cost[rng.random((8, 8)) < 0.6] = np.inf
+    most = partial_path(cost).masses[-1]
+    for mass in (0.5 * most, 0.95 * most):
+        s = solve_partial(cost, mass=mass, eps=eps)
+        assert (s.plan[np.isinf(cost)] == 0).all()
+        assert s.residuals.worst <= 1e-12
+        assert np.isfinite([s.value, s.objective, s.dual_value, s.gap]).all()
+    exact = solve_partial(cost, mass=most)
+    assert exact.value == pytest.approx(partial_path(cost).values[-1])
+    assert exact.gap <= 1e-9 * exact.value
+
+
+def test_forbidden_pairs_at_dataset_scale() -> None:
+    rng = np.random.default_rng(2)
+    cost = rng.random((150, 140))
+    cost[rng.random(cost.shape) < 0.97] = np.inf
+    path = partial_path(cost)
+    for mass in (path.masses[-1], 0.7 * path.masses[-1]):
+        s = solve_partial(cost, mass=mass)
+        assert s.value == pytest.approx(np.interp(mass, path.masses, path.values), rel=1e-9)
+
+
+def test_degenerate_mass_converges_at_small_eps() -> None:
+    # mass = exactly 52 of 65 columns: Newton steps used to stop at a bound forever
+    cost = np.random.default_rng(0).random((65, 65))
+    s = solve_partial(cost, np.full(65, 1 / (0.35 * 65)), mass=0.8, eps=1e-4)
+    assert s.status is Status.OPTIMAL
+    assert s.n_iter < 5000
+
+
+def test_entropic_reports_its_iterations_and_stops_early_when_easy() -> None:
+    cost = RNG.random((30, 30))
+    easy, hard = solve_partial(cost, mass=0.5, eps=10.0), solve_partial(cost, mass=0.5, eps=1e-3)
+    assert 0 < easy.n_iter < hard.n_iter < 2000
+
+
+# --- status ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("eps", [None, 1e-3])
+def test_too_few_iterations_raise_or_report(eps: float | None) -> None:
+    cost = RNG.random((100, 90))
+    with pytest.raises(NotConvergedError, match="max_iter") as caught:
+        solve_partial(cost, mass=0.9, eps=eps, max_iter=4)
+    solution = caught.value.solution
+    assert solution.status is Status.MAX_ITER
+    assert "raise max_iter" in solution.status.remedy
+    reported = solve_partial(cost, mass=0.9, eps=eps, max_iter=4, throw=False)
+    assert reported.status is Status.MAX_ITER
+    assert reported.gap > 1e-6
+    assert reported.residuals.worst <= 1e-12  # rounded all the same
+    assert "MAX_ITER" in repr(reported)
+
+
+# --- gradients ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("eps", [None, 0.05, 1.0])
+def test_gradient_of_the_objective_is_the_plan(eps: float | None) -> None:
+    rng = np.random.default_rng(4)
+    cost = torch.tensor(rng.random((7, 5)), requires_grad=True)
+    s = solve_partial(cost, mass=0.6, eps=eps)
+    assert not s.plan.requires_grad
+    (gradient,) = torch.autograd.grad(s.objective, cost)
+    np.testing.assert_allclose(gradient, s.plan)
+    h = 1e-5
+    for i, j in [(0, 0), (3, 2), (6, 4)]:
+        bump = np.zeros((7, 5))
+        bump[i, j] = h
+        up = solve_partial(cost.detach().numpy() + bump, mass=0.6, eps=eps, tol=1e-12).objective
+        down = solve_partial(cost.detach().numpy() - bump, mass=0.6, eps=eps, tol=1e-12).objective
+        assert (up - down) / (2 * h) == pytest.approx(float(gradient[i, j]), abs=1e-6)
+
+
+def test_gradient_of_the_value_is_the_plan_despite_forbidden_pairs() -> None:
+    cost = torch.rand(6, 6, dtype=torch.float64)
+    cost[0, :3] = torch.inf
+    cost.requires_grad_()
+    s = solve_partial(cost, mass=0.5)
+    s.value.backward()
+    np.testing.assert_allclose(cost.grad, s.plan)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64])
+def test_dtypes_come_back(dtype: torch.dtype) -> None:
+    cost = (torch.rand(6, 5) * 10).to(dtype)
+    s = solve_partial(cost, mass=0.5)
+    expected = torch.float64 if dtype is torch.int64 else dtype
+    assert s.plan.dtype == s.p.dtype == s.value.dtype == s.potentials.v.dtype == expected
+
+
+# --- batches -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("eps", [None, 0.01, 0.3])
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_batch_equals_the_loop(eps: float | None, library: str) -> None:
+    costs = np.random.default_rng(8).random((5, 20, 12))
+    a = np.random.default_rng(9).random((5, 20)) + 0.1
+    given = torch.tensor(costs) if library == "torch" else costs
+    batch = solve_partial_batch(given, a, mass=0.8, eps=eps)
+    assert len(batch) == 5
+    for k in range(5):
+        one = solve_partial(given[k], a[k], mass=0.8, eps=eps)
+        np.testing.assert_allclose(batch.plan[k], one.plan, atol=1e-9)
+        assert float(batch.value[k]) == pytest.approx(float(one.value), rel=1e-9)
+        assert batch[k].gap == batch.gap[k] == one.gap
+        assert batch[k].status is Status.OPTIMAL
+
+
+@pytest.mark.parametrize("shape", [(20, 12), (12, 20), (1, 7), (65, 65)])
+@pytest.mark.parametrize("eps", [1e-4, 0.01, 0.3, 50.0])
+@pytest.mark.parametrize("mass", [0.05, 0.77, 1.0])
+def test_device_solver_equals_the_cpu_solver(shape: tuple[int, int], eps: float, mass: float) -> None:
+    rng = np.random.default_rng(3)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    a = np.full(shape[0], 1 / (0.35 * shape[0]))
+    a[: shape[0] // 4] = 0
+    problems = [PartialProblem.checked(rng.random(shape) * s, a, None, mass) for s in (1.0, 30.0, 0.0)]
+    answers = solve_entropic_torch(problems, eps, tol=1e-9, max_iter=100_000, device=device)
+    for problem, answer in zip(problems, answers, strict=True):
+        reference = _solve(problem, eps, 1e-9, 100_000)
+        assert answer.status is Status.OPTIMAL
+        assert answer.objective == pytest.approx(reference.objective, rel=1e-9, abs=1e-9)
+        assert (
+            answer.t == pytest.approx(reference.t, rel=1e-6, abs=1e-6) or mass == 1.0
+        )  # t is not unique at the maximum
+        np.testing.assert_allclose(answer.plan, reference.plan, atol=1e-8)
+        assert answer.objective - answer.dual_value <= 1e-7
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+def test_cuda_stays_on_the_device() -> None:
+    cost = torch.rand(3, 30, 20, device="cuda")
+    batch = solve_partial_batch(cost, mass=0.5, eps=0.1)
+    assert batch.plan.device == cost.device
+
+
+# --- points ------------------------------------------------------------------------------------
+
+
+def test_points_accept_any_cost_on_blocks() -> None:
+    rng = np.random.default_rng(6)
+    xs, labels = rng.normal(size=(90, 4)), rng.integers(0, 3, 90)
+    xt, loss = rng.normal(size=(40, 4)), rng.random((40, 3))
+
+    def joint(s: np.ndarray, t: np.ndarray) -> np.ndarray:
+        return 0.5 * cdist(s[:, :4], t[:, :4]) + 7 * t[:, 4:].T[s[:, 4].astype(int)]
+
+    source, target = np.column_stack([xs, labels]), np.column_stack([xt, loss])
+    points = solve_partial_points(source, target, beta=0.35, mass=0.8, cost=joint, max_memory=1e-5)
+    dense = solve_partial(joint(source, target), np.full(90, 1 / (0.35 * 90)), mass=0.8)
+    assert points.value == pytest.approx(dense.value, rel=1e-9)
+    assert sp.issparse(points.plan)
+
+
+def test_points_resolve_coincident_samples() -> None:
+    # |x|^2 + |y|^2 - 2xy loses half of the digits where two samples coincide
+    rng = np.random.default_rng(7)
+    xs = rng.normal(size=(300, 16)) * 1e3 + 1e4
+    xt = xs[:100]
+    s = solve_partial_points(xs, xt, beta=1.0 / 3, mass=1.0)
+    assert s.value == 0.0
+    np.testing.assert_allclose(s.p[:100], 1 / 100)
+
+
+def test_points_leave_out_samples_without_weight() -> None:
+    rng = np.random.default_rng(11)
+    xs, xt = rng.normal(size=(30, 3)), rng.normal(size=(20, 3))
+    a, b = rng.random(30), rng.random(20)
+    a[:5], b[:4] = 0, 0
+    s = solve_partial_points(xs, xt, a=a, b=b, mass=3.0)
+    assert s.value == pytest.approx(solve_partial(cdist(xs, xt), a, b, mass=3.0).value, rel=1e-9)
+    assert s.p[:5].sum() == s.q[:4].sum() == 0
+
+
+def test_points_with_torch_come_back_in_torch() -> None:
+    xs, xt = torch.rand(50, 3), torch.rand(20, 3)
+    s = solve_partial_points(xs, xt, beta=0.5, mass=0.9)
+    assert s.p.dtype == torch.float32
+    called = solve_partial_points(xs, xt, beta=0.5, mass=0.9, cost=torch.cdist)
+    assert called.value == pytest.approx(s.value, rel=1e-5)
+
+
+def test_points_unfinished_say_so() -> None:
+    rng = np.random.default_rng(0)
+    s = solve_partial_points(rng.random((80, 2)), rng.random((50, 2)), mass=0.9, max_iter=3, throw=False)
+    assert s.status is Status.MAX_ITER
+    assert s.residuals.mass > 0.1
+    assert s.gap > 0
+
+
+def test_points_log_progress_off_a_terminal(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warmpot._progress.LINE_EVERY_SECONDS", -1.0)
+    with caplog.at_level(logging.INFO, "warmpot"):
+        solve_partial_points(np.random.rand(50, 2), np.random.rand(20, 2), mass=0.5, max_memory=1e-6)  # noqa: NPY002
+    assert any("exact plan: 100% pricing, round 1" in line for line in caplog.messages)
+
+
+# --- any plan ----------------------------------------------------------------------------------
+
+
+def test_certify_sees_infeasible_and_forbidden_plans() -> None:
+    cost = np.array([[0.0, np.inf], [1.0, 0.0]])
+    assert not certify(np.eye(2), cost, None, None, 1.0).feasible
+    used = certify(np.full((2, 2), 0.25), cost, None, None, 1.0)
+    assert used.value == np.inf
+    assert not used.feasible
+    best = certify(sp.csr_array(np.eye(2) / 2), cost, None, None, 1.0)
+    assert best.feasible
+    assert best.gap == pytest.approx(0.0, abs=1e-15)
+
+
+def test_sparse_rounding_stays_sparse() -> None:
+    rng = np.random.default_rng(12)
+    n, m = 200, 100
+    plan = sp.random_array((n, m), density=0.01, rng=rng)
+    rounded = round_to_feasible(plan, np.full(n, 1 / (0.35 * n)), None, 0.8)
+    assert rounded.nnz <= plan.nnz + n + m
+    assert rounded.sum() == pytest.approx(0.8, rel=1e-12)
+    assert rounded.sum(axis=0).max() <= (1 + 1e-12) / m
+    empty = round_to_feasible(sp.csr_array((3, 2)), None, None, 0.5)
+    assert empty.sum() == pytest.approx(0.5)
+
+
+def test_path_with_forbidden_pairs_ends_at_the_movable_mass() -> None:
+    cost = np.array([[np.inf, 1.0], [np.inf, 2.0]])
+    assert partial_path(cost).masses[-1] == pytest.approx(0.5)
+    assert partial_path(np.full((2, 2), np.inf)).masses.tolist() == [0.0]
