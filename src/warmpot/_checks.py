@@ -25,6 +25,8 @@ __all__ = [
 ]
 
 MAX_COUNT = 2**62
+LARGEST = 1e150
+"""Largest magnitude of costs and settings: sums and products of two stay finite."""
 
 
 def _numeric(name: str, x: object, allowed: str) -> FloatArray:
@@ -55,6 +57,8 @@ def check_matrix(name: str, x: object, *, width: int | None = None) -> FloatArra
         raise InputError(explain(name, got=f"{array.shape[1]} columns", allowed=f"{width} columns", remedy=remedy))
     if not np.isfinite(array).all():
         _reject(name, ~np.isfinite(array), "non-finite entries", allowed, "Drop or impute those rows.")
+    if np.abs(array).max() > LARGEST:
+        _reject(name, np.abs(array) > LARGEST, f"entries beyond {LARGEST:g}", allowed, "Rescale the data.")
     return array
 
 
@@ -76,11 +80,13 @@ def check_cost(name: str, x: object, ndim: int = 2) -> FloatArray:
     if array.ndim != ndim or array.size == 0:
         remedy = "Rows are source samples, columns target samples; drop empty sides."
         raise InputError(explain(name, got=f"shape {array.shape}", allowed=allowed, remedy=remedy))
-    low = array.min()  # NaN and -inf both show in the minimum
+    low, high = array.min(), array.max()  # NaN and -inf both show in the minimum
     if not low > -np.inf:
-        _reject(
-            name, np.isnan(array) | np.isneginf(array), "NaN or -inf entries", allowed, "Repair the features first."
-        )
+        bad = np.isnan(array) | np.isneginf(array)
+        _reject(name, bad, "NaN or -inf entries", allowed, "Repair the features first.")
+    if max(-low, high if high < np.inf else 0.0) > LARGEST:
+        remedy = "Rescale the costs; mark forbidden pairs with +inf."
+        raise InputError(explain(name, got=f"up to {max(-low, high):g}", allowed=f"up to {LARGEST:g}", remedy=remedy))
     return array
 
 
@@ -114,9 +120,9 @@ def _real(name: str, x: object, allowed: str, remedy: str) -> float:
     return value
 
 
-def check_positive(name: str, x: object, *, maximum: float = 1e150, remedy: str = "Pass a positive number.") -> float:
+def check_positive(name: str, x: object, *, maximum: float = LARGEST, remedy: str = "Pass a positive number.") -> float:
     """Return a finite float in (0, maximum]."""
-    allowed = "a finite number > 0" if maximum == 1e150 else f"0 < {name} <= {maximum:g}"
+    allowed = "a finite number > 0" if maximum == LARGEST else f"0 < {name} <= {maximum:g}"
     value = _real(name, x, allowed, remedy)
     if not 0 < value <= maximum:
         raise InputError(explain(name, got=value, allowed=allowed, remedy=remedy))

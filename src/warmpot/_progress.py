@@ -45,7 +45,8 @@ def progress(title: str, logger: logging.Logger, show: bool | None = None) -> It
         )
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(title, total=1.0, text="")
-            yield lambda share, text: bar.update(task, completed=share, text=text)
+            # a bar at its end counts as finished and stops its clock, but another pass may follow
+            yield lambda share, text: bar.update(task, completed=min(share, 0.999), text=text)
         return
     start = last = time.monotonic()
 

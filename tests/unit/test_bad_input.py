@@ -27,6 +27,8 @@ BAD: dict[str, Callable[[], Any]] = {
     "nan cost": lambda: solve_partial(NAN_COST, mass=0.5),
     "nan cost, torch": lambda: solve_partial(torch.tensor(NAN_COST), mass=0.5, eps=1.0),
     "-inf cost": lambda: solve_partial(np.array([[-np.inf, 1.0]]), mass=0.5),
+    "absurd cost": lambda: solve_partial(np.array([[1e200, 1.0]]), mass=0.5),
+    "absurd points": lambda: solve_partial_points(X * 1e200, X, beta=1, mass=0.5),
     "1-d cost": lambda: solve_partial(np.ones(3), mass=0.5),
     "3-d cost": lambda: solve_partial(np.ones((2, 2, 2)), mass=0.5),
     "empty cost": lambda: solve_partial(np.ones((0, 3)), mass=0.5),

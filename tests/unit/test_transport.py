@@ -242,6 +242,14 @@ def test_points_resolve_coincident_samples() -> None:
     np.testing.assert_allclose(s.p[:100], 1 / 100)
 
 
+@pytest.mark.parametrize("scale", [1e-140, 1e140])
+def test_points_of_any_scale(scale: float) -> None:
+    rng = np.random.default_rng(10)
+    xs, xt = rng.normal(size=(40, 3)), rng.normal(size=(30, 3))
+    unit = solve_partial_points(xs, xt, beta=0.5, mass=0.8).value
+    assert solve_partial_points(xs * scale, xt * scale, beta=0.5, mass=0.8).value == pytest.approx(unit * scale)
+
+
 def test_points_leave_out_samples_without_weight() -> None:
     rng = np.random.default_rng(11)
     xs, xt = rng.normal(size=(30, 3)), rng.normal(size=(20, 3))

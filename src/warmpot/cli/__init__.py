@@ -5,6 +5,7 @@ Verbs import what they need when they run, so that ``warmpot --help`` answers at
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
 
 import typer
@@ -62,4 +63,7 @@ def _options(
 
 def main() -> None:
     """Run the command line (the ``warmpot`` script)."""
+    # POT imports every array library it finds. It only ever gets numpy from us, and this process is ours alone.
+    for library in ("PYTORCH", "JAX", "CUPY", "TENSORFLOW"):
+        os.environ.setdefault(f"POT_BACKEND_DISABLE_{library}", "1")
     app(prog_name="warmpot")

@@ -69,9 +69,9 @@ def scan_block(
 
 @njit(cache=True, fastmath=FASTMATH, nogil=True)
 def distances_from_products(
-    products: FloatArray, x: FloatArray, y: FloatArray, x_square: FloatArray, y_square: FloatArray
+    products: FloatArray, x: FloatArray, y: FloatArray, x_square: FloatArray, y_square: FloatArray, scale: float
 ) -> None:
-    """Turn inner products ``x y'`` into Euclidean distances in place, without cancellation between close points."""
+    """Turn inner products ``x y'`` into `scale` times the distances, without cancellation between close points."""
     for i in range(products.shape[0]):
         for j in range(products.shape[1]):
             products[i, j] = x_square[i] + y_square[j] - 2.0 * products[i, j]
@@ -82,4 +82,4 @@ def distances_from_products(
                     total += (x[i, k] - y[j, k]) ** 2
                 products[i, j] = total
         for j in range(products.shape[1]):
-            products[i, j] = np.sqrt(products[i, j])
+            products[i, j] = scale * np.sqrt(products[i, j])

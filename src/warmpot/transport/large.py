@@ -28,9 +28,13 @@ class _Euclidean:
     """Euclidean distances between the rows of two arrays, by blocks."""
 
     def __init__(self, xs: FloatArray, xt: FloatArray) -> None:
-        # A common shift leaves distances as they are and takes most of the cancellation out of x'y.
+        # A common shift leaves distances as they are and takes most of the cancellation out of x'y; a common scale
+        # keeps squares from over- or underflowing.
         centre = xt.mean(axis=0)
         self.xs, self.xt = xs - centre, xt - centre
+        self.scale = max(np.abs(self.xs).max(), np.abs(self.xt).max()) or 1.0
+        self.xs /= self.scale
+        self.xt /= self.scale
         self.xs_square = np.einsum("ij,ij->i", self.xs, self.xs)
         self.xt_square = np.einsum("ij,ij->i", self.xt, self.xt)
         self.shape = (xs.shape[0], xt.shape[0])
@@ -40,7 +44,7 @@ class _Euclidean:
 
         x = self.xs[rows]
         products: FloatArray = x @ self.xt.T
-        distances_from_products(products, x, self.xt, self.xs_square[rows], self.xt_square)
+        distances_from_products(products, x, self.xt, self.xs_square[rows], self.xt_square, self.scale)
         return products
 
 
