@@ -57,8 +57,6 @@ def check_matrix(name: str, x: object, *, width: int | None = None) -> FloatArra
         raise InputError(explain(name, got=f"{array.shape[1]} columns", allowed=f"{width} columns", remedy=remedy))
     if not np.isfinite(array).all():
         _reject(name, ~np.isfinite(array), "non-finite entries", allowed, "Drop or impute those rows.")
-    if np.abs(array).max() > LARGEST:
-        _reject(name, np.abs(array) > LARGEST, f"entries beyond {LARGEST:g}", allowed, "Rescale the data.")
     return array
 
 

@@ -106,6 +106,13 @@ def test_degenerate_mass_converges_at_small_eps() -> None:
     assert s.n_iter < 5000
 
 
+def test_nearly_full_mass_converges_at_small_eps() -> None:
+    # both rows are full but for 1e-5 of their mass: their potentials have thousands of eps to shift
+    s = solve_partial(np.array([[0.0], [1.0]]), np.ones(2), np.full(1, 2.0), mass=1.99998, eps=1e-5)
+    assert s.status is Status.OPTIMAL
+    np.testing.assert_allclose(s.p, [1.0, 0.99998], rtol=1e-9)
+
+
 def test_entropic_reports_its_iterations_and_stops_early_when_easy() -> None:
     cost = RNG.random((30, 30))
     easy, hard = solve_partial(cost, mass=0.5, eps=10.0), solve_partial(cost, mass=0.5, eps=1e-3)

@@ -18,6 +18,7 @@ from warmpot.transport._tuning import (
     LOG_LIMIT,
     LOG_MAX,
     LOG_MIN,
+    LONGEST_MOVE,
     NEWTON_MOVE,
     SINGULAR_MOVE,
     STALL_LOOKS,
@@ -258,7 +259,8 @@ def _newton_step(
     if not longest < np.inf:
         return 0.0
     before = _dual(a, b, mu, nu, 0.0, x, y, s) - p.sum()
-    step = min(1.0, NEWTON_MOVE / longest) if longest > 0.0 else 1.0
+    longest = max(longest, 1e-300)
+    step = min(1.0, LONGEST_MOVE / longest)
     p_new, q_new = np.empty_like(p), np.empty_like(q)
     for _ in range(6):
         x_new = np.minimum(x_cap, x * np.exp(-step * d_mu))
@@ -272,7 +274,7 @@ def _newton_step(
         if halved or after > before + 1e-13 * abs(before):
             x[:], y[:] = x_new, y_new
             return s_new
-        step *= 0.25
+        step = min(0.25 * step, NEWTON_MOVE / longest)
     return 0.0
 
 

@@ -17,6 +17,7 @@ from warmpot.transport._tuning import (
     LOG_LIMIT,
     LOG_MAX,
     LOG_MIN,
+    LONGEST_MOVE,
     NEWTON_MOVE,
     SINGULAR_MOVE,
     STALL_LOOKS,
@@ -147,7 +148,8 @@ def _newton_step(state: _State, residual: Tensor, active: Tensor) -> None:
     longest = torch.cat([d_tau[:, None].abs(), d_mu.abs(), d_nu.abs()], dim=1).amax(dim=1)
     waiting = active & torch.isfinite(longest)
     d_tau, d_mu, d_nu = (torch.nan_to_num(d, 0.0, 0.0, 0.0) for d in (d_tau, d_mu, d_nu))
-    step = (NEWTON_MOVE / longest.nan_to_num(1.0).clamp(min=1e-300)).clamp(max=1.0)
+    longest = longest.nan_to_num(1.0).clamp(min=1e-300)
+    step = (LONGEST_MOVE / longest).clamp(max=1.0)
     before, s, x, y = state.dual(), state.s, state.x, state.y
     for _ in range(6):
         if not bool(waiting.any()):
@@ -160,7 +162,7 @@ def _newton_step(state: _State, residual: Tensor, active: Tensor) -> None:
         mass, _ = state.residual(state.plan())
         better = (mass < 0.5 * residual) | (state.dual() > before + 1e-13 * before.abs())
         waiting = waiting & ~better
-        step = step * 0.25
+        step = torch.minimum(0.25 * step, NEWTON_MOVE / longest)
     state.s = torch.where(waiting, s, state.s)  # no damping helped: stay
     state.x, state.y = torch.where(waiting[:, None], x, state.x), torch.where(waiting[:, None], y, state.y)
 

@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from warmpot._checks import check_choice, check_cost, check_count, check_fraction, check_matrix, check_positive
+from warmpot._checks import (
+    LARGEST,
+    check_choice,
+    check_cost,
+    check_count,
+    check_fraction,
+    check_matrix,
+    check_positive,
+)
 from warmpot._interop import Kind, kind_of
 from warmpot._progress import progress
 from warmpot._typing import Array, FloatArray, IntArray
@@ -157,7 +165,11 @@ def _samples(xs: Array, xt: Array, cost: str | Callable[[Any, Any], Any]) -> tup
     if not callable(cost):
         check_choice("cost", cost, ["euclidean"])
         source = check_matrix("xs", xs)
-        return source, check_matrix("xt", xt, width=source.shape[1])
+        target = check_matrix("xt", xt, width=source.shape[1])
+        if (largest := max(np.abs(source).max(), np.abs(target).max())) > LARGEST:
+            remedy = "Rescale the features."
+            raise InputError(explain("xs, xt", got=f"up to {largest:g}", allowed=f"up to {LARGEST:g}", remedy=remedy))
+        return source, target
     for name, x in (("xs", xs), ("xt", xt)):
         if len(getattr(x, "shape", ())) < 1 or x.shape[0] == 0:
             remedy = "Pass an array or tensor with one sample a row."
