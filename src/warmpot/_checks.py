@@ -97,12 +97,12 @@ def check_weights(name: str, x: object | None, n: int) -> FloatArray:
     if array.shape != (n,):
         remedy = "Pass one weight per row (a) or column (b) of the cost."
         raise InputError(explain(name, got=f"shape {array.shape}", allowed=allowed, remedy=remedy))
-    if not np.isfinite(array).all():
+    with np.errstate(over="ignore", invalid="ignore"):  # refused by name below
+        total = array.sum()
+    if not np.isfinite(total) and not np.isfinite(array).all():
         _reject(name, ~np.isfinite(array), "non-finite entries", allowed, "Set unused entries to 0.")
     if array.min() < 0:
         _reject(name, array < 0, "negative entries", allowed, "Weights are masses: clip or drop them.")
-    with np.errstate(over="ignore"):  # an overflowing sum is refused on the next line, by name
-        total = array.sum()
     if not 0 < total < np.inf:
         remedy = "Give at least one sample a positive weight, on a sane scale."
         raise InputError(explain(name, got=f"total {total}", allowed=allowed, remedy=remedy))

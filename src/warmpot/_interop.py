@@ -66,7 +66,7 @@ def kind_of(x: object) -> Kind:
         dtype = x.dtype if x.dtype.is_floating_point else torch.float64  # type: ignore[attr-defined]
         return Kind(dtype, x.device)  # type: ignore[attr-defined]
     dtype = np.asarray(x).dtype
-    return Kind(dtype if np.issubdtype(dtype, np.floating) and dtype.itemsize <= 8 else np.dtype(np.float64))
+    return Kind(dtype if dtype.kind == "f" and dtype.itemsize <= 8 else np.dtype(np.float64))
 
 
 def to_numpy(x: object) -> FloatArray:

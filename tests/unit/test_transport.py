@@ -111,6 +111,8 @@ def test_nearly_full_mass_converges_at_small_eps() -> None:
     s = solve_partial(np.array([[0.0], [1.0]]), np.ones(2), np.full(1, 2.0), mass=1.99998, eps=1e-5)
     assert s.status is Status.OPTIMAL
     np.testing.assert_allclose(s.p, [1.0, 0.99998], rtol=1e-9)
+    square = solve_partial(np.array([[0.0, 0.0], [0.0, 1.0]]), np.ones(2), np.ones(2), mass=1.99998, eps=1e-5)
+    assert square.status is Status.OPTIMAL
 
 
 def test_entropic_reports_its_iterations_and_stops_early_when_easy() -> None:

@@ -111,6 +111,9 @@ def certify(
 
 def linear_cost(plan: FloatArray, cost: FloatArray) -> float:
     """``<cost, plan>`` where a forbidden pair costs nothing unless it is used."""
+    total = float(np.vdot(plan, cost))
+    if np.isfinite(total):
+        return total
     used = plan > 0
     return float(plan[used] @ cost[used])
 

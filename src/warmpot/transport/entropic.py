@@ -24,7 +24,7 @@ from warmpot.transport.exact import max_flow, to_feasible
 from warmpot.transport.problem import Answer, PartialProblem, infeasible
 from warmpot.transport.status import Status
 
-__all__ = ["DEFAULT_MAX_ITER", "conclude", "schedule", "solve_entropic"]
+__all__ = ["DEFAULT_MAX_ITER", "conclude", "schedule", "solve_entropic", "spare"]
 
 DEFAULT_MAX_ITER = 100_000
 SMALLEST_EPS = 1e-12  # of the cost range; below, float64 cannot tell the problem from the exact one
@@ -35,10 +35,12 @@ ANNEAL_TOL = 1e-4  # tolerance of all but the last eps
 STATUSES = (Status.OPTIMAL, Status.MAX_ITER, Status.STALLED)
 
 
-def schedule(eps: float, tol: float) -> tuple[FloatArray, FloatArray]:
+def schedule(eps: float, tol: float, room: float = 1.0) -> tuple[FloatArray, FloatArray]:
     """Falling values of eps (in units of the cost range) that end at `eps`, and a tolerance for each.
 
-    float64 cannot meet a tolerance below the rounding of ``C / eps``, so the last one is raised to that.
+    On the way down a coarse tolerance will do, but not coarser than the spare capacity `room` (relative to the
+    mass): which constraints bind would stay open, and the potentials drift further with each eps.
+    At the end float64 cannot meet a tolerance below the rounding of ``C / eps``, so it is raised to that.
 
     Examples
     --------
@@ -50,7 +52,8 @@ def schedule(eps: float, tol: float) -> tuple[FloatArray, FloatArray]:
     values = [eps]
     while values[-1] * ANNEAL_FROM * ANNEAL_FACTOR < 1.0:
         values.append(values[-1] * ANNEAL_FACTOR)
-    tols = np.full(len(values), max(tol, ANNEAL_TOL))
+    coarse = min(ANNEAL_TOL, 0.1 * room)
+    tols = np.full(len(values), max(tol, coarse))
     tols[-1] = max(tol, 1e-15 / eps)
     return np.array(values[::-1]), tols
 
@@ -84,8 +87,14 @@ def solve_entropic(problem: PartialProblem, eps: float, *, tol: float, max_iter:
         raise InputError(explain("eps", got=eps, allowed=allowed, remedy="Pass eps=None for the exact solver."))
     unit_cost = (problem.cost - low) / span
     a, b = problem.a / mass, problem.b / mass
-    plan, mu, nu, tau, code, count = anneal(unit_cost, a, b, *schedule(eps / span, tol), max_iter)
+    plan, mu, nu, tau, code, count = anneal(unit_cost, a, b, *schedule(eps / span, tol, spare(problem)), max_iter)
     return conclude(problem, plan, mu, nu, tau, eps, low, STATUSES[code], count)
+
+
+def spare(problem: PartialProblem) -> float:
+    """Smallest capacity that some side has to spare, relative to the mass; 1 if no side has any."""
+    excess = np.array([problem.a.sum(), problem.b.sum()]) / problem.mass - 1.0
+    return float(excess[excess > 1e-12].min(initial=1.0))
 
 
 def conclude(

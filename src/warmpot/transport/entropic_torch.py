@@ -23,7 +23,7 @@ from warmpot.transport._tuning import (
     STALL_LOOKS,
     SWEEPS,
 )
-from warmpot.transport.entropic import conclude, schedule
+from warmpot.transport.entropic import conclude, schedule, spare
 from warmpot.transport.problem import Answer, PartialProblem
 from warmpot.transport.status import Status
 
@@ -218,11 +218,11 @@ def solve_entropic_torch(
     state = _State(cost, a, b, zero, 0 * a, 0 * b, zero + 1, one, torch.ones_like(b), one, torch.ones_like(b))
     count = torch.zeros(len(problems), dtype=torch.int64, device=device)
     unit = torch.as_tensor(eps / span, device=device)
-    factors, _ = schedule(float(unit.min()), tol)
+    factors, tols = schedule(float(unit.min()), tol, min(spare(problem) for problem in problems))
     factors = factors / factors[-1]
     for k, factor in enumerate(factors):
         last = k == len(factors) - 1
-        limit = (1e-15 / unit).clamp(min=tol) if last else torch.full_like(unit, max(tol, 1e-4))
+        limit = (1e-15 / unit).clamp(min=tol) if last else torch.full_like(unit, float(tols[k]))
         done, stalled = _solve_at(state, cost, unit * factor, limit, max_iter, count)
         if not last:
             state.absorb(cost, unit * factor)

@@ -12,6 +12,7 @@ from warmpot._checks import check_cost, check_count, check_positive
 from warmpot._interop import Kind, is_torch, kind_of
 from warmpot._typing import Array
 from warmpot.errors import InputError, explain
+from warmpot.transport.certify import linear_cost
 from warmpot.transport.entropic import DEFAULT_MAX_ITER, solve_entropic
 from warmpot.transport.exact import MAX_PIVOTS, solve_exact
 from warmpot.transport.problem import Answer, PartialProblem, residuals_of
@@ -171,9 +172,7 @@ def _to_solution(problem: PartialProblem, answer: Answer, cost: Any, kind: Kind)
         extra = answer.objective - float(paid.detach())
         objective = (paid + extra).to(kind.dtype)
     else:
-        used = answer.plan > 0
-        value = float(answer.plan[used] @ problem.cost[used])
-        objective = answer.objective
+        value, objective = linear_cost(answer.plan, problem.cost), answer.objective
     return Solution(
         plan=plan,
         p=kind.wrap(p),
