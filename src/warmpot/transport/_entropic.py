@@ -25,7 +25,7 @@ from warmpot.transport._tuning import (
     SWEEPS,
 )
 
-__all__ = ["CONVERGED", "OUT_OF_ITERATIONS", "STALLED", "anneal", "finish"]
+__all__ = ["CONVERGED", "OUT_OF_ITERATIONS", "STALLED", "anneal"]
 
 FASTMATH = {"reassoc", "contract", "nsz"}  # sums may be reordered; inf and NaN keep their meaning
 CONVERGED, OUT_OF_ITERATIONS, STALLED = 0, 1, 2
@@ -225,10 +225,12 @@ def _newton_direction(
 @njit(cache=True, nogil=True)
 def _newton_pays(n: int, m: int, free_rows: int, free_cols: int, residual: float, before: float, tol: float) -> bool:
     """Compare the work of the sweeps still to come, at their present rate, with that of a few Newton steps."""
-    rate = (residual / before) ** (1.0 / SWEEPS) if before < np.inf else 0.9
+    if before == np.inf:  # the rate is not known yet: look again, unless the problem is tiny
+        return n * m < 20_000
+    rate = (residual / before) ** (1.0 / SWEEPS)
     sweeps = np.log(tol / residual) / np.log(rate) if rate < 0.9999 else 1e5
     small, large = min(free_rows, free_cols), max(free_rows, free_cols)
-    newton = 0.1 * small * small * (large + small) + 6.0 * n * m
+    newton = 0.2 * small * small * (large + small) + 8.0 * n * m
     return sweeps * n * m > 4.0 * newton
 
 
@@ -348,16 +350,3 @@ def anneal(
         tau, code, used = _solve_at(cost, a, b, eps[k], tau, mu, nu, tol[k], max_iter - count, kernel)
         count += used
     return kernel, mu, nu, tau, code, count
-
-
-@njit(cache=True, fastmath=FASTMATH, nogil=True)
-def finish(plan: FloatArray, cost: FloatArray) -> tuple[float, float]:
-    """Return ``<C, P>`` and ``sum P (log P - 1)``, both free of 0 * inf."""
-    value = entropy = 0.0
-    for i in range(plan.shape[0]):
-        for j in range(plan.shape[1]):
-            mass = plan[i, j]
-            if mass > 0.0:
-                value += mass * cost[i, j]
-                entropy += mass * (np.log(mass) - 1.0)
-    return value, entropy

@@ -13,7 +13,7 @@ from warmpot._typing import Array, FloatArray
 from warmpot.transport.problem import PartialProblem, check_masses, residuals_of
 from warmpot.transport.solution import Potentials, Residuals
 
-__all__ = ["Certificate", "certify", "fill", "linear_cost", "lower_bound", "round_to_feasible", "trim", "trim_sparse"]
+__all__ = ["Certificate", "certify", "linear_cost", "lower_bound", "round_to_feasible", "trim_sparse"]
 
 FEASIBLE = 1e-12
 """Largest relative violation of a plan that counts as feasible."""
@@ -144,38 +144,19 @@ def round_to_feasible(plan: Any, a: object | None, b: object | None, mass: float
     array([[0.5, 0. ],
            [0. , 0.5]])
     """
+    from warmpot.transport._round import round_plan
+
     if issparse(plan):
         return _round_sparse(csr_array(plan, dtype=np.float64), a, b, mass)
     values = check_nonnegative_matrix("plan", plan, tuple(np.shape(plan)))
     wa, wb, mass = check_masses(a, b, mass, values.shape)
-    rounded, missing = trim(values, wa, wb, mass)
-    return kind_of(plan).wrap(fill(rounded, missing, wa, wb))
-
-
-def trim(plan: FloatArray, a: FloatArray, b: FloatArray, mass: float) -> tuple[FloatArray, float]:
-    """Scale rows, columns and the whole down to their limits; returns the plan and the mass it lacks."""
-    p = plan.sum(axis=1)
-    plan = plan * np.divide(a, p, out=np.ones_like(p), where=p > a)[:, None]
-    q = plan.sum(axis=0)
-    plan *= np.divide(b, q, out=np.ones_like(q), where=q > b)
-    total = float(plan.sum())
-    if total > mass:
-        plan *= mass / total
-    return plan, max(0.0, mass - total)
-
-
-def fill(plan: FloatArray, missing: float, a: FloatArray, b: FloatArray) -> FloatArray:
-    """Spread the missing mass of a trimmed plan over the room left in rows and columns, in proportion."""
-    if missing <= 0:
-        return plan
-    room_a, room_b = np.maximum(0.0, a - plan.sum(axis=1)), np.maximum(0.0, b - plan.sum(axis=0))
-    if not (room_a.any() and room_b.any()):  # full to the last bit: what is missing is rounding
-        return plan
-    return plan + np.outer(room_a * (missing / room_a.sum()), room_b / room_b.sum())
+    rounded = values.copy()
+    round_plan(rounded, wa, wb, mass, True)
+    return kind_of(plan).wrap(rounded)
 
 
 def trim_sparse(plan: csr_array, a: FloatArray, b: FloatArray, mass: float) -> tuple[csr_array, float]:
-    """`trim` for a sparse plan without repeated entries; the plan given is left as it was."""
+    """Scale rows, columns and the whole of a sparse plan down to their limits; returns it and the mass it lacks."""
     plan = plan.copy()
     rows = np.repeat(np.arange(a.size), np.diff(plan.indptr))
     for index, limit in ((rows, a), (plan.indices, b)):

@@ -85,7 +85,8 @@ def solve_entropic(problem: PartialProblem, eps: float, *, tol: float, max_iter:
     if eps < SMALLEST_EPS * span:
         allowed = f"eps >= {SMALLEST_EPS * span:.3g}, 1e-12 of the cost range, or None"
         raise InputError(explain("eps", got=eps, allowed=allowed, remedy="Pass eps=None for the exact solver."))
-    unit_cost = (problem.cost - low) / span
+    unit_cost = problem.cost - low
+    unit_cost /= span
     a, b = problem.a / mass, problem.b / mass
     plan, mu, nu, tau, code, count = anneal(unit_cost, a, b, *schedule(eps / span, tol, spare(problem)), max_iter)
     return conclude(problem, plan, mu, nu, tau, eps, low, STATUSES[code], count)
@@ -93,8 +94,8 @@ def solve_entropic(problem: PartialProblem, eps: float, *, tol: float, max_iter:
 
 def spare(problem: PartialProblem) -> float:
     """Smallest capacity that some side has to spare, relative to the mass; 1 if no side has any."""
-    excess = np.array([problem.a.sum(), problem.b.sum()]) / problem.mass - 1.0
-    return float(excess[excess > 1e-12].min(initial=1.0))
+    excess = (float(problem.a.sum()) / problem.mass - 1.0, float(problem.b.sum()) / problem.mass - 1.0)
+    return min((e for e in excess if e > 1e-12), default=1.0)
 
 
 def conclude(
@@ -110,14 +111,15 @@ def conclude(
 ) -> Answer:
     """Bring a dimensionless result back to the units of the problem, round it and measure its true gap.
 
-    `plan` has mass about 1 and may be slightly infeasible; mu, nu, tau are its potentials over eps, for the cost
-    less `low`.
+    `plan` has mass about 1, may be slightly infeasible and is overwritten; mu, nu, tau are its potentials over eps,
+    for the cost less `low`.
     """
-    from warmpot.transport._entropic import finish
+    from warmpot.transport._round import measure
 
     mass, total = problem.mass, float(plan.sum())
-    plan = to_feasible(problem, plan * mass)
-    value, entropy = finish(plan, problem.cost)
+    plan *= mass
+    plan = to_feasible(problem, plan)
+    value, entropy = measure(plan, problem.cost)
     t = eps * (tau + np.log(mass)) + low
     dual = mass * t - eps * (problem.a @ mu + problem.b @ nu + mass * total)
     return Answer(plan, eps * mu, eps * nu, t, value + eps * entropy, dual, status, count)

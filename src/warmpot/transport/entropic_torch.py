@@ -238,5 +238,9 @@ def solve_entropic_torch(
     answers = []
     for k, problem in enumerate(problems):
         status = Status.OPTIMAL if done[k] else Status.STALLED if stalled[k] else Status.MAX_ITER
-        answers.append(conclude(problem, plans[k], mu[k], nu[k], float(tau[k]), eps, low[k], status, int(count[k])))
+        answers.append(
+            conclude(
+                problem, np.ascontiguousarray(plans[k]), mu[k], nu[k], float(tau[k]), eps, low[k], status, int(count[k])
+            )
+        )
     return answers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from warmpot._typing import FloatArray, IntArray
-from warmpot.transport.certify import fill, linear_cost, lower_bound, trim
+from warmpot.transport.certify import linear_cost, lower_bound
 from warmpot.transport.columns import generate
 from warmpot.transport.network import solve_arcs
 from warmpot.transport.problem import Answer, PartialProblem, infeasible
@@ -91,12 +91,12 @@ def max_flow(problem: PartialProblem) -> FloatArray:
 
 
 def to_feasible(problem: PartialProblem, plan: FloatArray) -> FloatArray:
-    """Round to a feasible plan; with forbidden pairs by mixing in a plan of larger mass over the allowed ones."""
-    plan, missing = trim(plan, problem.a, problem.b, problem.mass)
-    if missing <= 1e-14 * problem.mass:
+    """Round `plan` (which is overwritten); with forbidden pairs by mixing in a plan of larger mass over the others."""
+    from warmpot.transport._round import round_plan
+
+    missing = round_plan(plan, problem.a, problem.b, problem.mass, not problem.forbidden)
+    if not problem.forbidden or missing <= 1e-14 * problem.mass:
         return plan
-    if not problem.forbidden:
-        return fill(plan, missing, problem.a, problem.b)
     fullest = max_flow(problem)
     share = missing / (fullest.sum() - problem.mass + missing)
     mixed: FloatArray = (1.0 - share) * plan + share * fullest
