@@ -25,7 +25,7 @@ from warmpot.transport._tuning import (
     SWEEPS,
 )
 
-__all__ = ["CONVERGED", "OUT_OF_ITERATIONS", "STALLED", "anneal"]
+__all__ = ["CONVERGED", "OUT_OF_ITERATIONS", "STALLED", "solve_at"]
 
 FASTMATH = {"reassoc", "contract", "nsz"}  # sums may be reordered; inf and NaN keep their meaning
 CONVERGED, OUT_OF_ITERATIONS, STALLED = 0, 1, 2
@@ -144,19 +144,34 @@ def _reduced_solve(
 
     The system has rows ``[total, -d_s', -d_l'; -d_s, diag(d_s), B; -d_l, B', diag(d_l)]``, B the coupling.
     """
-    small = coupling.shape[0]
-    scaled = coupling / d_large
-    matrix = np.empty((small + 1, small + 1))
-    matrix[1:, 1:] = -np.dot(scaled, coupling.T)
-    matrix[0, 0] = total * (1.0 + 1e-14) - d_large.sum()
-    right = np.empty(small + 1)
-    right[0] = g0 + g_l.sum()
-    right[1:] = g_s - np.dot(scaled, g_l)
+    small, large = coupling.shape
+    scaled, matrix, right = np.empty_like(coupling), np.empty((small + 1, small + 1)), np.empty(small + 1)
+    corner, g_corner = total * (1.0 + 1e-14), g0
+    for j in range(large):
+        corner -= d_large[j]
+        g_corner += g_l[j]
     for k in range(small):
-        matrix[k + 1, 0] = matrix[0, k + 1] = coupling[k].sum() - d_small[k]
+        row, moved = 0.0, 0.0
+        for j in range(large):
+            scaled[k, j] = coupling[k, j] / d_large[j]
+            row += coupling[k, j]
+            moved += scaled[k, j] * g_l[j]
+        matrix[k + 1, 0] = matrix[0, k + 1] = row - d_small[k]
+        right[k + 1] = g_s[k] - moved
+    matrix[0, 0], right[0] = corner, g_corner
+    gram = np.dot(scaled, coupling.T)
+    for k in range(small):
+        for other in range(small):
+            matrix[k + 1, other + 1] = -gram[k, other]
         matrix[k + 1, k + 1] += d_small[k] * (1.0 + 1e-14)  # a ridge: potentials may be free to shift together
     step = np.linalg.solve(matrix, right)
-    return step[0], step[1:].copy(), (g_l - np.dot(step[1:], coupling)) / d_large + step[0]
+    d_l = np.empty(large)
+    for j in range(large):
+        moved = 0.0
+        for k in range(small):
+            moved += step[k + 1] * coupling[k, j]
+        d_l[j] = (g_l[j] - moved) / d_large[j] + step[0]
+    return step[0], step[1:], d_l
 
 
 @njit(cache=True, nogil=True)
@@ -281,7 +296,7 @@ def _newton_step(
 
 
 @njit(cache=True, nogil=True)
-def _solve_at(
+def solve_at(
     cost: FloatArray,
     a: FloatArray,
     b: FloatArray,
@@ -331,22 +346,3 @@ def _solve_at(
         for j in range(m):
             kernel[i, j] *= s * x[i] * y[j]
     return tau, code, count
-
-
-@njit(cache=True, nogil=True)
-def anneal(
-    cost: FloatArray, a: FloatArray, b: FloatArray, eps: FloatArray, tol: FloatArray, max_iter: int
-) -> tuple[FloatArray, FloatArray, FloatArray, float, int, int]:
-    """Solve at a falling sequence of eps, each from the potentials of the last.
-
-    Returns the plan (not yet feasible), mu, nu, tau at the last eps, the outcome there and the iterations of all.
-    """
-    mu, nu, tau, kernel = np.zeros(a.size), np.zeros(b.size), 0.0, np.empty_like(cost)
-    code, count = CONVERGED, 0
-    for k in range(eps.size):
-        if k > 0:
-            ratio = eps[k - 1] / eps[k]
-            mu, nu, tau = mu * ratio, nu * ratio, tau * ratio
-        tau, code, used = _solve_at(cost, a, b, eps[k], tau, mu, nu, tol[k], max_iter - count, kernel)
-        count += used
-    return kernel, mu, nu, tau, code, count

@@ -72,8 +72,6 @@ def solve_entropic(problem: PartialProblem, eps: float, *, tol: float, max_iter:
     max_iter : int
         Limit on sweeps and Newton steps, over all annealing stages.
     """
-    from warmpot.transport._entropic import anneal
-
     live = problem.live
     if live is not None:
         return problem.extend(solve_entropic(problem.restrict(*live), eps, tol=tol, max_iter=max_iter), *live)
@@ -88,8 +86,28 @@ def solve_entropic(problem: PartialProblem, eps: float, *, tol: float, max_iter:
     unit_cost = problem.cost - low
     unit_cost /= span
     a, b = problem.a / mass, problem.b / mass
-    plan, mu, nu, tau, code, count = anneal(unit_cost, a, b, *schedule(eps / span, tol, spare(problem)), max_iter)
+    plan, mu, nu, tau, code, count = _anneal(unit_cost, a, b, *schedule(eps / span, tol, spare(problem)), max_iter)
     return conclude(problem, plan, mu, nu, tau, eps, low, STATUSES[code], count)
+
+
+def _anneal(
+    cost: FloatArray, a: FloatArray, b: FloatArray, eps: FloatArray, tol: FloatArray, max_iter: int
+) -> tuple[FloatArray, FloatArray, FloatArray, float, int, int]:
+    """Solve at a falling sequence of eps, each from the potentials of the last.
+
+    Returns the plan (not yet feasible), mu, nu, tau at the last eps, the outcome there and the iterations of all.
+    """
+    from warmpot.transport._entropic import solve_at
+
+    mu, nu, tau, plan = np.zeros(a.size), np.zeros(b.size), 0.0, np.empty_like(cost)
+    count, code, last = 0, 0, float(eps[0])
+    for now, limit in zip(eps.tolist(), tol.tolist(), strict=True):
+        mu *= last / now
+        nu *= last / now
+        left = max(1, max_iter - count)  # a stage makes one round of sweeps at least, so that there is a plan
+        tau, code, used = solve_at(cost, a, b, now, tau * last / now, mu, nu, limit, left, plan)
+        count, last = count + used, now
+    return plan, mu, nu, tau, code, count
 
 
 def spare(problem: PartialProblem) -> float:
