@@ -34,11 +34,11 @@ def blocks_with_output(page: Path) -> list[tuple[str, str | None]]:
     """Python blocks of a page in order, each with the text block right after it, if there is one."""
     found = list(BLOCK.finditer(page.read_text()))
     pairs: list[tuple[str, str | None]] = []
-    for block, following in zip(found, [*found[1:], None], strict=True):
-        if block.group(1) == "text":
-            continue
-        follows = following is not None and following.group(1) == "text"
-        pairs.append((block.group(2), following.group(2) if follows and following is not None else None))
+    for kind, body in (block.groups() for block in found):
+        if kind == "python":
+            pairs.append((body, None))
+        elif pairs:
+            pairs[-1] = (pairs[-1][0], body)
     return pairs
 
 

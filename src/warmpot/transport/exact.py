@@ -14,7 +14,7 @@ from warmpot.transport.status import Status
 __all__ = ["MAX_PIVOTS", "max_flow", "optimality", "solve_exact", "to_feasible"]
 
 MAX_PIVOTS = 10**9
-ALL_ARCS = 16_384
+ALL_ARCS = 10_000
 """Up to this many pairs every pair is an arc from the start; above, column generation is faster."""
 BLOCK_ROWS = 512
 

@@ -90,16 +90,17 @@ def solve_arcs(
     with warnings.catch_warnings():  # POT warns where we report a status
         warnings.simplefilter("ignore")
         flow, log = ot.emd(out, into, arcs, numItermax=max_iter, log=True, center_dual=False, check_marginals=False)
-    flow = csr_array(flow)
+    tail, head, amount = flow.row, flow.col, flow.data * mass
+    real = (tail < n) & (head < m)
     alpha, beta = log["u"], log["v"]
     # Dual variables in the form of `problem`: the reservoirs' potentials are the zero of u and v.
     ground_a = beta[m + 1] if spare_a > BALANCED else -alpha[:n].max()
     ground_b = alpha[n + 1] if spare_b > BALANCED else -beta[:m].max()
     return Flow(
-        plan=csr_array(flow[:n, :m]) * mass,
+        plan=csr_array((amount[real], (tail[real], head[real])), shape=(n, m)),
         u=np.maximum(0.0, -(alpha[:n] + ground_a)) * scale,
         v=np.maximum(0.0, -(beta[:m] + ground_b)) * scale,
         t=float(-(ground_a + ground_b)) * scale + shift,
-        slack=float(flow[:n, [m]].sum()) * mass,
+        slack=float(amount[(tail < n) & (head == m)].sum()),
         finished=log["warning"] is None,
     )

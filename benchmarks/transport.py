@@ -1,0 +1,399 @@
+"""Speed of `warmpot.transport` as ratios to POT, both measured in this run, on this machine.
+
+python benchmarks/transport.py [--cases NAME ...] [--quick] [--data DIR] [--out FILE]
+
+Every case times the public function with all its checks. Small cases are hot: median over repeats and random
+batches. A ratio below its floor is marked and makes the exit code 1. Only a full run writes the default file;
+a partial one (--cases, --quick) writes where --out says, if anywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warmpot.transport import solve_partial, solve_partial_batch, solve_partial_points
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "transport.json"
+MASS, BETA, EPS, TOL = 0.8, 0.35, 7.0, 1e-9
+BATCH = 65
+STAND_IN = "synthetic stand-in for Office-Home"
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class Row:
+    """One line of the table; seconds, and what must hold."""
+
+    case: str
+    ours: float
+    peer: float | None = None
+    peer_name: str = ""
+    floor: float | None = None
+    notes: str = ""
+    passed: bool = True
+    ratio: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ratio = None if self.peer is None else self.peer / self.ours
+        if self.floor is not None and self.ratio is not None:
+            self.passed = self.passed and self.ratio >= self.floor
+
+
+Outcome = tuple[list[Row], dict[str, Any] | None]
+
+
+@dataclass
+class Inputs:
+    """The joint cost .5 * distance + 7 * cross-entropy between two domains, computed when first needed."""
+
+    data: Path
+    quick: bool
+
+    @property
+    def name(self) -> str:
+        """What the numbers are measured on."""
+        real = (self.data / "office_home" / "Product.npz").exists()
+        return "Office-Home Product -> RealWorld" if real else STAND_IN
+
+    @cached_property
+    def all_classes(self) -> tuple[Floats, NDArray[np.bool_]]:
+        """Cost between all samples, and which targets are of the first 25 classes."""
+        xs, ys, xt, yt = synthetic_domains() if self.name == STAND_IN else real_domains(self.data)
+        return joint_cost(xs, ys, xt), yt < 25
+
+    @cached_property
+    def first_25(self) -> Floats:
+        """Cost to the targets of the first 25 classes: the partial task."""
+        cost, shared = self.all_classes
+        return np.ascontiguousarray(cost[:, shared])
+
+    def sample(self, n: int, count: int = 1, *, every_class: bool = False) -> list[Floats]:
+        """Draw `count` random n x n parts of the cost."""
+        cost = self.all_classes[0] if every_class else self.first_25
+        rng = np.random.default_rng(0)
+        parts = [[rng.choice(size, n, replace=False) for size in cost.shape] for _ in range(count)]
+        return [np.ascontiguousarray(cost[np.ix_(rows, cols)]) for rows, cols in parts]
+
+
+def real_domains(data: Path) -> tuple[NDArray[Any], ...]:
+    source, target = (np.load(data / "office_home" / f"{name}.npz") for name in ("Product", "RealWorld"))
+    return source["X"].astype(np.float64), source["y"], target["X"].astype(np.float64), target["y"]
+
+
+def synthetic_domains() -> tuple[NDArray[Any], ...]:
+    """Two gaussian mixtures of 65 classes in 256 dims, of the sizes of Product and RealWorld."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(65, 256))
+    ys, yt = rng.integers(65, size=4439), rng.integers(65, size=4357)
+    xs = 1.5 * (centres[ys] + 1.2 * rng.normal(size=(ys.size, 256)))
+    xt = 1.5 * (centres[yt] + 0.3 + 1.2 * rng.normal(size=(yt.size, 256)))
+    return xs, ys, xt, yt
+
+
+def joint_cost(xs: Floats, ys: NDArray[Any], xt: Floats) -> Floats:
+    from scipy.spatial.distance import cdist
+    from sklearn.linear_model import LogisticRegression
+
+    unit_s, unit_t = (10 * x / np.linalg.norm(x, axis=1, keepdims=True) for x in (xs, xt))
+    head = LogisticRegression(max_iter=1000).fit(unit_s, ys)
+    cost: Floats = 0.5 * cdist(xs, xt) - 7.0 * head.predict_log_proba(unit_t).T[np.searchsorted(head.classes_, ys)]
+    return cost
+
+
+def weights(shape: tuple[int, ...]) -> tuple[Floats, Floats]:
+    n, m = shape
+    return np.full(n, 1 / (BETA * n)), np.full(m, 1 / m)
+
+
+def ours(cost: Floats, eps: float | None = EPS) -> Any:
+    return solve_partial(cost, *weights(cost.shape), mass=MASS, eps=eps, tol=TOL)
+
+
+def ours_exact(cost: Floats) -> Any:
+    return ours(cost, None)
+
+
+def pot_entropic(cost: Floats, eps: float = EPS, logscale: bool = False) -> Floats:
+    import ot
+
+    solver = ot.partial.entropic_partial_wasserstein_logscale if logscale else ot.partial.entropic_partial_wasserstein
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return np.asarray(solver(*weights(cost.shape), cost, eps, m=MASS))
+
+
+def pot_exact(cost: Floats) -> Floats:
+    import ot
+
+    return np.asarray(ot.partial.partial_wasserstein(*weights(cost.shape), cost, m=MASS, numItermax=10**9))
+
+
+def residual(plan: Floats) -> float:
+    """Largest violation of the rows, the columns and the mass, relative to the mass."""
+    a, b = weights(plan.shape)
+    over = max((plan.sum(axis=1) - a).max(), (plan.sum(axis=0) - b).max(), abs(plan.sum() - MASS))
+    return float(max(0.0, over)) / MASS
+
+
+def timed(call: Callable[..., Any], *args: Any, repeats: int = 1) -> tuple[float, Any]:
+    """Median seconds of a call, and its last result."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        result = call(*args)
+        times.append(time.perf_counter() - start)
+    return float(np.median(times)), result
+
+
+# --- the cases: each returns its rows and, where there is more to tell, a record for the JSON -----------------
+def entropic_65(case: str, floor: float, logscale: bool, relative: float | None, inputs: Inputs) -> Outcome:
+    """65 x 65 batches against one of POT's entropic solvers, with the worst residuals of both."""
+    times, residuals = [], []
+    for cost in inputs.sample(BATCH, 3 if inputs.quick else 10):
+        eps = EPS if relative is None else relative * float(np.median(cost))
+        ours(cost, eps)
+        mine, solution = timed(ours, cost, eps, repeats=21)
+        theirs, peer = timed(pot_entropic, cost, eps, logscale)
+        times.append((mine, theirs))
+        residuals.append((residual(solution.plan), residual(peer)))
+    (mine, theirs), (own, other) = np.median(times, axis=0).tolist(), np.max(residuals, axis=0).tolist()
+    name, notes = "entropic_partial_wasserstein" + "_logscale" * logscale, f"residual {own:.0e}, peer {other:.0e}"
+    return [Row(case, mine, theirs, name, floor, notes, passed=own <= max(other, 1e-12))], None
+
+
+def entropic_1024(inputs: Inputs) -> Outcome:
+    cost = inputs.sample(1024)[0]
+    ours(cost)
+    before, solution = timed(ours, cost, repeats=11)
+    case = "entropic 1024 x 1024, eps 7"
+    if inputs.quick:
+        return [Row(case, before, notes="peer skipped (--quick)")], None
+    theirs, peer = timed(pot_entropic, cost)
+    mine = (before + timed(ours, cost, repeats=11)[0]) / 2  # the peer takes long: other load may have changed
+    notes = f"residual {residual(solution.plan):.0e}, peer {residual(peer):.0e}"
+    return [Row(case, mine, theirs, "entropic_partial_wasserstein", 1000, notes)], None
+
+
+def exact_whole(inputs: Inputs) -> Outcome:
+    cost = inputs.first_25
+    ours_exact(cost)
+    mine, solution = timed(ours_exact, cost, repeats=3)
+    theirs, peer = timed(pot_exact, cost)
+    difference = abs(float((peer * cost).sum()) - solution.value) / solution.value
+    case, notes = "exact {} x {}".format(*cost.shape), f"values differ by {difference:.0e}, gap {solution.gap:.0e}"
+    return [Row(case, mine, theirs, "partial_wasserstein", 10, notes, passed=difference <= 1e-6)], None
+
+
+def batch_64(inputs: Inputs) -> Outcome:
+    costs = np.stack(inputs.sample(BATCH, 64))
+    batch = partial(solve_partial_batch, costs, *weights(costs.shape[1:]), mass=MASS, eps=EPS, tol=TOL)
+    batch()
+    mine, _ = timed(batch, repeats=11)
+    loop, _ = timed(lambda: [ours(cost) for cost in costs], repeats=11)
+    theirs, _ = timed(lambda: [pot_entropic(cost) for cost in costs])
+    name, notes = "loop over entropic_partial_wasserstein", f"loop over solve_partial: {readable(loop)}"
+    return [Row("batch of 64 entropic 65 x 65", mine, theirs, name, notes=notes)], {"loop_seconds": loop}
+
+
+def points_100k(inputs: Inputs) -> Outcome:
+    if inputs.quick:
+        return [], None
+    record = in_subprocess("points")
+    notes = f"gap {record['gap']:.0e} of {record['value']:.4g}, peak memory {record['peak_gib']:.2f} GiB (limit 4)"
+    passed = record["status"] == "OPTIMAL" and record["peak_gib"] < 4
+    return [Row("exact 100,000 x 10,000 points, 256 dims", record["seconds"], notes=notes, passed=passed)], record
+
+
+def first_call(_: Inputs) -> Outcome:
+    """Time to the first answer of a new process, its imports included, with and without numba's cache."""
+    with tempfile.TemporaryDirectory() as folder:
+        record = {state: in_subprocess("first", NUMBA_CACHE_DIR=folder) for state in ("empty cache", "cached")}
+    rows = [Row(f"first call, {solver}, {state}", part[solver]) for state, part in record.items() for solver in part]
+    return rows, record
+
+
+def scaling(inputs: Inputs) -> Outcome:
+    """Time against n; a peer is followed until a call takes more than two seconds."""
+    solvers = {"entropic": ours, "exact": ours_exact, "POT entropic": pot_entropic, "POT exact": pot_exact}
+    record: dict[str, Any] = {name: {"n": [], "seconds": []} for name in solvers}
+    for n in [2**k for k in range(6, 11 if inputs.quick else 13)]:
+        cost = inputs.sample(n, every_class=True)[0]
+        for name, solve in solvers.items():
+            curve = record[name]
+            if name.startswith("POT") and curve["seconds"] and curve["seconds"][-1] > 2:
+                continue
+            if not name.startswith("POT"):
+                solve(cost)
+            curve["n"].append(n)
+            curve["seconds"].append(timed(solve, cost, repeats=5 if n <= 1024 else 1)[0])
+    rows = [Row(f"time at n = {n}, {name}", record[name]["seconds"][-1]) for name in ("entropic", "exact")]
+    return rows, record
+
+
+def memory(_: Inputs) -> Outcome:
+    """Peak memory of a solve on top of the cost matrix, 4096 x 4096, in cost matrices."""
+    record = {name: in_subprocess(f"memory-{name}") for name in ("entropic", "exact")}
+    notes = "peak memory: the cost + {matrices:.1f} times its size"
+    rows = [Row(f"memory at n = 4096, {name}", x["seconds"], notes=notes.format(**x)) for name, x in record.items()]
+    return rows, record
+
+
+CASES: dict[str, Callable[[Inputs], Outcome]] = {
+    "entropic-65": partial(entropic_65, "entropic 65 x 65, eps 7", 300, False, None),
+    "entropic-65-log": partial(entropic_65, "entropic 65 x 65, eps 7 (peer in logs)", 1000, True, None),
+    "entropic-65-small-eps": partial(entropic_65, "entropic 65 x 65, eps = median / 100", 100, True, 0.01),
+    "entropic-1024": entropic_1024,
+    "exact-whole": exact_whole,
+    "batch-64": batch_64,
+    "points-100k": points_100k,
+    "first-call": first_call,
+    "scaling": scaling,
+    "memory": memory,
+}
+
+
+# --- what runs in a process of its own ------------------------------------------------------------------------
+def in_subprocess(worker: str, **environment: str) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--worker", worker]
+    return dict(json.loads(subprocess.check_output(command, env={**os.environ, **environment}, text=True)))
+
+
+def mixture(n_s: int, n_t: int, dim: int = 256) -> tuple[Floats, Floats]:
+    """Source from 50 gaussians, target from the first 20 of them, shifted by .3."""
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(50, dim))
+    xs = centres[rng.integers(50, size=n_s)] + rng.normal(size=(n_s, dim))
+    xt = centres[rng.integers(20, size=n_t)] + rng.normal(size=(n_t, dim)) + 0.3
+    return xs, xt
+
+
+def work_points() -> dict[str, Any]:
+    xs, xt = mixture(100_000, 10_000)
+    taken, found = timed(lambda: solve_partial_points(xs, xt, beta=BETA, mass=MASS, progress_bar=False))
+    facts = {"gap": found.gap, "value": found.value, "rounds": found.n_iter, "status": found.status.name}
+    return {"seconds": taken, **facts, "peak_gib": peak_bytes() / 2**30}
+
+
+def work_first() -> dict[str, Any]:
+    cost = np.random.default_rng(0).random((200, 200))  # above the size where the exact solver needs numba
+    entropic, _ = timed(lambda: solve_partial(cost, mass=MASS, eps=0.1))
+    imported, _ = timed(importlib.import_module, "ot")
+    exact, _ = timed(lambda: solve_partial(cost, mass=MASS))
+    return {"entropic": entropic, "exact": imported + exact, "importing POT alone": imported}
+
+
+def work_memory(eps: float | None) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    solve_partial(rng.random((200, 200)), mass=MASS, eps=eps)  # load and compile
+    cost = rng.random((4096, 4096))
+    before = peak_bytes()
+    taken, _ = timed(lambda: solve_partial(cost, mass=MASS, eps=eps))
+    return {"seconds": taken, "matrices": (peak_bytes() - before) / cost.nbytes}
+
+
+def peak_bytes() -> int:
+    """Peak resident memory of this program.
+
+    On Linux `getrusage` also counts the parent's peak (it survives exec), so the kernel's VmHWM is read instead.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+WORKERS: dict[str, Callable[[], dict[str, Any]]] = {
+    "points": work_points,
+    "first": work_first,
+    "memory-entropic": partial(work_memory, 0.1),
+    "memory-exact": partial(work_memory, None),
+}
+
+
+# --- the report -----------------------------------------------------------------------------------------------
+def machine() -> dict[str, Any]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if sys.platform == "linux" else []
+    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+    cores, load, threads = os.cpu_count() or 1, os.getloadavg()[0], os.environ.get("OPENBLAS_NUM_THREADS", "default")
+    packages = ("warmpot", "POT", "numpy", "scipy", "numba", "scikit-learn")
+    versions = {"python": platform.python_version(), **{name: version(name) for name in packages}}
+    if load > cores / 4:  # threaded BLAS then waits for the scheduler: POT suffers most, and ratios flatter us
+        print(f"Warning: load {load:.1f}. Times are unreliable; wait, or set OPENBLAS_NUM_THREADS=1.", file=sys.stderr)
+    return {"cpu": model, "cores": cores, "versions": versions, "blas_threads": threads, "load_before": load}
+
+
+def readable(duration: float) -> str:
+    return f"{duration:.3g} s" if duration >= 1 else f"{duration * 1e3:.3g} ms"
+
+
+def show(rows: list[Row], title: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title)
+    for name in ("case", "warmpot", "POT", "ratio", "floor", "", "notes"):
+        table.add_column(name, justify="left" if name in ("case", "notes", "") else "right")
+    for row in rows:
+        theirs = ("", "") if row.peer is None else (readable(row.peer), f"{row.ratio:,.0f}")
+        floor = "" if row.floor is None else f"{row.floor:,.0f}"
+        mark = "[green]ok[/]" if row.passed else "[bold red]BELOW[/]"
+        table.add_row(row.case, readable(row.ours), *theirs, floor, mark, row.notes)
+    Console(width=max(Console().width, 150)).print(table)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", nargs="+", choices=CASES, metavar="NAME", help=", ".join(CASES))
+    parser.add_argument("--quick", action="store_true", help="skip the 1024 peer and the 100,000 points")
+    parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data", help="folder with office_home/")
+    parser.add_argument("--out", type=Path, help=f"JSON file; a full run writes {RESULTS.relative_to(ROOT)}")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = arguments()
+    if options.worker:
+        print(json.dumps(WORKERS[options.worker]()))
+        return 0
+    facts, inputs = machine(), Inputs(options.data, options.quick)
+    out = options.out or (None if options.cases or options.quick else RESULTS)
+    rows: list[Row] = []
+    records: dict[str, Any] = {}
+    for name in options.cases or CASES:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        found, record = CASES[name](inputs)
+        rows += found
+        if record is not None:
+            records[name] = record
+    show(rows, f"{inputs.name}; {facts['cpu']}, {facts['cores']} cores")
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        result = {"machine": facts, "inputs": inputs.name, "rows": [asdict(row) for row in rows], "records": records}
+        out.write_text(json.dumps(result, indent=1) + "\n")
+    return 0 if all(row.passed for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
