@@ -185,7 +185,7 @@ def main() -> None:
     console = Console(width=max(Console().width, 130))
     console.print("Loading the solvers (the first time on a machine they are compiled, which takes some seconds) ...")
     start = time.perf_counter()
-    solve_partial_points(np.arange(6.0)[:, None], np.arange(6.0)[:, None], mass=0.5, progress_bar=False)
+    solve_partial_points(np.arange(6.0)[:, None], np.arange(6.0)[:, None], beta=1.0, mass=0.5, progress_bar=False)
     console.print(f"Loaded in {time.perf_counter() - start:.1f} s.\n")
     data = make_domains(options.seed)
     runs = [

@@ -32,7 +32,7 @@ LARGEST = 1e150
 def _numeric(name: str, x: object, allowed: str) -> FloatArray:
     try:
         return to_numpy(x)
-    except (TypeError, ValueError, OverflowError, MemoryError) as error:
+    except (TypeError, ValueError, OverflowError, MemoryError, NotImplementedError) as error:
         got = f"{type(x).__name__} ({error})"
         remedy = "Pass a numpy array or torch tensor of real numbers that float64 can hold."
         raise InputError(explain(name, got=got, allowed=allowed, remedy=remedy)) from error
@@ -60,10 +60,10 @@ def check_matrix(name: str, x: object, *, width: int | None = None) -> FloatArra
     return array
 
 
-def check_nonnegative_matrix(name: str, x: object, shape: tuple[int, ...]) -> FloatArray:
-    """Return a finite, non-negative float64 array of exactly `shape` (a transport plan)."""
+def check_nonnegative_matrix(name: str, x: object, shape: tuple[int, ...] | None = None) -> FloatArray:
+    """Return a finite, non-negative 2-d float64 array, of exactly `shape` when given (a transport plan)."""
     array = check_matrix(name, x)
-    if array.shape != shape:
+    if shape is not None and array.shape != shape:
         remedy = "Rows are source samples, columns target samples."
         raise InputError(explain(name, got=f"shape {array.shape}", allowed=f"shape {shape}", remedy=remedy))
     if array.min() < 0:
@@ -103,7 +103,7 @@ def check_weights(name: str, x: object | None, n: int) -> FloatArray:
         _reject(name, ~np.isfinite(array), "non-finite entries", allowed, "Set unused entries to 0.")
     if array.min() < 0:
         _reject(name, array < 0, "negative entries", allowed, "Weights are masses: clip or drop them.")
-    if not 0 < total < np.inf:
+    if not 1 / LARGEST < total < LARGEST:
         remedy = "Give at least one sample a positive weight, on a sane scale."
         raise InputError(explain(name, got=f"total {total}", allowed=allowed, remedy=remedy))
     return array

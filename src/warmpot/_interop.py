@@ -15,7 +15,7 @@ import numpy as np
 
 from warmpot._typing import Array, FloatArray
 
-__all__ = ["Kind", "is_torch", "kind_of"]
+__all__ = ["Kind", "is_torch", "kind_of", "to_numpy"]
 
 
 def is_torch(x: object) -> bool:
@@ -71,6 +71,10 @@ def kind_of(x: object) -> Kind:
 
 def to_numpy(x: object) -> FloatArray:
     """Copy to a C-ordered float64 numpy array where needed; raises TypeError, ValueError or OverflowError."""
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+        raise TypeError("masked entries")
+    if is_torch(x) and x.is_complex():  # type: ignore[attr-defined]
+        raise TypeError("complex numbers")
     if is_torch(x):
         x = x.detach().to(device="cpu").double().numpy()  # type: ignore[attr-defined]
     array = np.asarray(x)

@@ -10,7 +10,6 @@ __all__ = [
     "MissingExtraError",
     "NotConvergedError",
     "WarmpotError",
-    "WarmpotWarning",
     "explain",
 ]
 
@@ -61,7 +60,3 @@ class NotConvergedError(WarmpotError, RuntimeError):
 
 class MissingExtraError(WarmpotError, ImportError):
     """An optional package is not installed; the message names the extra that brings it."""
-
-
-class WarmpotWarning(UserWarning):
-    """Base class of the warnings of this library."""

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted(DOCS.glob("*.md"))
+PAGES = [*sorted(DOCS.glob("*.md")), ROOT / "README.md"]
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 
@@ -47,7 +47,7 @@ def test_there_are_pages_with_code() -> None:
     assert blocks_with_output(DOCS / "partial-transport.md")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_python_blocks_run_and_print_what_the_page_says(page: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for number, (code, expected) in enumerate(blocks_with_output(page), start=1):
@@ -58,7 +58,7 @@ def test_python_blocks_run_and_print_what_the_page_says(page: Path) -> None:
             assert printed.getvalue() == expected, f"{page.name}, python block {number}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_links_lead_somewhere(page: Path) -> None:
     missing = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
     assert not missing

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
 from warmpot.errors import InfeasibleError, InputError
 from warmpot.transport import (
+    Potentials,
     certify,
     partial_path,
     round_to_feasible,
@@ -81,13 +83,26 @@ BAD: dict[str, Callable[[], Any]] = {
     "points cost name": lambda: solve_partial_points(X, X, beta=1, mass=0.5, cost="manhattan"),
     "points cost shape": lambda: solve_partial_points(X, X, beta=1, mass=0.5, cost=lambda s, t: np.ones((1, 1))),
     "points cost nan": lambda: solve_partial_points(
-        X, X, mass=0.5, cost=lambda s, t: np.full((len(s), len(t)), np.nan)
+        X, X, beta=1, mass=0.5, cost=lambda s, t: np.full((len(s), len(t)), np.nan)
     ),
-    "points no array": lambda: solve_partial_points(3, X, mass=0.5, cost=lambda s, t: s),  # type: ignore[arg-type]
+    "points no array": lambda: solve_partial_points(3, X, beta=1, mass=0.5, cost=lambda s, t: s),  # type: ignore[arg-type]
     "points all forbidden": lambda: solve_partial_points(
-        X, X, mass=0.5, cost=lambda s, t: np.full((len(s), len(t)), np.inf)
+        X, X, beta=1, mass=0.5, cost=lambda s, t: np.full((len(s), len(t)), np.inf)
     ),
     "points memory": lambda: solve_partial_points(X, X, beta=1, mass=0.5, max_memory=0),
+    "points without beta": lambda: solve_partial_points(X, X, mass=0.5),
+    "points beta and a": lambda: solve_partial_points(X, X, beta=1, a=np.ones(4), mass=0.5),
+    "masked cost": lambda: solve_partial(np.ma.masked_less(C, 1.0), mass=0.5),
+    "complex torch cost": lambda: solve_partial(torch.ones((2, 2), dtype=torch.complex64), mass=0.5),
+    "meta tensor": lambda: solve_partial(torch.ones((2, 2), device="meta"), mass=0.5),
+    "vanishing weights": lambda: solve_partial(C, np.full(2, 1e-310), mass=1e-310),
+    "float16 excess": lambda: solve_partial(C, np.full(2, 0.5, np.float16), mass=1.009),
+    "round ragged": lambda: round_to_feasible([[1, 2], [3]], None, None, 1.0),
+    "round complex sparse": lambda: round_to_feasible(sp.csr_array(np.eye(2) * 1j), None, None, 1.0),
+    "batch ragged weights": lambda: solve_partial_batch(np.zeros((2, 2, 2)), [[1, 1], [1]], mass=1.0),  # type: ignore[arg-type]
+    "certify potentials, long": lambda: certify(C / 60, C, None, None, 0.25, potentials=Potentials(C[0], np.ones(4))),
+    "certify potentials, nan": lambda: certify(C / 60, C, None, None, 0.25, potentials=Potentials(C[0], C[0] * np.nan)),
+    "certify potentials, tuple": lambda: certify(C / 60, C, None, None, 0.25, potentials=(C[0], C[0])),  # type: ignore[arg-type]
     "path nan": lambda: partial_path(NAN_COST),
     "path weights": lambda: partial_path(C, np.ones(5)),
     "round negative": lambda: round_to_feasible(-np.ones((2, 2)), None, None, 0.5),
@@ -118,5 +133,5 @@ def test_forbidden_pairs_name_the_movable_mass(eps: float | None) -> None:
         solve_partial(cost, mass=0.9, eps=eps)
     assert caught.value.movable == pytest.approx(2 / 3)
     with pytest.raises(InfeasibleError) as caught:
-        solve_partial_points(np.arange(3), np.arange(3), mass=0.9, cost=lambda s, t: cost[np.ix_(s, t)])
+        solve_partial_points(np.arange(3), np.arange(3), beta=1, mass=0.9, cost=lambda s, t: cost[np.ix_(s, t)])
     assert caught.value.movable == pytest.approx(2 / 3)

@@ -328,7 +328,7 @@ def solve_at(
             if residual <= tol and rows_gap + cols_gap <= tol:
                 code = CONVERGED
                 break
-            best, idle = (residual, 0) if residual < 0.99 * best else (best, idle + 1)
+            best, idle = (residual, 0) if residual < 0.9 * best else (best, idle + 1)
             if idle > STALL_LOOKS:
                 code = STALLED
                 break

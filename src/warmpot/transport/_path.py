@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from warmpot._typing import FloatArray, IntArray
 
-__all__ = ["shortest_paths"]
+__all__ = ["augment_to", "shortest_paths"]
 
 EMPTY = 1e-15
 """Capacities and flows below this share of the total are rounding, and count as 0."""
@@ -158,3 +158,37 @@ def shortest_paths(cost: FloatArray, a: FloatArray, b: FloatArray) -> tuple[Floa
         amounts.append(amount)
         lengths.append(t)
     return np.array(amounts), np.array(lengths)
+
+
+@njit(cache=True, nogil=True)
+def augment_to(cost: FloatArray, plan: FloatArray, a: FloatArray, b: FloatArray) -> FloatArray:
+    """Raise a plan with p <= a, q <= b and mass below 1 to mass 1, over pairs of cost 0 (others inf), by small changes.
+
+    Each path changes the plan by no more than the mass it adds. Stops early where no path is left.
+    """
+    n, m = cost.shape
+    flow = plan.T.copy()
+    senders, degree = np.empty((m, n), np.int32), np.zeros(m, np.int64)
+    for j in range(m):
+        for i in range(n):
+            if flow[j, i] > 0.0:
+                senders[j, degree[j]] = i
+                degree[j] += 1
+    room_a, room_b = np.maximum(0.0, a - plan.sum(axis=1)), np.maximum(0.0, b - plan.sum(axis=0))
+    row_at, col_at = np.where(room_a > EMPTY, np.inf, 0.0), np.zeros(m)
+    row_from, col_from, best = np.empty(n, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
+    room_a[room_a <= EMPTY] = 0.0
+    room_b[room_b <= EMPTY] = 0.0
+    missing = 1.0 - plan.sum()
+    while missing > EMPTY:
+        for j in range(m):
+            best[j] = _best_free_row(cost, room_a, j)
+        end, _ = _search(cost, senders, degree, room_b, best, 0.0, row_at, col_at, row_from, col_from)
+        if end < 0:
+            break
+        room_b[end] = min(room_b[end], missing)
+        amount, start = _augment(flow, senders, degree, room_a, room_b, best, end, row_from, col_from)
+        missing -= amount
+        if room_a[start] == 0.0:
+            row_at[start] = 0.0
+    return flow.T.copy()

@@ -17,4 +17,4 @@ NEWTON_MOVE = 10.0
 SINGULAR_MOVE = 1e3
 """A full Newton step longer than this says that the system is singular."""
 STALL_LOOKS = 60
-"""Looks without 1 % progress before giving up."""
+"""Looks without 10 % progress before giving up."""

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import coo_array, csr_array, issparse
 
-from warmpot._checks import check_nonnegative_matrix
+from warmpot._checks import check_matrix, check_nonnegative_matrix
 from warmpot._interop import kind_of, to_numpy
 from warmpot._typing import Array, FloatArray
+from warmpot.errors import InputError, explain
 from warmpot.transport.problem import PartialProblem, check_masses, residuals_of
 from warmpot.transport.solution import Potentials, Residuals
 
@@ -102,11 +103,23 @@ def certify(
         from warmpot.transport.exact import solve_exact
 
         potentials = Potentials(*solve_exact(problem)[1:3])
-    v = np.maximum(0.0, to_numpy(potentials.v))
+    v = _check_potential(potentials, problem.b.size)
     dual_value, u, t = lower_bound(problem, v)
     value = linear_cost(values, problem.cost)
     feasible = bool(residuals.worst <= max(FEASIBLE, 64 * resolution) and value < np.inf)
     return Certificate(feasible, value, dual_value, value - dual_value, residuals, Potentials(u, v), t)
+
+
+def _check_potential(potentials: Potentials, n_cols: int) -> FloatArray:
+    """Return column potentials as they can be used in `lower_bound`: finite and non-negative."""
+    try:
+        v = check_matrix("potentials.v", np.atleast_2d(to_numpy(potentials.v)), width=n_cols)
+    except (AttributeError, TypeError, ValueError) as error:
+        remedy = "Pass the potentials of a Solution of this problem, or leave them out."
+        got, allowed = f"{type(potentials).__name__} ({error})", f"Potentials with {n_cols} finite v"
+        raise InputError(explain("potentials", got=got, allowed=allowed, remedy=remedy)) from error
+    positive: FloatArray = np.maximum(0.0, v[0])
+    return positive
 
 
 def linear_cost(plan: FloatArray, cost: FloatArray) -> float:
@@ -147,8 +160,8 @@ def round_to_feasible(plan: Any, a: object | None, b: object | None, mass: float
     from warmpot.transport._round import round_plan
 
     if issparse(plan):
-        return _round_sparse(csr_array(plan, dtype=np.float64), a, b, mass)
-    values = check_nonnegative_matrix("plan", plan, tuple(np.shape(plan)))
+        return _round_sparse(csr_array(plan), a, b, mass)
+    values = check_nonnegative_matrix("plan", plan)
     wa, wb, mass = check_masses(a, b, mass, values.shape)
     rounded = values.copy()
     round_plan(rounded, wa, wb, mass, True)
@@ -172,7 +185,8 @@ def _round_sparse(plan: csr_array, a: object | None, b: object | None, mass: flo
     wa, wb, mass = check_masses(a, b, mass, plan.shape)
     plan.sum_duplicates()
     if plan.nnz:
-        check_nonnegative_matrix("plan", plan.data[None], (1, plan.nnz))
+        check_nonnegative_matrix("plan", plan.data[None])
+    plan = plan.astype(np.float64)
     plan, missing = trim_sparse(plan, wa, wb, mass)
     room_a, room_b = np.maximum(0.0, wa - plan.sum(axis=1)), np.maximum(0.0, wb - plan.sum(axis=0))
     if missing <= 0 or not (room_a.any() and room_b.any()):

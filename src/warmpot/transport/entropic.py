@@ -8,31 +8,62 @@ has the minimiser ``P_ij = exp((t - u_i - v_j - C_ij) / eps)`` with u, v >= 0. I
 
 and is maximised in two ways that suit each other: *sweeps*, exact maximisation over u, then v, then t (two
 matrix-vector products; the iterates of the usual Dykstra scheme), and *Newton steps* over the constraints that
-are saturated, taken where the rate of the sweeps predicts that they cost less. When eps is small against the
-cost range the problem is first solved at larger eps (annealing). The solve stops when the violations of the
-optimality conditions, in mass and in cost, are below `tol`; the plan is then rounded to a feasible one, and its
-true gap to D is reported.
+are saturated, taken where the rate of the sweeps predicts that they cost less. When eps is small against the cost
+range they need a good start: the potentials of a larger eps (annealing), or, for very small eps, those of the exact
+problem; where one fails the other is tried. The solve stops when the violations of the optimality conditions, in
+mass and in cost, are below `tol`; the plan is then rounded to a feasible one, and its true gap to D decides the
+status.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from warmpot._typing import FloatArray
 from warmpot.errors import InputError, explain
-from warmpot.transport.exact import max_flow, to_feasible
-from warmpot.transport.problem import Answer, PartialProblem, infeasible
+from warmpot.transport.exact import snap_to_movable, solve_exact, to_feasible
+from warmpot.transport.problem import Answer, PartialProblem
 from warmpot.transport.status import Status
 
-__all__ = ["DEFAULT_MAX_ITER", "conclude", "schedule", "solve_entropic", "spare"]
+__all__ = ["DEFAULT_MAX_ITER", "Units", "conclude", "schedule", "solve_entropic", "spare", "units"]
 
 DEFAULT_MAX_ITER = 100_000
 SMALLEST_EPS = 1e-12  # of the cost range; below, float64 cannot tell the problem from the exact one
 ANNEAL_FACTOR = 4.0
 ANNEAL_FROM = 10.0  # the first eps is at most the cost range over this
 ANNEAL_TOL = 1e-4  # tolerance of all but the last eps
+EXACT_START = 1e-3  # below this share of the cost range, start from the exact potentials
 
 STATUSES = (Status.OPTIMAL, Status.MAX_ITER, Status.STALLED)
+
+
+class Units(NamedTuple):
+    """A feasible problem (mass snapped to what can be moved) and the units its cost is measured in."""
+
+    problem: PartialProblem
+    low: float
+    span: float
+
+    @property
+    def cost(self) -> FloatArray:
+        """The cost in units of its range, from 0."""
+        cost: FloatArray = self.problem.cost - self.low
+        cost /= self.span
+        return cost
+
+
+def units(problem: PartialProblem, eps: float) -> Units:
+    """Check that the pairs of finite cost can carry the mass and that float64 can resolve eps."""
+    problem = snap_to_movable(problem)
+    finite = problem.cost[problem.cost < np.inf] if problem.forbidden else problem.cost
+    low = float(finite.min())
+    span = float(finite.max()) - low or eps
+    if eps < SMALLEST_EPS * span:
+        allowed = f"eps >= {SMALLEST_EPS * span:.3g}, 1e-12 of the cost range, or None"
+        raise InputError(explain("eps", got=eps, allowed=allowed, remedy="Pass eps=None for the exact solver."))
+    return Units(problem, low, span)
 
 
 def schedule(eps: float, tol: float, room: float = 1.0) -> tuple[FloatArray, FloatArray]:
@@ -75,31 +106,43 @@ def solve_entropic(problem: PartialProblem, eps: float, *, tol: float, max_iter:
     live = problem.live
     if live is not None:
         return problem.extend(solve_entropic(problem.restrict(*live), eps, tol=tol, max_iter=max_iter), *live)
-    if problem.forbidden and problem.mass > (movable := float(max_flow(problem).sum())) * (1 + 1e-9):
-        raise infeasible(problem.mass, movable)
-    mass, low = problem.mass, float(problem.cost.min())
-    high = float(problem.cost[problem.cost < np.inf].max() if problem.forbidden else problem.cost.max())
-    span = high - low if high > low else eps
-    if eps < SMALLEST_EPS * span:
-        allowed = f"eps >= {SMALLEST_EPS * span:.3g}, 1e-12 of the cost range, or None"
-        raise InputError(explain("eps", got=eps, allowed=allowed, remedy="Pass eps=None for the exact solver."))
-    unit_cost = problem.cost - low
-    unit_cost /= span
-    a, b = problem.a / mass, problem.b / mass
-    plan, mu, nu, tau, code, count = _anneal(unit_cost, a, b, *schedule(eps / span, tol, spare(problem)), max_iter)
-    return conclude(problem, plan, mu, nu, tau, eps, low, STATUSES[code], count)
+    unit = units(problem, eps)
+    relative = eps / unit.span
+    starts = [_from_exact, _from_above] if relative < EXACT_START else [_from_above, _from_exact]
+    best = starts[0](unit, relative, tol, max_iter)
+    if best.status is Status.STALLED and relative < 0.1:
+        other = starts[1](unit, relative, tol, max_iter)
+        if other.status.ok or other.objective - other.dual_value < best.objective - best.dual_value:
+            best = other
+    # The potentials may still have room to drift where the plan no longer feels it: the gap has the last word.
+    if best.status is Status.STALLED and best.objective - best.dual_value <= tol * unit.problem.mass * unit.span:
+        best = best._replace(status=Status.OPTIMAL)
+    return best
 
 
-def _anneal(
-    cost: FloatArray, a: FloatArray, b: FloatArray, eps: FloatArray, tol: FloatArray, max_iter: int
-) -> tuple[FloatArray, FloatArray, FloatArray, float, int, int]:
-    """Solve at a falling sequence of eps, each from the potentials of the last.
+def _from_above(unit: Units, eps: float, tol: float, max_iter: int) -> Answer:
+    """Anneal from a large eps, each stage from the potentials of the last."""
+    a, b = unit.problem.a, unit.problem.b
+    return _stages(unit, *schedule(eps, tol, spare(unit.problem)), np.zeros(a.size), np.zeros(b.size), 0.0, max_iter)
 
-    Returns the plan (not yet feasible), mu, nu, tau at the last eps, the outcome there and the iterations of all.
-    """
+
+def _from_exact(unit: Units, eps: float, tol: float, max_iter: int) -> Answer:
+    """Start at the potentials of the exact problem, the limit of small eps."""
+    exact, scale = solve_exact(unit.problem), eps * unit.span
+    last = schedule(eps, tol)[1][-1:]
+    return _stages(
+        unit, np.array([eps]), last, exact.u / scale, exact.v / scale, (exact.t - unit.low) / scale, max_iter
+    )
+
+
+def _stages(
+    unit: Units, eps: FloatArray, tol: FloatArray, mu: FloatArray, nu: FloatArray, tau: float, max_iter: int
+) -> Answer:
+    """Solve at a falling sequence of eps from the potentials given, which are overwritten."""
     from warmpot.transport._entropic import solve_at
 
-    mu, nu, tau, plan = np.zeros(a.size), np.zeros(b.size), 0.0, np.empty_like(cost)
+    cost, a, b = unit.cost, unit.problem.a / unit.problem.mass, unit.problem.b / unit.problem.mass
+    plan = np.empty_like(cost)
     count, code, last = 0, 0, float(eps[0])
     for now, limit in zip(eps.tolist(), tol.tolist(), strict=True):
         mu *= last / now
@@ -107,7 +150,7 @@ def _anneal(
         left = max(1, max_iter - count)  # a stage makes one round of sweeps at least, so that there is a plan
         tau, code, used = solve_at(cost, a, b, now, tau * last / now, mu, nu, limit, left, plan)
         count, last = count + used, now
-    return plan, mu, nu, tau, code, count
+    return conclude(unit, plan, mu, nu, tau, last * unit.span, float(tol[-1]), STATUSES[code], count)
 
 
 def spare(problem: PartialProblem) -> float:
@@ -117,27 +160,33 @@ def spare(problem: PartialProblem) -> float:
 
 
 def conclude(
-    problem: PartialProblem,
+    unit: Units,
     plan: FloatArray,
     mu: FloatArray,
     nu: FloatArray,
     tau: float,
     eps: float,
-    low: float,
+    tol: float,
     status: Status,
     count: int,
 ) -> Answer:
-    """Bring a dimensionless result back to the units of the problem, round it and measure its true gap.
+    """Bring a dimensionless result back to the units of the problem, round it and let its true gap decide.
 
     `plan` has mass about 1, may be slightly infeasible and is overwritten; mu, nu, tau are its potentials over eps,
-    for the cost less `low`.
+    for the cost less `unit.low`.
     """
     from warmpot.transport._round import measure
 
+    problem, low, span = unit
     mass, total = problem.mass, float(plan.sum())
     plan *= mass
     plan = to_feasible(problem, plan)
     value, entropy = measure(plan, problem.cost)
-    t = eps * (tau + np.log(mass)) + low
+    objective, t = value + eps * entropy, eps * (tau + np.log(mass)) + low
     dual = mass * t - eps * (problem.a @ mu + problem.b @ nu + mass * total)
-    return Answer(plan, eps * mu, eps * nu, t, value + eps * entropy, dual, status, count)
+    gap, rounding = objective - dual, 1e-13 * mass * (abs(low) + span + eps)
+    if status is Status.OPTIMAL and gap > 100 * tol * mass * (span + eps) + rounding:
+        status = Status.STALLED
+    elif status is Status.STALLED and gap <= tol * mass * eps + rounding:
+        status = Status.OPTIMAL
+    return Answer(plan, eps * mu, eps * nu, t, objective, dual, status, count, mass)

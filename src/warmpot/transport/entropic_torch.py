@@ -6,7 +6,7 @@ converged, each of which keeps its own potentials. Problems are frozen as they c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from warmpot.transport._tuning import (
     STALL_LOOKS,
     SWEEPS,
 )
-from warmpot.transport.entropic import conclude, schedule, spare
+from warmpot.transport.entropic import conclude, schedule, solve_entropic, spare, units
 from warmpot.transport.problem import Answer, PartialProblem
 from warmpot.transport.status import Status
 
@@ -182,7 +182,7 @@ def _solve_at(
         mass, gap = state.residual(state.plan())
         count += SWEEPS * active
         done = done | (active & (mass <= tol) & (gap * eps <= tol))
-        progressed = mass < 0.99 * best
+        progressed = mass < 0.9 * best
         best, idle = torch.where(progressed, mass, best), torch.where(progressed, 0, idle + 1)
         stalled = stalled | (active & ~done & (idle > STALL_LOOKS))
         active = active & ~done & ~stalled
@@ -194,53 +194,65 @@ def _solve_at(
     return done, stalled
 
 
+def _anneal(
+    cost: Tensor, a: Tensor, b: Tensor, eps: Tensor, tol: Tensor, room: float, max_iter: int
+) -> tuple[_State, Tensor, Tensor, Tensor]:
+    """Solve at falling eps, all problems in step; returns the state, which converged, which stalled, and counts."""
+    zero, x, y = torch.zeros_like(eps), torch.ones_like(a), torch.ones_like(b)
+    state = _State(cost, a, b, zero, torch.zeros_like(a), torch.zeros_like(b), zero + 1, x, y, x, y)
+    count = torch.zeros(eps.shape, dtype=torch.int64, device=eps.device)
+    values, tols = schedule(float(eps.min()), float(tol.min()), room)
+    factors = values / values[-1]
+    for k, factor in enumerate(factors[:-1]):
+        _solve_at(state, cost, eps * factor, torch.full_like(eps, float(tols[k])), max_iter, count)
+        state.absorb(cost, eps * factor)
+        ratio = factor / factors[k + 1]
+        state.tau = (state.tau + state.s.log()) * ratio
+        state.mu, state.nu, state.s = state.mu * ratio, state.nu * ratio, torch.ones_like(state.s)
+    done, stalled = _solve_at(state, cost, eps, tol, max_iter, count)
+    return state, done, stalled, count
+
+
 def solve_entropic_torch(
     problems: list[PartialProblem], eps: float, *, tol: float, max_iter: int, device: Any
 ) -> list[Answer]:
-    """Solve entropic problems of one shape together, in float64 on `device`; see `solve_entropic`."""
+    """Solve entropic problems of one shape together, in float64 on `device`; see `solve_entropic`.
+
+    A problem that stalls here is handed to the CPU solver, which has another start to offer.
+    """
     flip = problems[0].cost.shape[0] < problems[0].cost.shape[1]  # Newton eliminates the rows: make them the many
-    span, low, costs = np.empty(len(problems)), np.empty(len(problems)), []
-    for k, problem in enumerate(problems):
-        finite = problem.cost[problem.cost < np.inf]
-        low[k], span[k] = finite.min(), np.ptp(finite) or eps
-        cost = (problem.cost - low[k]) / span[k]
-        cost[problem.a == 0], cost[:, problem.b == 0] = np.inf, np.inf  # without weight: moves nothing
-        costs.append(cost.T if flip else cost)
+    all_units = [units(_without_weightless(problem), eps) for problem in problems]
 
     def send(arrays: list[Any]) -> Tensor:
         return torch.as_tensor(np.stack(arrays), dtype=torch.float64, device=device)
 
-    cost = send(costs)
-    a, b = send([p.a / p.mass for p in problems]), send([p.b / p.mass for p in problems])
-    if flip:
-        a, b = b, a
-    zero, one = torch.zeros(len(problems), dtype=torch.float64, device=device), torch.ones_like(a)
-    state = _State(cost, a, b, zero, 0 * a, 0 * b, zero + 1, one, torch.ones_like(b), one, torch.ones_like(b))
-    count = torch.zeros(len(problems), dtype=torch.int64, device=device)
-    unit = torch.as_tensor(eps / span, device=device)
-    factors, tols = schedule(float(unit.min()), tol, min(spare(problem) for problem in problems))
-    factors = factors / factors[-1]
-    for k, factor in enumerate(factors):
-        last = k == len(factors) - 1
-        limit = (1e-15 / unit).clamp(min=tol) if last else torch.full_like(unit, float(tols[k]))
-        done, stalled = _solve_at(state, cost, unit * factor, limit, max_iter, count)
-        if not last:
-            state.absorb(cost, unit * factor)
-            ratio = factor / factors[k + 1]
-            state.tau = (state.tau + state.s.log()) * ratio
-            state.mu, state.nu, state.s = state.mu * ratio, state.nu * ratio, torch.ones_like(state.s)
-    plans = state.plan().cpu().numpy()
-    tau = (state.tau + state.s.log()).cpu().numpy()
+    cost = send([unit.cost.T if flip else unit.cost for unit in all_units])
+    a = send([unit.problem.a / unit.problem.mass for unit in all_units])
+    b = send([unit.problem.b / unit.problem.mass for unit in all_units])
+    relative = send([eps / unit.span for unit in all_units])
+    limit = (1e-15 / relative).clamp(min=tol)
+    room = min(spare(unit.problem) for unit in all_units)
+    a, b = (b, a) if flip else (a, b)
+    state, done, stalled, count = _anneal(cost, a, b, relative, limit, room, max_iter)
+    plans, tau = state.plan().cpu().numpy(), (state.tau + state.s.log()).cpu().numpy()
     mu = (state.mu - state.x.log()).clamp(min=0.0).cpu().numpy()
     nu = (state.nu - state.y.log()).clamp(min=0.0).cpu().numpy()
     if flip:
         plans, mu, nu = plans.transpose(0, 2, 1), nu, mu
     answers = []
-    for k, problem in enumerate(problems):
+    for k, unit in enumerate(all_units):
         status = Status.OPTIMAL if done[k] else Status.STALLED if stalled[k] else Status.MAX_ITER
-        answers.append(
-            conclude(
-                problem, np.ascontiguousarray(plans[k]), mu[k], nu[k], float(tau[k]), eps, low[k], status, int(count[k])
-            )
-        )
+        plan = np.ascontiguousarray(plans[k])
+        answer = conclude(unit, plan, mu[k], nu[k], float(tau[k]), eps, float(limit[k]), status, int(count[k]))
+        if answer.status is Status.STALLED:
+            answer = solve_entropic(problems[k], eps, tol=tol, max_iter=max_iter)
+        answers.append(answer)
     return answers
+
+
+def _without_weightless(problem: PartialProblem) -> PartialProblem:
+    """Forbid all pairs of rows and columns that have no weight: they move nothing, and shapes stay equal."""
+    live = problem.live
+    if live is None:
+        return problem
+    return replace(problem, cost=np.where(np.outer(*live), problem.cost, np.inf), forbidden=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from warmpot._typing import FloatArray, IntArray
@@ -11,7 +13,7 @@ from warmpot.transport.network import solve_arcs
 from warmpot.transport.problem import Answer, PartialProblem, infeasible
 from warmpot.transport.status import Status
 
-__all__ = ["MAX_PIVOTS", "max_flow", "optimality", "solve_exact", "to_feasible"]
+__all__ = ["MAX_PIVOTS", "max_flow", "optimality", "snap_to_movable", "solve_exact", "to_feasible"]
 
 MAX_PIVOTS = 10**9
 ALL_ARCS = 10_000
@@ -46,13 +48,9 @@ def solve_exact(problem: PartialProblem, *, tol: float = 1e-9, max_iter: int = M
     live = problem.live
     if live is not None:
         return problem.extend(solve_exact(problem.restrict(*live), tol=tol, max_iter=max_iter), *live)
+    problem = snap_to_movable(problem)
     cost, a, b, mass = problem.cost, problem.a, problem.b, problem.mass
-    detour = 2
-    if problem.forbidden:
-        movable = float(max_flow(problem).sum())
-        if mass > movable * (1 + 1e-9):
-            raise infeasible(problem.mass, movable)
-        detour = min(cost.shape) + 2
+    detour = min(cost.shape) + 2 if problem.forbidden else 2
     if cost.size <= ALL_ARCS:
         rows, cols = np.nonzero(cost < np.inf)
         arc_cost = cost[rows, cols]
@@ -70,14 +68,14 @@ def solve_exact(problem: PartialProblem, *, tol: float = 1e-9, max_iter: int = M
     dual_value, u, t = lower_bound(problem, v)
     value = linear_cost(feasible, cost)
     status = optimality(value, dual_value, tol, mass * span, finished)
-    return Answer(feasible, u, v, t, value, dual_value, status, rounds)
+    return Answer(feasible, u, v, t, value, dual_value, status, rounds, mass)
 
 
 def optimality(value: float, dual_value: float, tol: float, scale: float, finished: bool) -> Status:
     """Status of an exact solve: the gap must be within `tol` of the value, or rounding of costs of size `scale`."""
     if not finished:
         return Status.MAX_ITER
-    return Status.OPTIMAL if value - dual_value <= tol * abs(value) + 1e-11 * scale else Status.STALLED
+    return Status.OPTIMAL if value - dual_value <= tol * abs(value) + 1e-11 * scale else Status.ROUNDING
 
 
 def max_flow(problem: PartialProblem) -> FloatArray:
@@ -90,17 +88,27 @@ def max_flow(problem: PartialProblem) -> FloatArray:
     return dense
 
 
+def snap_to_movable(problem: PartialProblem) -> PartialProblem:
+    """Compare the mass with what pairs of finite cost can move: snap it there up to rounding, raise beyond."""
+    if not problem.forbidden:
+        return problem
+    movable = float(max_flow(problem).sum())
+    if problem.mass > movable * (1 + 1e-9):
+        raise infeasible(problem.mass, movable)
+    return replace(problem, mass=min(problem.mass, movable))
+
+
 def to_feasible(problem: PartialProblem, plan: FloatArray) -> FloatArray:
-    """Round `plan` (which is overwritten); with forbidden pairs by mixing in a plan of larger mass over the others."""
+    """Round `plan`, which is overwritten; around forbidden pairs the missing mass goes along augmenting paths."""
+    from warmpot.transport._path import augment_to
     from warmpot.transport._round import round_plan
 
     missing = round_plan(plan, problem.a, problem.b, problem.mass, not problem.forbidden)
-    if not problem.forbidden or missing <= 1e-14 * problem.mass:
-        return plan
-    fullest = max_flow(problem)
-    share = missing / (fullest.sum() - problem.mass + missing)
-    mixed: FloatArray = (1.0 - share) * plan + share * fullest
-    return mixed
+    if problem.forbidden and missing > 1e-14 * problem.mass:
+        allowed = np.where(problem.cost < np.inf, 0.0, np.inf)
+        plan = augment_to(allowed, plan / problem.mass, problem.a / problem.mass, problem.b / problem.mass)
+        plan *= problem.mass
+    return plan
 
 
 def _silent(share: float, text: str) -> None:

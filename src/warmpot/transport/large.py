@@ -76,7 +76,7 @@ def solve_partial_points(
     xs: Array,
     xt: Array,
     *,
-    beta: float = 1.0,
+    beta: float | None = None,
     mass: float,
     cost: str | Callable[[Any, Any], Any] = "euclidean",
     a: Array | None = None,
@@ -100,7 +100,7 @@ def solve_partial_points(
         Target samples; for the Euclidean cost as wide as `xs`.
     beta : float
         In (0, 1]: the share of the source that is believed to matter. Each source sample has capacity
-        ``1 / (beta * n_s)``.
+        ``1 / (beta * n_s)``. Required, unless `a` gives the capacities.
     mass : float
         Mass to move; in (0, 1] for the default capacities.
     cost : "euclidean" or callable
@@ -135,14 +135,13 @@ def solve_partial_points(
      [0.  0.5]
      [0.  0. ]]
     """
-    beta = check_fraction("beta", beta, "It is the share of the source believed to matter: pass a number in (0, 1].")
     tol = check_positive("tol", tol, maximum=0.1)
     max_iter = MAX_PIVOTS if max_iter is None else check_count("max_iter", max_iter)
     budget = check_positive("max_memory", max_memory, remedy="Give it in GiB.") * 2**30
     kind = kind_of(xs)
     xs, xt = _samples(xs, xt, cost)
     n, m = xs.shape[0], xt.shape[0]
-    wa, wb, mass = check_masses(np.full(n, 1.0 / (beta * n)) if a is None else a, b, mass, (n, m))
+    wa, wb, mass = check_masses(_capacities(a, beta, n), b, mass, (n, m))
     rows, cols = np.flatnonzero(wa > 0), np.flatnonzero(wb > 0)
     blocks = _blocks(xs if rows.size == n else xs[rows], xt if cols.size == m else xt[cols], cost)
     block_rows = int(np.clip(budget // (8 * 3 * cols.size), 1, rows.size))
@@ -156,8 +155,19 @@ def solve_partial_points(
                 break  # else pairs are forbidden: make the slack dearer than any detour around them
     if found.slack > 1e-9 * mass:
         raise infeasible(mass, mass - found.slack)
+    mass -= found.slack  # what forbidden pairs leave of it, where the two differ by rounding
     solution = _to_solution(found, wa, wb, mass, tol, rows, cols, kind)
     return solution.or_raise() if throw else solution
+
+
+def _capacities(a: Array | None, beta: float | None, n: int) -> Array:
+    if a is not None and beta is None:
+        return a
+    if a is not None:
+        remedy = "Pass beta for equal capacities, or a for your own."
+        raise InputError(explain("beta", got=f"{beta} beside a", allowed="one of beta and a", remedy=remedy))
+    remedy = "It is the share of the source believed to matter: pass a number in (0, 1]."
+    return np.full(n, 1.0 / (check_fraction("beta", beta, remedy) * n))
 
 
 def _samples(xs: Array, xt: Array, cost: str | Callable[[Any, Any], Any]) -> tuple[Array, Array]:

@@ -9,16 +9,17 @@ not carry.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import coo_matrix, csr_array
+from scipy.sparse import csr_array
 
 from warmpot._typing import FloatArray, IntArray
 
 __all__ = ["Flow", "solve_arcs"]
 
+FINISHED = 1
+"""Return code of POT's simplex at an optimum."""
 BALANCED = 1e-13
 """A reservoir below this share of the mass is rounding and is left out."""
 
@@ -61,7 +62,7 @@ def solve_arcs(
     max_iter : int
         Limit on simplex pivots.
     """
-    import ot
+    from ot.lp.emd_wrap import emd_c_sparse
 
     n, m = a.size, b.size
     shift = float(cost.min()) if cost.size else 0.0
@@ -84,15 +85,17 @@ def solve_arcs(
         tails, heads, price = [*tails, np.full(m, n + 1)], [*heads, every_col], [*price, np.zeros(m)]
         supply.append([spare_b])
     out, into = np.concatenate(supply), np.concatenate(demand)
-    arcs = coo_matrix(
-        (np.concatenate(price), (np.concatenate(tails), np.concatenate(heads))), shape=(out.size, into.size)
+    # The simplex itself rather than ot.emd around it, which warns (not safe in threads) where we report a status.
+    tail, head, amount, _, alpha, beta, code = emd_c_sparse(
+        out,
+        into * (out.sum() / into.sum()),
+        np.concatenate(tails).astype(np.uint64),
+        np.concatenate(heads).astype(np.uint64),
+        np.concatenate(price).astype(np.float64),
+        max_iter,
     )
-    with warnings.catch_warnings():  # POT warns where we report a status
-        warnings.simplefilter("ignore")
-        flow, log = ot.emd(out, into, arcs, numItermax=max_iter, log=True, center_dual=False, check_marginals=False)
-    tail, head, amount = flow.row, flow.col, flow.data * mass
+    tail, head, amount = tail.astype(np.int64), head.astype(np.int64), amount * mass
     real = (tail < n) & (head < m)
-    alpha, beta = log["u"], log["v"]
     # Dual variables in the form of `problem`: the reservoirs' potentials are the zero of u and v.
     ground_a = beta[m + 1] if spare_a > BALANCED else -alpha[:n].max()
     ground_b = alpha[n + 1] if spare_b > BALANCED else -beta[:m].max()
@@ -102,5 +105,5 @@ def solve_arcs(
         v=np.maximum(0.0, -(beta[:m] + ground_b)) * scale,
         t=float(-(ground_a + ground_b)) * scale + shift,
         slack=float(amount[(tail < n) & (head == m)].sum()),
-        finished=log["warning"] is None,
+        finished=code == FINISHED,
     )

@@ -27,7 +27,10 @@ __all__ = ["Answer", "PartialProblem", "check_masses", "infeasible", "residuals_
 
 
 class Answer(NamedTuple):
-    """What a solver hands back: a float64 plan, dual variables, the objective and its proven lower bound."""
+    """What a solver hands back: a float64 plan, dual variables, the objective, its proven lower bound, the mass.
+
+    The mass is that of the problem, or what forbidden pairs leave of it where the two differ by rounding.
+    """
 
     plan: FloatArray
     u: FloatArray
@@ -37,6 +40,7 @@ class Answer(NamedTuple):
     dual_value: float
     status: Status
     n_iter: int
+    mass: float
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ def check_masses(
     """Check both weights and the mass, snapping the mass to the maximum where it exceeds it by rounding only."""
     wa, wb = check_weights("a", a, shape[0]), check_weights("b", b, shape[1])
     coarsest = max((kind_of(w).resolution for w in (a, b) if w is not None), default=0.0)
-    rtol = min(max(1e-9, 100 * coarsest), 1e-2)
+    rtol = min(max(1e-9, 8 * coarsest), 1e-2)
     return wa, wb, check_mass(mass, float(min(wa.sum(), wb.sum())), rtol)
 
 

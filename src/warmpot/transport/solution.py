@@ -80,9 +80,10 @@ class Solution(Generic[PlanT]):
     potentials: Potentials
 
     def __repr__(self) -> str:
-        shape = tuple(getattr(self.plan, "shape", ()))
+        n, m = self.plan.shape  # type: ignore[attr-defined]
+        value = self.value.detach() if hasattr(self.value, "detach") else self.value
         return (
-            f"Solution({shape[0]} x {shape[1]}, {self.status.name}, value={float(self.value):.6g}, "
+            f"Solution({n} x {m}, {self.status.name}, value={float(value):.6g}, "
             f"gap={self.gap:.2g}, slope={self.slope:.6g}, n_iter={self.n_iter})"
         )
 

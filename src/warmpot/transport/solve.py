@@ -152,14 +152,22 @@ def _solve(problem: PartialProblem, eps: float | None, tol: float, max_iter: int
 
 def _check_rows(a: Any, b: Any, size: int) -> None:
     for name, weights in (("a", a), ("b", b)):
-        if weights is not None and np.ndim(weights) == 2 and len(weights) != size:
+        if _per_problem(weights) and len(weights) != size:
             allowed = f"one row for all, or one for each of the {size} problems"
             got, remedy = f"{len(weights)} rows", "Match the leading axis of the costs."
             raise InputError(explain(name, got=got, allowed=allowed, remedy=remedy))
 
 
 def _row(weights: Any, k: int) -> Any:
-    return weights[k] if weights is not None and np.ndim(weights) == 2 else weights
+    return weights[k] if _per_problem(weights) else weights
+
+
+def _per_problem(weights: Any) -> bool:
+    """Whether weights come with a leading batch axis; anything unreadable is left for the checks to name."""
+    try:
+        return weights is not None and np.ndim(weights) == 2
+    except ValueError:
+        return False
 
 
 def _to_solution(problem: PartialProblem, answer: Answer, cost: Any, kind: Kind) -> Solution[Any]:
@@ -182,7 +190,7 @@ def _to_solution(problem: PartialProblem, answer: Answer, cost: Any, kind: Kind)
         dual_value=min(answer.dual_value, answer.objective),  # they may cross by rounding
         gap=max(0.0, answer.objective - answer.dual_value),
         slope=answer.t,
-        residuals=residuals_of(p, q, problem.a, problem.b, problem.mass),
+        residuals=residuals_of(p, q, problem.a, problem.b, answer.mass),
         status=answer.status,
         n_iter=answer.n_iter,
         potentials=Potentials(kind.wrap(answer.u), kind.wrap(answer.v)),

@@ -22,6 +22,8 @@ class Status(Enum):
     MAX_ITER = "max_iter was reached before tol: raise max_iter, loosen tol, or raise eps."
     STALLED = "float64 can go no further at this eps: raise eps, loosen tol, or pass eps=None for the exact solver."
 
+    ROUNDING = "rounding of the costs leaves a gap above tol: loosen tol, or bring the costs closer to one scale."
+
     @property
     def ok(self) -> bool:
         """Whether the solution meets its tolerance."""
