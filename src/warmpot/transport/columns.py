@@ -174,9 +174,10 @@ def generate(
     """
     scanner, arcs = _Scanner(cost, block_rows, report), _Arcs(cost.shape[1])
     # A column draws on b/a rows at least; a few times as many neighbours rarely leave it short.
-    neighbours = max(16, 6 * int(np.ceil(min(b.max() / a.mean(), a.size / 6))))
+    neighbours = min(max(16, 8 * int(np.ceil(min(b.max() / a.mean(), a.size / 8)))), a.size)
     # Rows need arcs of their own only if most of them must be used.
-    keep = (4 if mass > a.sum() / 2 else 0, min(neighbours, a.size))
+    by_row = min(4, b.size) if mass > a.sum() / 2 else 0
+    keep = (by_row, neighbours)
     u, v, t, threshold = np.zeros(a.size), np.zeros(b.size), 0.0, np.inf
     for rounds in range(1, MAX_ROUNDS + 1):
         new = arcs.add(*scanner.scan(u, v, t, threshold, keep, f"pricing, round {rounds}"))
@@ -186,7 +187,7 @@ def generate(
         cheapest = scanner.lowest if scanner.lowest < np.inf else 0.0  # all pairs may be forbidden
         flow = arcs.solve(a, b, mass, cheapest + detour * span, max_iter)
         u, v, t = flow.u, flow.v, flow.t
-        threshold, keep = -ZERO * span, (min(4, b.size), min(8, a.size))
+        threshold, keep = -ZERO * span, (by_row, neighbours if flow.slack > 0 else min(8, a.size))
     # Whatever noise is left below zero is taken off t: then (u, v, t) is feasible for every pair, rigorously.
     t = min(t, float((scanner.row_min + (v - scanner.v).min() + u).min()))
     plan, missing = trim_sparse(flow.plan, a, b, mass)
