@@ -88,6 +88,24 @@ def test_forbidden_pairs_carry_nothing(eps: float | None) -> None:
     assert exact.gap <= 1e-9 * exact.value
 
 
+def test_newton_frees_what_it_held_too_early() -> None:
+    # a column held at potential 0 whose constraint the step would break: sweeps then crawled to a stall, gap 0.024
+    cost = np.array(
+        [
+            [4, 0, 0, 0, np.inf, 3, 4],
+            [np.inf, 0, 0, 0, 0, np.inf, 3],
+            [np.inf, 0, 0, np.inf, np.inf, np.inf, 1],
+            [1, 0, np.inf, np.inf, np.inf, 0, 2],
+            [4, 7, 0, np.inf, 2, np.inf, np.inf],
+            [np.inf, 0, 0, np.inf, np.inf, 0, np.inf],
+        ]
+    )
+    a, b = np.array([2.0, 2, 2, 2, 3, 1]), np.array([3.0, 1, 1, 1, 1, 2, 3])
+    s = solve_partial(cost, a, b, mass=11.988, eps=0.07)
+    assert s.n_iter < 300
+    assert s.gap < 1e-6
+
+
 def test_forbidden_pairs_at_dataset_scale() -> None:
     rng = np.random.default_rng(2)
     cost = rng.random((150, 140))

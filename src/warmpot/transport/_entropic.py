@@ -187,6 +187,31 @@ def _submatrix(
 
 
 @njit(cache=True, nogil=True)
+def _predicted(
+    kernel: FloatArray,
+    x: FloatArray,
+    y: FloatArray,
+    s: float,
+    p: FloatArray,
+    q: FloatArray,
+    d_tau: float,
+    move: FloatArray,
+    k: int,
+) -> float:
+    """Row sum (k < n) or column sum that the linear model foresees after a step."""
+    n, m = kernel.shape
+    if k < n:
+        total = p[k] * (1.0 + d_tau - move[k])
+        for j in range(m):
+            total -= s * x[k] * kernel[k, j] * y[j] * move[n + j]
+        return float(total)
+    total = q[k - n] * (1.0 + d_tau - move[k])
+    for i in range(n):
+        total -= s * x[i] * kernel[i, k - n] * y[k - n] * move[i]
+    return float(total)
+
+
+@njit(cache=True, nogil=True)
 def _newton_direction(
     kernel: FloatArray,
     a: FloatArray,
@@ -210,8 +235,10 @@ def _newton_direction(
     weight, short = np.append(p, q), np.append(p - a, q - b)
     room = np.log(np.append(x_cap, y_cap) / np.append(x, y))
     move = np.zeros(free.size)
+    limit = np.append(a, b)
+    held_once, free_again = np.zeros(free.size, np.bool_), np.zeros(free.size, np.bool_)
     d_tau = 0.0
-    for _ in range(8):
+    for _ in range(12):
         rows, cols = np.flatnonzero(free[:n]), np.flatnonzero(free[n:])
         held_rows = np.flatnonzero(~free[:n] & (move[:n] != 0.0))
         held_cols = np.flatnonzero(~free[n:] & (move[n:] != 0.0))
@@ -225,6 +252,12 @@ def _newton_direction(
         else:
             d_tau, d_cols, d_rows = _reduced_solve(plan.T.copy(), w_cols, w_rows, p.sum(), g0, g_cols, g_rows)
         move[rows], move[n + cols] = d_rows, d_cols
+        released = False
+        for k in np.flatnonzero(held_once & ~free):  # held too early: its constraint would be broken by the step
+            if not free_again[k] and _predicted(kernel, x, y, s, p, q, d_tau, move, int(k)) > limit[k] * (1.0 + 1e-9):
+                free[k] = free_again[k] = released = True
+        if released:
+            continue
         crossing = np.flatnonzero(free & (room + move < 0.0))
         if crossing.size == 0:
             break
@@ -233,6 +266,7 @@ def _newton_direction(
             crossing = crossing[reach <= reach.min()]
         for k in crossing:
             free[k] = False
+            held_once[k] = True
             move[k] = -room[k]
     return d_tau, move[:n], move[n:]
 
