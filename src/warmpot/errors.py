@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
+    "DivergedError",
     "InfeasibleError",
     "InputError",
     "MissingExtraError",
     "NotConvergedError",
     "WarmpotError",
+    "WarmpotWarning",
     "explain",
 ]
 
@@ -58,5 +60,13 @@ class NotConvergedError(WarmpotError, RuntimeError):
         self.solution = solution
 
 
+class DivergedError(WarmpotError, RuntimeError):
+    """A training left the finite numbers; the message says at which step and what to change."""
+
+
 class MissingExtraError(WarmpotError, ImportError):
     """An optional package is not installed; the message names the extra that brings it."""
+
+
+class WarmpotWarning(UserWarning):
+    """Something can be used but is probably not what was meant; the message says what was done about it."""

@@ -227,4 +227,19 @@ def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: py
 
 
 def test_the_public_names() -> None:
-    assert warmpot.data.__all__ == ["load_features"]
+    assert warmpot.data.__all__ == [
+        "ClassBalanced",
+        "Sampler",
+        "Shuffled",
+        "Table",
+        "Task",
+        "Truth",
+        "Weighted",
+        "as_table",
+        "digits_task",
+        "load_features",
+        "load_table",
+        "make_sampler",
+        "make_task",
+        "table_from_dataset",
+    ]

@@ -1,0 +1,189 @@
+"""A task: what training may see of a labelled source and an unlabelled target, and apart from it the truth."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warmpot._checks import check_matrix
+from warmpot._typing import BoolArray, FloatArray, IntArray
+from warmpot.data.table import Table
+from warmpot.errors import InputError, WarmpotWarning, explain
+
+__all__ = ["Task", "Truth", "make_task"]
+
+FEWEST = 2
+"""Samples a side must have: with one there is nothing to choose between."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What training may see. There is no field for target labels, and nothing here was derived from them.
+
+    Attributes
+    ----------
+    xs : (n_source, d) float32 or float64 array
+        Source features.
+    ys : (n_source,) int64 array or float64 array
+        Class codes of the source, or real-valued labels for regression.
+    xt : (n_target, d) array
+        Target features, of the dtype of `xs`.
+    classes : tuple of str
+        Names of the source's classes, each with at least one sample; empty for regression.
+    """
+
+    xs: NDArray[np.floating[Any]]
+    ys: IntArray | FloatArray
+    xt: NDArray[np.floating[Any]]
+    classes: tuple[str, ...]
+
+    @property
+    def n_source(self) -> int:
+        """Number of source samples."""
+        return int(self.xs.shape[0])
+
+    @property
+    def n_target(self) -> int:
+        """Number of target samples."""
+        return int(self.xt.shape[0])
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return int(self.xs.shape[1])
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes; 0 for regression."""
+        return len(self.classes)
+
+    @property
+    def for_regression(self) -> bool:
+        """Whether the labels are real numbers."""
+        return not self.classes
+
+    def __repr__(self) -> str:
+        labels = f"{self.n_classes} classes" if self.classes else "real labels"
+        return f"Task({self.n_source} source, {self.n_target} target samples, {self.width} features, {labels})"
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """Target labels, for evaluation only; never hand it to training.
+
+    Attributes
+    ----------
+    yt : (n_target,) int64 array or float64 array
+        Codes in the order of the source's classes, -1 where the source does not know the class; or real labels.
+    classes : tuple of str
+        The source's classes, as in the `Task`.
+    """
+
+    yt: IntArray | FloatArray
+    classes: tuple[str, ...]
+
+    @property
+    def known(self) -> BoolArray:
+        """Which target samples are of a class the source knows (all of them, for regression)."""
+        return self.yt >= 0 if self.classes else np.ones(len(self.yt), dtype=bool)
+
+
+def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:
+    """Put a labelled source and a target together, and keep the target's labels apart.
+
+    Classes are matched by name, whatever order the two tables list them in. The target's list of classes never
+    influences the `Task`. A source class without samples is dropped, with a `WarmpotWarning`.
+
+    Parameters
+    ----------
+    source : Table
+        Labelled, with at least two samples of at least two classes (real labels for regression).
+    target : Table
+        As many features as the source; its labels are optional and only reach the `Truth`. It may be the larger one.
+
+    Returns
+    -------
+    task : Task
+        What training may see.
+    truth : Truth or None
+        The target's labels, None when it has none.
+
+    Examples
+    --------
+    >>> from warmpot.data import as_table
+    >>> source = as_table([[0.0], [1.0], [2.0], [2.5]], ["a", "b", "c", "c"])
+    >>> target = as_table([[1.1], [2.1]], [1, 0], classes=["c", "b"])
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore", WarmpotWarning)  # "a" and "b" have one sample
+    ...     task, truth = make_task(source, target)
+    >>> task
+    Task(4 source, 2 target samples, 1 features, 3 classes)
+    >>> truth.yt.tolist()
+    [1, 2]
+    """
+    for table in (source, target):
+        if table.n < FEWEST:
+            got, remedy = f"{table.n} samples", "Give each side more samples."
+            raise InputError(explain(table.name, got=got, allowed=f"at least {FEWEST}", remedy=remedy))
+    if target.width != source.width:
+        check_matrix(target.name, target.x, width=source.width)  # raises, in the words of every other room
+    if source.y is None:
+        remedy = "Pass y, or name the label column or key of the file."
+        raise InputError(explain(source.name, got="no labels", allowed="a labelled source", remedy=remedy))
+    dtype = np.result_type(source.x, target.x)  # distances between the two need one dtype
+    xs, xt = source.x.astype(dtype, copy=False), target.x.astype(dtype, copy=False)
+    if target.y is not None and source.for_regression != target.for_regression:
+        kinds = ["real-valued" if table.for_regression else "class" for table in (source, target)]
+        got, allowed = f"{kinds[1]} labels", f"{kinds[0]} labels, as the source has"
+        raise InputError(explain(target.name, got=got, allowed=allowed, remedy="Read both with the same task."))
+    if source.for_regression:
+        return Task(xs, source.y, xt, ()), None if target.y is None else Truth(target.y, ())
+    ys, classes = _present(source, source.y)
+    task = Task(xs, ys, xt, classes)
+    return task, None if target.y is None else _truth(target, target.y, classes)
+
+
+def _present(source: Table, codes: NDArray[Any]) -> tuple[IntArray, tuple[str, ...]]:
+    """Recode to the classes that have samples, and say what is odd about the others."""
+    counts = np.bincount(codes, minlength=len(source.classes))
+    kept = np.flatnonzero(counts)
+    classes = tuple(source.classes[k] for k in kept)
+    if len(classes) < 2:
+        got, remedy = f"one class only ({classes[0]!r})", "Give the source samples of every class that may occur."
+        raise InputError(explain(source.name, got=got, allowed="at least two classes", remedy=remedy))
+    if len(kept) < len(counts):
+        empty = _listing(source.classes[k] for k in np.flatnonzero(counts == 0))
+        _warn(source.name, f"classes without samples: {empty}", "samples of every class", "They are dropped.")
+    if (counts == 1).any():
+        single = _listing(source.classes[k] for k in np.flatnonzero(counts == 1))
+        remedy = "They are kept; such a class is learnt from a single point."
+        _warn(source.name, f"classes with one sample: {single}", "two or more samples a class", remedy)
+    place = np.cumsum(counts > 0) - 1
+    return place[codes].astype(np.int64), classes
+
+
+def _truth(target: Table, codes: NDArray[Any], classes: tuple[str, ...]) -> Truth:
+    """Recode the target's labels into the source's order, by name."""
+    place = {name: k for k, name in enumerate(classes)}
+    yt = np.array([place.get(name, -1) for name in target.classes], dtype=np.int64)[codes]
+    unknown = [target.classes[k] for k in np.unique(codes[yt < 0])]
+    if len(unknown) > 0:
+        every = " (none of its labels is known)" if (yt < 0).all() else ""
+        remedy = "Check that both sides spell them alike; their samples count as wrong."
+        _warn(target.name, f"classes the source lacks: {_listing(unknown)}{every}", "the source's classes", remedy)
+    return Truth(yt, classes)
+
+
+def _listing(names: Iterable[str]) -> str:
+    names = list(names)
+    return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _warn(what: str, got: str, allowed: str, remedy: str) -> None:
+    # up past this function, its caller and make_task to whoever called make_task
+    warnings.warn(explain(what, got=got, allowed=allowed, remedy=remedy), WarmpotWarning, stacklevel=4)

@@ -1,0 +1,218 @@
+"""Tables with labels from files."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from warmpot.data import load_features, load_table
+from warmpot.errors import InputError
+
+X = np.array([[0.5, -1.25], [1 / 3, 2.0], [7.0, 1e300]])
+TEXTS = ["dog", "cat", "dog"]
+
+
+def write_parquet(path: Path, columns: dict[str, Any]) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pa.table(columns), path)
+
+
+def lines(*rows: str) -> Callable[[Path], object]:
+    return lambda path: path.write_text("\n".join(rows) + "\n")
+
+
+def rows(head: str, delimiter: str = ",", labels: list[str] = TEXTS, at: int = 2) -> Callable[[Path], object]:
+    body = [[repr(float(v)) for v in row] for row in X]
+    for row, label in zip(body, labels, strict=True):
+        row.insert(at, label)
+    return lines(*([head] if head else []), *(delimiter.join(row) for row in body))
+
+
+def parquet(**columns: Any) -> Callable[[Path], object]:
+    return lambda path: write_parquet(path, {"a": X[:, 0], "b": X[:, 1], **columns})
+
+
+CLASSES = np.array(["ape", "cat", "dog"])
+NAMED: dict[str, tuple[str, Callable[[Path], object], dict[str, Any]]] = {
+    "csv": ("x.csv", rows("a,b,label"), {}),
+    "csv, upper case": ("x.csv", rows("a,b,Class"), {}),
+    "csv, first column": ("x.csv", rows("TARGET,a,b", at=0), {}),
+    "csv, named": ("x.csv", rows("a,b,species"), {"label": "species"}),
+    "csv, column numbers": ("x.csv", rows("0,1,species"), {"label": "species"}),
+    "csv, quoted": ("x.csv", rows('"a, in m","b","y"', labels=['"dog"', '"cat"', '"dog"']), {}),
+    "csv, spaces": ("x.csv", rows("a, b, y", labels=[" dog", " cat", "dog "]), {}),
+    "csv, comments": ("x.csv", rows("# mine\n\na,b,y\n# now numbers"), {}),
+    "tsv": ("x.tsv", rows("a\tb\tlabel", "\t"), {}),
+    "parquet": ("x.parquet", parquet(label=TEXTS), {}),
+    "parquet, named": ("x.parquet", parquet(species=TEXTS), {"label": "species"}),
+    "npz of texts": ("x.npz", lambda path: np.savez(path, X=X, y=np.array(TEXTS)), {}),
+    "npz, named": ("x.npz", lambda path: np.savez(path, X=X, kind=np.array(TEXTS), y=[1, 2, 3]), {"label": "kind"}),
+}
+
+
+@pytest.mark.parametrize("case", NAMED)
+def test_every_format_gives_features_and_labels(tmp_path: Path, case: str) -> None:
+    name, write, settings = NAMED[case]
+    write(tmp_path / name)
+    table = load_table(tmp_path / name, **settings)
+    np.testing.assert_array_equal(table.x, X)
+    assert table.y is not None
+    assert table.classes == ("cat", "dog")
+    assert table.y.tolist() == [1, 0, 1]
+    assert table.name == str(tmp_path / name)
+
+
+def test_npz_labels_index_into_its_classes(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(
+        path, X=X[:, :1].astype(np.float16), y=np.array([2, 1, 2]), classes=CLASSES, path=np.array(["a", "b", "c"])
+    )
+    table = load_table(path)
+    assert table.classes == ("ape", "cat", "dog")
+    assert table.y is not None
+    assert table.y.tolist() == [2, 1, 2]
+    assert load_table(path, classes=["x", "y", "z"]).classes == ("x", "y", "z")
+    assert load_table(path, task="regression").y.tolist() == [2.0, 1.0, 2.0]  # type: ignore[union-attr]
+
+
+def test_files_keep_float32(tmp_path: Path) -> None:
+    x = np.ones((2, 2), dtype=np.float32)
+    np.savez(tmp_path / "x.npz", X=x)
+    write_parquet(tmp_path / "x.parquet", {"a": x[:, 0], "b": x[:, 1]})
+    for name in ("x.npz", "x.parquet"):
+        assert load_table(tmp_path / name).x.dtype == np.float32
+        assert load_features(tmp_path / name).dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("x.npz", lambda path: np.savez(path, X=X)),
+        ("x.npz", lambda path: np.savez(path, X=X, classes=CLASSES)),
+        ("x.npy", lambda path: np.save(path, X)),
+        ("x.csv", lambda path: np.savetxt(path, X, fmt="%.17g", delimiter=",")),
+        ("x.csv", lines("a,b", "0.5,-1.25", f"{1 / 3!r},2", "7,1e300")),
+        ("x.parquet", parquet()),
+    ],
+)
+def test_files_without_labels_are_unlabelled(tmp_path: Path, name: str, write: Callable[[Path], object]) -> None:
+    write(tmp_path / name)
+    table = load_table(tmp_path / name)
+    np.testing.assert_array_equal(table.x, X)
+    assert table.y is None
+    assert table.classes == ()
+
+
+@pytest.mark.parametrize("labels", [["10", "9", "10"], ["10.0", "9.0", "10.0"], ["10", "9.0", "10"]])
+def test_numbers_in_text_files_are_numbers(tmp_path: Path, labels: list[str]) -> None:
+    rows("a,b,y", labels=labels)(tmp_path / "x.csv")
+    table = load_table(tmp_path / "x.csv")
+    assert table.classes == ("9", "10")
+    assert table.y is not None
+    assert table.y.tolist() == [1, 0, 1]
+
+
+def test_names_may_look_like_comments_and_numbers(tmp_path: Path) -> None:
+    rows("a,b,y", labels=["C#", "C", "10"])(tmp_path / "x.csv")
+    assert load_table(tmp_path / "x.csv").classes == ("10", "C", "C#")
+
+
+def test_column_numbers_beside_a_label_are_a_header(tmp_path: Path) -> None:
+    lines("0,1,2,label", "5,6,7,cat", "8,9,1,dog")(tmp_path / "x.csv")
+    table = load_table(tmp_path / "x.csv")
+    assert table.x.tolist() == [[5, 6, 7], [8, 9, 1]]
+    assert table.classes == ("cat", "dog")
+
+
+def test_an_empty_label_reads_features_only(tmp_path: Path) -> None:
+    lines("x,y", "0.5,1.5", "2.5,3.5")(tmp_path / "x.csv")
+    assert load_table(tmp_path / "x.csv", label="").width == 2
+    with pytest.raises(InputError, match=r"label 1\.5 at 0.*regression"):
+        load_table(tmp_path / "x.csv")
+    assert load_table(tmp_path / "x.csv", task="regression").y.tolist() == [1.5, 3.5]  # type: ignore[union-attr]
+
+
+class Bomb:
+    """Fails the test when it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (pytest.fail, ("a pickle was opened",))
+
+
+BOMB = np.array([Bomb(), Bomb(), Bomb()], dtype=object)
+
+
+def test_pickles_stay_closed(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, X=X, y=BOMB)
+    with pytest.raises(InputError, match=r"a pickle under 'y'.*dtype=str"):
+        load_table(path)
+    assert load_table(path, label="").y is None
+    np.savez(path, X=X, y=np.array([2, 1, 2]), classes=BOMB)
+    with pytest.raises(InputError, match="a pickle under 'classes'"):
+        load_table(path)
+    assert load_table(path, classes=["a", "b", "c"]).classes == ("a", "b", "c")
+    assert load_table(path, task="regression").for_regression
+    (tmp_path / "bare.npz").write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(InputError, match=r"bare\.npz"):
+        load_table(tmp_path / "bare.npz")
+
+
+BAD: dict[str, tuple[str, Callable[[Path], object], dict[str, Any], str]] = {
+    "missing": ("x.npz", lambda path: None, {}, "No such file"),
+    "directory": ("images", lambda path: path.mkdir(), {}, "a directory.*folders of images come with a later release"),
+    "NaN feature": ("x.csv", lines("a,y", "1,cat", "nan,dog"), {}, r"non-finite.*\(1, 0\)"),
+    "NaN label": ("x.csv", lines("a,y", "1,1", "2,nan"), {}, r"missing label \(NaN\) at 1"),
+    "hole in the labels": ("x.csv", lines("a,y", "1,cat", "2,"), {}, "an empty label at 1"),
+    "hole in parquet": ("x.parquet", parquet(y=["a", None, "b"]), {}, "a missing label at 1"),
+    "two label columns": ("x.csv", rows("a,target,label"), {}, "2 columns for labels: 'target', 'label'.*label="),
+    "unknown column": ("x.csv", rows("a,b,label"), {"label": "species"}, "columns 'a', 'b', 'label'; .*'species'"),
+    "unknown parquet column": ("x.parquet", parquet(), {"label": "species"}, "columns 'a', 'b'; .*'species'"),
+    "no header": ("x.csv", rows(""), {"label": "species"}, "a column 'species'"),
+    "unknown key": ("x.npz", lambda path: np.savez(path, X=X), {"label": "kind"}, "keys X; allowed: a key 'kind'"),
+    "npy with labels": ("x.npy", lambda path: np.save(path, X), {"label": "y"}, "features only"),
+    "texts beside the labels": ("x.csv", lines("a,b,y", "1,x,cat", "2,z,dog"), {}, r"no features: 'b' \('z'\);"),
+    "parquet texts": ("x.parquet", parquet(c=["u", "v", "w"], y=TEXTS), {}, r"no features: 'c' \(string\);"),
+    "labels only": ("x.parquet", lambda path: write_parquet(path, {"y": [1, 2]}), {}, "readable .parquet file|shape"),
+    "csv labels only": ("x.csv", lines("y", "1", "2"), {}, r"shape \(2, 0\)"),
+    "index": ("x.csv", lines(",a,y", "0,1,cat", "1,2,dog"), {}, "index=False"),
+    "ragged": ("x.csv", lines("a,b,y", "1,2,cat", "3,dog"), {}, "got"),
+    "length": ("x.npz", lambda path: np.savez(path, X=X, y=[0, 1]), {}, "2 labels; allowed: 3"),
+    "code without a name": (
+        "x.npz",
+        lambda path: np.savez(path, X=X, y=[0, 1, 3], classes=CLASSES),
+        {},
+        "label 3 at 2",
+    ),
+    "texts for regression": ("x.csv", rows("a,b,y"), {"task": "regression"}, "no numbers"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_file_is_refused_in_the_house_form(tmp_path: Path, case: str) -> None:
+    name, write, settings, message = BAD[case]
+    write(tmp_path / name)
+    with pytest.raises(InputError, match=message) as caught:
+        load_table(tmp_path / name, **settings)
+    shown = str(caught.value)
+    assert str(tmp_path / name) in shown
+    assert "; allowed: " in shown
+    assert "\n" not in shown
+
+
+def test_the_task_is_checked_before_the_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="task: got 'ranking'"):
+        load_table(tmp_path / "absent.npz", task="ranking")
+
+
+def test_the_real_files(shared_data: Path) -> None:
+    table = load_table(shared_data / "office31" / "webcam.npz")
+    assert (table.n, len(table.classes), table.x.dtype) == (795, 31, np.float32)
+    assert "back_pack" in table.classes
