@@ -11,7 +11,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_ROOMS = ("data", "errors", "transport")
+_ROOMS = ("costs", "data", "errors", "estimators", "methods", "nets", "train", "transport", "weights")
 
 __all__ = ["__version__", *_ROOMS]
 

@@ -19,6 +19,7 @@ __all__ = [
     "check_fraction",
     "check_mass",
     "check_matrix",
+    "check_nonnegative",
     "check_nonnegative_matrix",
     "check_positive",
     "check_weights",
@@ -124,6 +125,15 @@ def check_positive(name: str, x: object, *, maximum: float = LARGEST, remedy: st
     value = _real(name, x, allowed, remedy)
     if not 0 < value <= maximum:
         raise InputError(explain(name, got=value, allowed=allowed, remedy=remedy))
+    return value
+
+
+def check_nonnegative(name: str, x: object, *, maximum: float = LARGEST) -> float:
+    """Return a finite float in [0, maximum]."""
+    allowed = "a finite number >= 0" if maximum == LARGEST else f"0 <= {name} <= {maximum:g}"
+    value = _real(name, x, allowed, "Pass a number.")
+    if not 0 <= value <= maximum:
+        raise InputError(explain(name, got=value, allowed=allowed, remedy="Pass 0 to switch it off."))
     return value
 
 

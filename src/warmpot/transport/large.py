@@ -27,12 +27,12 @@ from warmpot.transport.exact import MAX_PIVOTS, optimality
 from warmpot.transport.problem import check_masses, infeasible, residuals_of
 from warmpot.transport.solution import Potentials, Solution
 
-__all__ = ["solve_partial_points"]
+__all__ = ["EuclideanBlocks", "solve_partial_points"]
 
 logger = logging.getLogger(__name__)
 
 
-class _Euclidean:
+class EuclideanBlocks:
     """Euclidean distances between the rows of two arrays, by blocks."""
 
     def __init__(self, xs: FloatArray, xt: FloatArray) -> None:
@@ -48,6 +48,7 @@ class _Euclidean:
         self.shape = (xs.shape[0], xt.shape[0])
 
     def block(self, rows: IntArray) -> FloatArray:
+        """Return the distances of some rows to all columns."""
         from warmpot.transport._scan import distances_from_products
 
         x = self.xs[rows]
@@ -188,7 +189,7 @@ def _samples(xs: Array, xt: Array, cost: str | Callable[[Any, Any], Any]) -> tup
 
 
 def _blocks(xs: Any, xt: Any, cost: str | Callable[[Any, Any], Any]) -> BlockCost:
-    return _Called(xs, xt, cost) if callable(cost) else _Euclidean(xs, xt)
+    return _Called(xs, xt, cost) if callable(cost) else EuclideanBlocks(xs, xt)
 
 
 def _to_solution(

@@ -1,0 +1,56 @@
+"""Files that are whole or absent: written beside their place under a draft name, then moved there in one step."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from warmpot.errors import WarmpotError, explain
+
+__all__ = ["replacing", "replacing_folder"]
+
+
+def _draft(path: Path) -> Path:
+    return path.with_name(f".warmpot-{secrets.token_hex(8)}.tmp")  # the same folder, so that the move is atomic
+
+
+def _refused(path: Path, error: OSError) -> WarmpotError:
+    remedy = "Free some space, or choose another place."
+    return WarmpotError(explain(str(path), got=error.strerror or error, allowed="a place to write", remedy=remedy))
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a draft name to write to; when the block ends well the draft takes the place of `path`."""
+    path = path.resolve()  # through a link: the file it points to is replaced, not the link
+    draft = _draft(path)
+    try:
+        yield draft
+        os.replace(draft, path)
+    except OSError as error:
+        raise _refused(path, error) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder to fill; when the block ends well it is moved to `path`, taking the place of an old one."""
+    draft = _draft(path)
+    try:
+        draft.mkdir()
+        yield draft
+        for entry in draft.iterdir():  # on disk before it can be found
+            with open(entry, "rb") as stream:
+                os.fsync(stream.fileno())
+        if path.exists():
+            shutil.rmtree(path)
+        os.replace(draft, path)
+    except OSError as error:
+        raise _refused(path, error) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

@@ -1,0 +1,109 @@
+"""Small validated objects: frozen dataclasses made from plain mappings, and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from warmpot.errors import InputError, explain
+
+__all__ = ["from_mapping", "merged", "suggestion", "to_mapping", "with_value"]
+
+T = TypeVar("T")
+
+
+def suggestion(word: str, known: typing.Iterable[str]) -> str:
+    """Write a remedy for a name that is not known: the nearest one, or all of them."""
+    known = list(known)
+    close = get_close_matches(word, known, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"Choose from: {', '.join(known)}."
+
+
+def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
+    """Make a dataclass from a mapping; every key must be a field and every value of its type.
+
+    Parameters
+    ----------
+    cls : type
+        A dataclass whose fields are bool, int, float, str, an optional one of these, a mapping or such a dataclass.
+    mapping : mapping
+        What a YAML file or flags gave.
+    where : str
+        Name of the mapping, for messages.
+    """
+    if not isinstance(mapping, Mapping):
+        remedy = "Write `name: value` lines."
+        raise InputError(explain(where, got=repr(mapping), allowed="a mapping of settings", remedy=remedy))
+    hints = typing.get_type_hints(cls)
+    names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    for key in mapping:
+        if key not in names:
+            message = explain(f"{where}.{key}", got="an unknown setting", allowed=", ".join(names) or "none",
+                              remedy=suggestion(str(key), names))  # fmt: skip
+            raise InputError(message)
+    values = {key: _converted(hints[key], value, f"{where}.{key}") for key, value in mapping.items()}
+    try:
+        return cls(**values)
+    except InputError as error:
+        raise InputError(f"{where}.{error}") from None
+    except TypeError as error:  # a field without default is missing
+        remedy = "Give every setting that has no default."
+        raise InputError(explain(where, got=str(error), allowed=", ".join(names), remedy=remedy)) from error
+
+
+def _converted(hint: Any, value: Any, where: str) -> Any:
+    options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    if value is None and type(None) in options:
+        return None
+    hint = next(option for option in options if option is not type(None))
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return value if isinstance(value, hint) else from_mapping(hint, value, where)
+    wanted = typing.get_origin(hint) or hint
+    if wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if wanted is float and isinstance(value, str):  # YAML reads 1e-3 as text
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+        allowed = {"Mapping": "a mapping"}.get(wanted.__name__, f"a value of type {wanted.__name__}")
+        raise InputError(explain(where, got=repr(value), allowed=allowed, remedy="Correct the setting."))
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def to_mapping(settings: Any) -> dict[str, Any]:
+    """Turn a settings object into plain dictionaries, as YAML and JSON can hold them."""
+    return dataclasses.asdict(settings)
+
+
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay `changes` over `base`, deeply.
+
+    Examples
+    --------
+    >>> merged({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}})
+    {'a': {'b': 3, 'c': 2}}
+    """
+    result = dict(base)
+    for key, value in changes.items():
+        old = result.get(key)
+        result[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def with_value(path: str, value: Any) -> dict[str, Any]:
+    """Nest a value under a dotted path.
+
+    Examples
+    --------
+    >>> with_value("minibatch.steps", 100)
+    {'minibatch': {'steps': 100}}
+    """
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    return value  # type: ignore[no-any-return]

@@ -1,0 +1,65 @@
+"""Networks on disk: tensors in safetensors, the rest in JSON; nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from warmpot._files import replacing
+from warmpot._settings import from_mapping, to_mapping
+from warmpot.errors import InputError, explain
+from warmpot.nets.network import Network, NetworkSettings, build_network
+
+__all__ = ["load_network", "save_network"]
+
+TENSORS, FACTS = "model.safetensors", "model.json"
+
+
+def save_network(folder: Path, network: Network, settings: NetworkSettings, facts: Mapping[str, Any]) -> None:
+    """Write ``model.safetensors`` and ``model.json``.
+
+    Parameters
+    ----------
+    folder : path
+        An existing folder.
+    network : Network
+    settings : NetworkSettings
+        What `build_network` made it from.
+    facts : mapping
+        What a user of the model must know besides, such as the class names; anything JSON can hold.
+    """
+    from safetensors.torch import save_file
+
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+    with replacing(folder / TENSORS) as draft:
+        save_file(tensors, draft)
+    described = {
+        "network": to_mapping(settings),
+        "n_inputs": network.n_inputs,
+        "n_outputs": network.head.out_features,
+        "dtype": str(network.head.weight.dtype).removeprefix("torch."),
+        "facts": dict(facts),
+    }
+    with replacing(folder / FACTS) as draft:
+        draft.write_text(json.dumps(described, indent=1), encoding="utf-8")
+
+
+def load_network(folder: Path) -> tuple[Network, NetworkSettings, dict[str, Any]]:
+    """Read a network, its settings and the facts saved with it; it comes back in evaluation mode."""
+    import torch
+    from safetensors.torch import load_file
+
+    try:
+        described = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        tensors = load_file(folder / TENSORS)
+        settings = from_mapping(NetworkSettings, described["network"], "network")
+        network = build_network(settings, described["n_inputs"], described["n_outputs"], seed=0)
+        network.to(getattr(torch, described["dtype"])).load_state_dict(tensors)
+    except InputError:
+        raise
+    except Exception as error:  # a damaged file makes the parsers raise almost anything
+        got, remedy = f"{type(error).__name__}: {error}", "Name the folder that `warmpot fit --out` wrote."
+        raise InputError(explain(str(folder), got=got, allowed="a finished run", remedy=remedy)) from error
+    return network.eval(), settings, described["facts"]

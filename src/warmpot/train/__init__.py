@@ -1,0 +1,9 @@
+"""Training: two engines behind one face."""
+
+from __future__ import annotations
+
+from warmpot.train.config import RunConfig, load_config, preset_names
+from warmpot.train.fit import Fitted, fit
+from warmpot.train.predictor import Predictor
+
+__all__ = ["Fitted", "Predictor", "RunConfig", "fit", "load_config", "preset_names"]

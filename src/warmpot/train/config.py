@@ -1,0 +1,254 @@
+"""The description of a run: one YAML file, small validated objects."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from warmpot._checks import check_choice, check_count, check_nonnegative, check_positive
+from warmpot._settings import from_mapping, merged, suggestion, to_mapping
+from warmpot.costs import LABEL_LOSSES
+from warmpot.errors import InputError, explain
+from warmpot.methods import Method, make_method
+from warmpot.nets import NetworkSettings
+
+__all__ = [
+    "FullSettings",
+    "HardwareSettings",
+    "MinibatchSettings",
+    "OptimizerSettings",
+    "RunConfig",
+    "load_config",
+    "preset_names",
+    "read_preset",
+]
+
+ENGINES = ("full", "minibatch")
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """The optimiser; the learning rate of step i is ``lr * multiplier * (1 + decay_rate * i) ** -decay_power``.
+
+    Attributes
+    ----------
+    name : "sgd" or "adam"
+    lr : float
+    momentum, nesterov
+        For SGD.
+    weight_decay : float
+        The authors' 1e-3: their scheduler overwrites the 5e-4 of the constructor at every step.
+    decay_rate, decay_power : float
+    backbone, bottleneck, head : float
+        Multipliers of the learning rate.
+    """
+
+    name: str = "sgd"
+    lr: float = 1e-3
+    momentum: float = 0.9
+    nesterov: bool = True
+    weight_decay: float = 1e-3
+    decay_rate: float = 1e-3
+    decay_power: float = 0.75
+    backbone: float = 1.0
+    bottleneck: float = 10.0
+    head: float = 10.0
+
+    def __post_init__(self) -> None:
+        check_choice("name", self.name, ("sgd", "adam"))
+        check_positive("lr", self.lr)
+        check_nonnegative("momentum", self.momentum, maximum=1.0)
+        for name in ("weight_decay", "decay_rate", "decay_power", "backbone", "bottleneck", "head"):
+            check_nonnegative(name, getattr(self, name))
+
+    def decay(self, step: int) -> float:
+        """Return the factor of all learning rates at a step."""
+        return float((1.0 + self.decay_rate * step) ** -self.decay_power)
+
+
+@dataclass(frozen=True)
+class HardwareSettings:
+    """Flags of Lightning Fabric, and where the plan of a distributed batch is solved.
+
+    Attributes
+    ----------
+    accelerator, devices, strategy, precision
+        As `lightning_fabric.Fabric` takes them.
+    plan : "gathered" or "rank"
+        Over several processes: one plan on the joined batch (the same loss as one process), or one per process.
+    """
+
+    accelerator: str = "auto"
+    devices: int = 1
+    strategy: str = "auto"
+    precision: str = "32-true"
+    plan: str = "gathered"
+
+    def __post_init__(self) -> None:
+        check_count("devices", self.devices)
+        check_choice("plan", self.plan, ("gathered", "rank"))
+
+
+@dataclass(frozen=True)
+class MinibatchSettings:
+    """The mini-batch engine: SGD on batches, a plan for every batch (the paper).
+
+    Attributes
+    ----------
+    steps : int
+        Training steps.
+    source_batch, target_batch : int
+        Samples a step, over all processes together.
+    sampler : "balanced" or "shuffled"
+        How source batches are drawn: equally many of every class, or shuffled.
+    network, optimizer, hardware
+        See there.
+    log_every, checkpoint_every : int
+        Steps between lines of ``metrics.jsonl``, and between checkpoints.
+    """
+
+    steps: int = 5000
+    source_batch: int = 65
+    target_batch: int = 65
+    sampler: str = "balanced"
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    hardware: HardwareSettings = field(default_factory=HardwareSettings)
+    log_every: int = 50
+    checkpoint_every: int = 500
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "source_batch", "target_batch", "log_every", "checkpoint_every"):
+            check_count(name, getattr(self, name))
+        check_choice("sampler", self.sampler, ("balanced", "shuffled"))
+
+
+@dataclass(frozen=True)
+class FullSettings:
+    """The full engine: plan over all pairs, refit, plan ... (ours).
+
+    Attributes
+    ----------
+    rounds : int
+        Plans solved.
+    penalty : float
+        Ridge on the head's weights.
+    """
+
+    rounds: int = 6
+    penalty: float = 3e-4
+
+    def __post_init__(self) -> None:
+        check_count("rounds", self.rounds)
+        check_positive("penalty", self.penalty)
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One run.
+
+    Attributes
+    ----------
+    preset : str
+        The recipe it started from, for the record.
+    engine : "full" or "minibatch"
+    method : str
+        A name from `warmpot.methods.METHODS`.
+    params : mapping
+        Parameters of the method.
+    loss : str
+        Label loss: "cross_entropy" for classes; "absolute" or "squared" for real labels.
+    seed : int
+    tensorboard : bool
+        Write metrics for TensorBoard too (extra ``track``).
+    full, minibatch
+        Settings of the two engines.
+    """
+
+    preset: str = "full"
+    engine: str = "full"
+    method: str = "warmpot"
+    params: Mapping[str, Any] = field(default_factory=dict)
+    loss: str = "cross_entropy"
+    seed: int = 0
+    tensorboard: bool = False
+    full: FullSettings = field(default_factory=FullSettings)
+    minibatch: MinibatchSettings = field(default_factory=MinibatchSettings)
+
+    def __post_init__(self) -> None:
+        check_choice("engine", self.engine, ENGINES)
+        check_choice("loss", self.loss, LABEL_LOSSES)
+        check_count("seed", self.seed, minimum=0)
+        # The resolved parameters are saved, defaults and all.
+        object.__setattr__(self, "params", dataclasses.asdict(make_method(self.method, self.params)))  # type: ignore[call-overload]
+
+    def make_method(self) -> Method:
+        """Make the method that the run trains."""
+        return make_method(self.method, self.params)
+
+    def dump(self) -> str:
+        """Write the resolved run as YAML."""
+        return str(yaml.safe_dump(to_mapping(self), sort_keys=False))
+
+
+def preset_names() -> list[str]:
+    """Names of the recipes inside the package."""
+    return sorted(entry.name[:-5] for entry in _recipes().iterdir() if entry.name.endswith(".yaml"))
+
+
+def _recipes() -> Any:
+    return resources.files("warmpot") / "recipes"
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """Read a recipe as a plain mapping."""
+    if name not in preset_names():
+        allowed = ", ".join(preset_names())
+        raise InputError(explain("preset", got=repr(name), allowed=allowed, remedy=suggestion(name, preset_names())))
+    found = yaml.safe_load((_recipes() / f"{name}.yaml").read_text(encoding="utf-8"))
+    return {"preset": name, **found}
+
+
+def load_config(
+    preset: str | None = None, file: Path | None = None, changes: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """Resolve a run: a preset, under a YAML file, under further changes.
+
+    Parameters
+    ----------
+    preset : str, optional
+        A recipe of the package; default: the one the file names, else "full".
+    file : path, optional
+        YAML with any part of a `RunConfig`.
+    changes : mapping, optional
+        Nested settings that win over both.
+
+    Examples
+    --------
+    >>> load_config("official", changes={"minibatch": {"steps": 10}}).minibatch.steps
+    10
+    """
+    written = _read_yaml(file) if file is not None else {}
+    base = read_preset(preset or str(written.get("preset", "full")))
+    layers = merged(base, {key: value for key, value in written.items() if key != "preset"})
+    return from_mapping(RunConfig, merged(layers, changes or {}), "config")
+
+
+def _read_yaml(file: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        got = " ".join(str(getattr(error, "strerror", None) or error).split())
+        raise InputError(explain(str(file), got=got, allowed="a YAML file", remedy="Correct the file.")) from error
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        remedy = "Write `name: value` lines."
+        raise InputError(explain(str(file), got=type(found).__name__, allowed="a mapping", remedy=remedy))
+    return found

@@ -1,0 +1,161 @@
+"""The one face of both engines: a task and a configuration in, predictions, weights and a run directory out."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from warmpot._progress import progress
+from warmpot._typing import FloatArray
+from warmpot.costs import PairCosts
+from warmpot.data import Task
+from warmpot.errors import InputError, explain
+from warmpot.train.config import RunConfig
+from warmpot.train.full import train_full
+from warmpot.train.loop import make_fabric, train_minibatch
+from warmpot.train.predictor import Predictor
+from warmpot.train.rundir import RunDir
+from warmpot.weights import uniform_weights
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+    from warmpot.transport import Solution
+
+__all__ = ["Fitted", "fit"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A finished run.
+
+    Attributes
+    ----------
+    predictor : Predictor
+        The classifier or regressor.
+    outputs : (n_t, C) or (n_t,) array
+        Class probabilities, or predicted values, of the target samples: the last iterate.
+    source_weights : (n_s,) array
+        Row sums of the last plan over all pairs (Theorem 1); uniform for a method without a plan.
+    target_weights : (n_t,) array
+        Its column sums.
+    solution : Solution or None
+        That plan with its certificate.
+    history : list of dict
+        The lines of ``metrics.jsonl``.
+    config : RunConfig
+        What made it.
+    """
+
+    predictor: Predictor
+    outputs: FloatArray
+    source_weights: FloatArray
+    target_weights: FloatArray
+    solution: Solution[csr_array] | None
+    history: list[dict[str, Any]]
+    config: RunConfig
+
+
+def fit(
+    task: Task,
+    config: RunConfig,
+    *,
+    out: Path | None = None,
+    resume: bool = False,
+    progress_bar: bool | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> Fitted:
+    """Train on a task.
+
+    Parameters
+    ----------
+    task : Task
+        Source with labels, target without.
+    config : RunConfig
+        See `load_config`.
+    out : path, optional
+        Run directory to write; must be new, unless `resume`.
+    resume : bool
+        Go on from the last checkpoint in `out`; a run without one starts anew.
+    progress_bar : bool, optional
+        Default: a bar on a terminal, log lines at INFO elsewhere.
+    facts : mapping, optional
+        Kept in ``run.json`` of a new run directory, such as where the data lies; anything JSON can hold.
+    """
+    if task.for_regression != (config.loss != "cross_entropy"):
+        kind = "real labels" if task.for_regression else f"{task.n_classes} classes"
+        remedy = 'Use "cross_entropy" for classes, "absolute" or "squared" for real labels.'
+        raise InputError(explain("loss", got=f"{config.loss!r} for {kind}", allowed="the one that fits", remedy=remedy))
+    run = RunDir(out, tensorboard=config.tensorboard) if out is not None else None
+    fabric = make_fabric(config.minibatch.hardware) if config.engine == "minibatch" else None
+    lead = fabric is None or fabric.is_global_zero  # the one process that writes
+    start = run.start(config, task, resume=resume, facts=facts) if run is not None and lead else None
+    if fabric is not None:
+        fabric.barrier()
+        start = run.latest() if run is not None and not lead else start
+    centre, scale = _label_units(task)
+    inner = task
+    if task.for_regression:
+        inner = dataclasses.replace(task, ys=np.asarray((task.ys - centre) / scale, np.float64))
+    with progress(f"{config.method}, {config.engine}", logger, progress_bar) as report:
+        if fabric is None:
+            network, settings, history = train_full(inner, config, run=run, start=start, report=report)
+        else:
+            network, settings, history = train_minibatch(
+                inner, config, fabric, run=run, start=start, report=report
+            )  # fmt: skip
+    predictor = Predictor(network, settings, task.classes, centre, scale)
+    fitted = _finish(predictor, inner, config, history)
+    if run is not None and lead:
+        _write(run, fitted, task)
+    return fitted
+
+
+def _label_units(task: Task) -> tuple[float, float]:
+    """Centre and spread of real labels: costs and penalties are in units of the source's spread."""
+    if not task.for_regression:
+        return 0.0, 1.0
+    return float(task.ys.mean()), float(task.ys.std()) or 1.0
+
+
+def _finish(predictor: Predictor, task: Task, config: RunConfig, history: list[dict[str, Any]]) -> Fitted:
+    """Predict, and weigh all source samples by the plan over all pairs that belongs to the last iterate."""
+    source, target = predictor.outputs(task.xs, "source"), predictor.outputs(task.xt, "target")
+    costs = PairCosts(source.features.numpy(), target.features.numpy())
+    labels = torch.as_tensor(task.ys)
+    solution = config.make_method().plan(costs, labels, target.logits, 1.0, config.loss)
+    if task.for_regression:
+        outputs = predictor.centre + predictor.scale * target.logits[:, 0].numpy()
+    else:
+        outputs = torch.softmax(target.logits, dim=1).numpy()
+    p = uniform_weights(task.n_source) if solution is None else np.asarray(solution.p)
+    q = uniform_weights(task.n_target) if solution is None else np.asarray(solution.q)
+    return Fitted(predictor, outputs, p, q, solution, history, config)
+
+
+def _write(run: RunDir, fitted: Fitted, task: Task) -> None:
+    fitted.predictor.save(run.folder)
+    q, p = fitted.target_weights * task.n_target, fitted.source_weights
+    if task.for_regression:
+        values = zip(range(task.n_target), fitted.outputs.tolist(), q.tolist(), strict=True)
+        run.write_csv("predictions.csv", ["row", "prediction", "weight"], values)
+    else:
+        best = fitted.outputs.argmax(axis=1)
+        rows = zip(
+            range(task.n_target), (task.classes[k] for k in best), fitted.outputs.max(axis=1).tolist(), q.tolist(),
+            strict=True,
+        )  # fmt: skip
+        run.write_csv("predictions.csv", ["row", "prediction", "confidence", "weight"], rows)
+    names = [task.classes[k] for k in task.ys] if task.classes else task.ys.tolist()
+    relative = p / p.max() if p.max() > 0 else p
+    rows = zip(range(task.n_source), names, p.tolist(), relative.tolist(), strict=True)
+    run.write_csv("source_weights.csv", ["row", "label", "weight", "relative"], rows)

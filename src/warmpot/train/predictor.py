@@ -1,0 +1,81 @@
+"""A trained network with what its outputs mean: class names, or the unit of real labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from warmpot._checks import check_matrix
+from warmpot._typing import FloatArray
+from warmpot.nets import Network, NetworkSettings, Outputs, load_network, save_network
+
+__all__ = ["Predictor"]
+
+BLOCK = 8192
+"""Rows given to the network at a time: bounds the memory of a prediction."""
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """What remains of a run when the data is gone.
+
+    Attributes
+    ----------
+    network : Network
+        In evaluation mode, on the CPU.
+    settings : NetworkSettings
+        Its shape.
+    classes : tuple of str
+        Class names in the order of the outputs; empty in regression.
+    centre, scale : float
+        A real label is ``centre + scale * output``.
+    """
+
+    network: Network
+    settings: NetworkSettings
+    classes: tuple[str, ...]
+    centre: float = 0.0
+    scale: float = 1.0
+
+    @property
+    def width(self) -> int:
+        """Number of features it takes."""
+        return int(self.network.n_inputs)
+
+    def outputs(self, x: Any, name: str = "X") -> Outputs:
+        """Features and raw outputs of samples, as float64 tensors."""
+        x = torch.from_numpy(check_matrix(name, x, width=self.width))
+        dtype = self.network.head.weight.dtype
+        with torch.inference_mode():
+            parts = [self.network(block.to(dtype)) for block in x.split(BLOCK)]
+        return Outputs(*(torch.cat([part[k].double() for part in parts]) for k in range(2)))
+
+    def probabilities(self, x: Any, name: str = "X") -> FloatArray:
+        """Class probabilities (n, C)."""
+        return torch.softmax(self.outputs(x, name).logits, dim=1).numpy()
+
+    def values(self, x: Any, name: str = "X") -> FloatArray:
+        """Real-valued predictions (n,)."""
+        found: FloatArray = self.outputs(x, name).logits[:, 0].numpy()
+        return self.centre + self.scale * found
+
+    def save(self, folder: Path) -> None:
+        """Write it into a folder: safetensors and JSON."""
+        facts = {"classes": list(self.classes), "centre": self.centre, "scale": self.scale}
+        save_network(folder, self.network, self.settings, facts)
+
+    @classmethod
+    def load(cls, folder: Path) -> Predictor:
+        """Read what `save` wrote."""
+        network, settings, facts = load_network(folder)
+        return cls(network, settings, tuple(facts["classes"]), facts["centre"], facts["scale"])
+
+    def class_shares(self, probabilities: FloatArray) -> dict[str, float]:
+        """Share of the samples predicted as each class, classes without any left out, the largest first."""
+        counts = np.bincount(probabilities.argmax(axis=1), minlength=len(self.classes)) / max(len(probabilities), 1)
+        order = np.argsort(-counts, kind="stable")
+        return {self.classes[k]: float(counts[k]) for k in order if counts[k] > 0}

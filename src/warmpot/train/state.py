@@ -1,0 +1,115 @@
+"""Checkpoints: safetensors for tensors, JSON for the rest, a folder that appears whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from warmpot._files import replacing_folder
+from warmpot.errors import InputError, explain
+
+__all__ = [
+    "Checkpoint",
+    "latest_checkpoint",
+    "load_checkpoint",
+    "pack_optimizer",
+    "random_state",
+    "save_checkpoint",
+    "set_random_state",
+    "unpack_optimizer",
+]
+
+TENSORS, FACTS = "state.safetensors", "state.json"
+KEEP = 2
+"""Checkpoints kept: the last, and the one before it in case a disk tears the last."""
+
+
+class Checkpoint(NamedTuple):
+    """Everything needed to go on as if nothing had happened.
+
+    Batches are a pure function of the seed and the step (`warmpot.data.samplers`) and so is the learning rate; their
+    state is the step.
+    """
+
+    step: int
+    tensors: dict[str, Tensor]
+    facts: dict[str, Any]
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write ``folder/step-<n>``, drop the oldest beyond the last two."""
+    folder.mkdir(parents=True, exist_ok=True)
+    place = folder / f"step-{checkpoint.step:08d}"
+    with replacing_folder(place) as draft:
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
+        save_file(tensors, draft / TENSORS)
+        (draft / FACTS).write_text(json.dumps({"step": checkpoint.step, **checkpoint.facts}), encoding="utf-8")
+    for old in _found(folder)[:-KEEP]:
+        for entry in old.iterdir():
+            entry.unlink()
+        old.rmdir()
+    return place
+
+
+def _found(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("step-*") if re.fullmatch(r"step-\d{8}", path.name))
+
+
+def latest_checkpoint(folder: Path) -> Path | None:
+    """Return the newest complete checkpoint of a folder, or None."""
+    found = [path for path in _found(folder) if (path / FACTS).is_file() and (path / TENSORS).is_file()]
+    return found[-1] if found else None
+
+
+def load_checkpoint(place: Path) -> Checkpoint:
+    """Read a checkpoint; an `InputError` says when it is damaged."""
+    try:
+        facts = json.loads((place / FACTS).read_text(encoding="utf-8"))
+        return Checkpoint(int(facts.pop("step")), load_file(place / TENSORS), facts)
+    except Exception as error:  # parsers raise almost anything on a damaged file
+        got = f"{type(error).__name__}: {error}"
+        remedy = f"Remove {place}; the run then goes on from the checkpoint before it."
+        raise InputError(explain(str(place), got=got, allowed="a whole checkpoint", remedy=remedy)) from error
+
+
+def pack_optimizer(optimizer: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Split an optimiser's state into tensors and what JSON can hold."""
+    state = optimizer.state_dict()
+    tensors: dict[str, Tensor] = {}
+    numbers: dict[str, Any] = {}
+    for index, entries in state["state"].items():
+        for name, value in entries.items():
+            place = tensors if isinstance(value, Tensor) else numbers
+            place[f"{index}.{name}"] = value
+    return tensors, {"numbers": numbers, "groups": state["param_groups"]}
+
+
+def unpack_optimizer(optimizer: Any, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """Undo `pack_optimizer`."""
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in {**tensors, **facts["numbers"]}.items():
+        index, name = key.split(".", 1)
+        state.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({"state": state, "param_groups": facts["groups"]})
+
+
+def random_state() -> dict[str, Tensor]:
+    """Return the states of torch's generators, CPU and devices."""
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states |= {f"cuda{k}": state for k, state in enumerate(torch.cuda.get_rng_state_all())}
+    return states
+
+
+def set_random_state(states: dict[str, Tensor]) -> None:
+    """Undo `random_state`; devices that are not here are left out."""
+    torch.set_rng_state(states["cpu"])
+    for name, state in states.items():
+        if name.startswith("cuda") and int(name[4:]) < torch.cuda.device_count():
+            torch.cuda.set_rng_state(state, int(name[4:]))

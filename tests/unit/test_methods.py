@@ -1,0 +1,104 @@
+"""Methods: gradients where they belong, parameters checked, schedules."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warmpot.errors import InputError
+from warmpot.methods import METHODS, SourceOnly, Warmpot, make_method
+from warmpot.nets import Outputs
+
+
+def _outputs(n: int, seed: int, *, grad: bool = True) -> Outputs:
+    rng = torch.Generator().manual_seed(seed)
+    features = torch.randn(n, 6, dtype=torch.float64, generator=rng)
+    logits = torch.randn(n, 4, dtype=torch.float64, generator=rng)
+    return Outputs(features.requires_grad_(grad), logits.requires_grad_(grad))
+
+
+LABELS = torch.arange(12) % 4
+
+
+def test_gradient_reaches_features_and_logits_through_the_cost() -> None:
+    source, target = _outputs(12, 0), _outputs(10, 1)
+    Warmpot(ramp=0.0).step(source, LABELS, target, 0.0, "cross_entropy").loss.backward()
+    for part in (*source, *target):
+        assert part.grad is not None
+        assert part.grad.abs().sum() > 0
+
+
+def test_no_gradient_flows_through_plan_or_weights() -> None:
+    """With plan and weights frozen to what the step found, the gradient is the same."""
+    method = Warmpot(ramp=0.0)
+    source, target = _outputs(12, 0), _outputs(10, 1)
+    said = method.step(source, LABELS, target, 0.0, "cross_entropy")
+    assert not said.weights.requires_grad
+    said.loss.backward()
+    again, other = _outputs(12, 0), _outputs(10, 1)
+    from warmpot.costs import joint_cost
+    from warmpot.transport import solve_partial
+
+    cost = joint_cost(again.features, LABELS, other.features, other.logits, eta1=0.5, eta2=7.0)
+    a = torch.full((12,), 1 / (0.35 * 12), dtype=torch.float64)
+    frozen = solve_partial(cost.detach(), a=a, mass=0.8, eps=7.0).plan
+    own = torch.nn.functional.cross_entropy(again.logits, LABELS, reduction="none")
+    (said.weights @ own + 0.25 * (frozen * cost).sum()).backward()
+    for mine, theirs in zip((*source, *target), (*again, *other), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, atol=1e-12, rtol=0)
+
+
+def test_source_only_ignores_the_target() -> None:
+    source, target = _outputs(12, 0), _outputs(10, 1)
+    said = SourceOnly().step(source, LABELS, target, 0.0, "cross_entropy")
+    torch.testing.assert_close(said.loss, torch.nn.functional.cross_entropy(source.logits, LABELS))
+    said.loss.backward()
+    assert target.logits.grad is None
+
+
+@given(alpha=st.floats(0.001, 1.0), start=st.floats(0.001, 1.0), ramp=st.floats(0, 1), progress=st.floats(0, 1))
+def test_the_ramp_never_exceeds_alpha(alpha: float, start: float, ramp: float, progress: float) -> None:
+    method = Warmpot(alpha=alpha, alpha_start=start, ramp=ramp)
+    assert 0 < method.alpha_at(progress) <= alpha
+    assert method.alpha_at(1.0) == alpha
+
+
+def test_the_ramp_is_the_papers() -> None:
+    method = Warmpot()
+    assert [method.alpha_at(step / 5000) for step in (0, 1250, 2500, 4000)] == pytest.approx([0.01, 0.405, 0.8, 0.8])
+
+
+@pytest.mark.parametrize(
+    ("params", "match"),
+    [
+        ({"alpha": 1.5}, "alpha"), ({"beta": 0}, "beta"), ({"eps": -1.0}, "eps"), ({"eta1": -0.1}, "eta1"),
+        ({"eta1": 0, "eta2": 0}, "eta1"), ({"ramp": 2.0}, "ramp"), ({"alfa": 0.5}, "Did you mean 'alpha'"),
+        ({"alpha": "many"}, "alpha"), ({"normalize_weights": 1}, "bool"),
+    ],
+)  # fmt: skip
+def test_bad_parameters_are_named(params: dict[str, object], match: str) -> None:
+    with pytest.raises(InputError, match=match):
+        make_method("warmpot", params)
+
+
+def test_every_method_is_a_frozen_dataclass_with_a_story() -> None:
+    for name, cls in METHODS.items():
+        assert cls.name == name
+        assert cls.summary
+        assert "eviations" in (cls.__doc__ or ""), f"{name} does not list its deviations"
+        assert dataclasses.is_dataclass(cls)
+    with pytest.raises(InputError, match="Did you mean 'warmpot'"):
+        make_method("warmpott")
+
+
+def test_regression_losses_reach_the_step() -> None:
+    source, target = _outputs(12, 0), _outputs(10, 1)
+    labels = torch.linspace(-1, 1, 12, dtype=torch.float64)
+    one = Outputs(source.features, source.logits[:, :1]), Outputs(target.features, target.logits[:, :1])
+    for loss in ("absolute", "squared"):
+        said = Warmpot(ramp=0.0, eta2=1.0).step(one[0], labels, one[1], 1.0, loss)
+        assert torch.isfinite(said.loss)

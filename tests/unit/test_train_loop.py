@@ -1,0 +1,259 @@
+"""The mini-batch engine: resume, determinism, health, distribution."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from warmpot.data import Task, as_table, make_task
+from warmpot.errors import DivergedError, InputError
+from warmpot.train import fit, load_config
+from warmpot.train.health import Health, effective_classes
+from warmpot.train.state import latest_checkpoint, load_checkpoint
+
+
+def make_small_task(seed: int = 0, n: int = 60, m: int = 40, width: int = 5, classes: int = 4) -> Task:
+    rng = np.random.default_rng(seed)
+    centres = 3 * rng.normal(size=(classes, width))
+    ys, yt = np.arange(n) % classes, np.arange(m) % 2
+    xs = centres[ys] + rng.normal(size=(n, width))
+    xt = centres[yt] + rng.normal(size=(m, width)) + 0.5
+    return make_task(as_table(xs, ys), as_table(xt))[0]
+
+
+def small_config(preset: str = "official", steps: int = 40, **minibatch: Any) -> Any:
+    settings = {
+        "steps": steps, "source_batch": 16, "target_batch": 12, "log_every": 5, "checkpoint_every": 10,
+        "network": {"width": 8}, **minibatch,
+    }  # fmt: skip
+    return load_config(preset, changes={"minibatch": settings, "seed": 3})
+
+
+def model_of(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def assert_same_model(one: Path, other: Path) -> None:
+    first, second = model_of(one), model_of(other)
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        assert torch.equal(tensor, second[name]), name  # bit for bit
+
+
+def test_same_seed_same_result_and_the_caller_keeps_its_generator() -> None:
+    task, config = make_small_task(), small_config()
+    torch.manual_seed(11)
+    before = torch.get_rng_state()
+    one, two = fit(task, config), fit(task, config)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert np.array_equal(one.outputs, two.outputs)
+    assert one.history == two.history
+    other = fit(task, load_config("official", changes={**_as_changes(config), "seed": 4}))
+    assert not np.array_equal(one.outputs, other.outputs)
+
+
+def _as_changes(config: Any) -> dict[str, Any]:
+    from warmpot._settings import to_mapping
+
+    found = to_mapping(config)
+    return {"minibatch": found["minibatch"]}
+
+
+@pytest.mark.parametrize("preset", ["official", "imagenet-caltech"], ids=["sgd", "adam-batchnorm"])
+@pytest.mark.parametrize("kill_after", [3, 10, 27])
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, preset: str, kill_after: int) -> None:
+    """SIGKILL leaves no chance to clean up: whatever is on disk at that moment must do."""
+    task, config = make_small_task(), small_config(preset)
+    whole = fit(task, config, out=tmp_path / "whole")
+    script = f"""
+import os, signal, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import test_train_loop as here
+from warmpot.methods import Warmpot
+from pathlib import Path
+
+calls = 0
+step = Warmpot.step
+def dying(self, *args):
+    global calls
+    calls += 1
+    if calls > {kill_after}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return step(self, *args)
+Warmpot.step = dying
+here.fit(here.make_small_task(), here.small_config({preset!r}), out=Path({str(tmp_path / "killed")!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not (tmp_path / "killed" / "model.safetensors").exists()
+    resumed = fit(task, config, out=tmp_path / "killed", resume=True)
+    assert_same_model(tmp_path / "whole", tmp_path / "killed")
+    assert (tmp_path / "whole" / "metrics.jsonl").read_text() == (tmp_path / "killed" / "metrics.jsonl").read_text()
+    assert np.array_equal(whole.outputs, resumed.outputs)
+
+
+def test_ctrl_c_saves_between_steps_and_resumes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from warmpot.methods import Warmpot
+
+    task, config = make_small_task(), small_config()
+    fit(task, config, out=tmp_path / "whole")
+    calls, step = 0, Warmpot.step
+
+    def pressing(self: Warmpot, *args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 7:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Warmpot, "step", pressing)
+        with pytest.raises(KeyboardInterrupt):
+            fit(task, config, out=tmp_path / "run")
+    assert calls == 7
+    assert "--resume" in caplog.text
+    place = latest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert place is not None
+    assert load_checkpoint(place).step == 7
+    fit(task, config, out=tmp_path / "run", resume=True)
+    assert_same_model(tmp_path / "whole", tmp_path / "run")
+
+
+def test_training_works_outside_the_main_thread() -> None:
+    found: list[Any] = []
+    worker = threading.Thread(target=lambda: found.append(fit(make_small_task(), small_config(steps=4))))
+    worker.start()
+    worker.join()
+    assert np.isfinite(found[0].outputs).all()
+
+
+def test_a_torn_checkpoint_is_named_and_an_older_one_used_instead(tmp_path: Path) -> None:
+    task, config = make_small_task(), small_config()
+    fit(task, config, out=tmp_path / "run")
+    newest = latest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert newest is not None
+    (newest / "state.safetensors").write_bytes(b"torn")
+    with pytest.raises(InputError, match="Remove"):
+        fit(task, config, out=tmp_path / "run", resume=True)
+    for entry in newest.iterdir():
+        entry.unlink()
+    newest.rmdir()
+    fit(task, config, out=tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "checkpoints" / "step-00000040").is_dir()
+
+
+def test_resuming_refuses_other_data_and_other_settings(tmp_path: Path) -> None:
+    task, config = make_small_task(), small_config()
+    fit(task, config, out=tmp_path / "run")
+    with pytest.raises(InputError, match="other data"):
+        fit(make_small_task(seed=1), config, out=tmp_path / "run", resume=True)
+    with pytest.raises(InputError, match="another configuration"):
+        fit(task, small_config(steps=50), out=tmp_path / "run", resume=True)
+    with pytest.raises(InputError, match="--resume"):
+        fit(task, config, out=tmp_path / "run")
+
+
+def test_no_pickle_is_written(tmp_path: Path) -> None:
+    fit(make_small_task(), small_config(), out=tmp_path / "run")
+    files = {path.suffix for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    assert files <= {".yaml", ".json", ".jsonl", ".csv", ".safetensors"}
+    recorded = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert recorded["seed"] == 3
+    assert recorded["versions"]["torch"] == torch.__version__.split("+")[0] or recorded["versions"]["torch"]
+
+
+def test_divergence_is_an_error_with_a_remedy() -> None:
+    config = small_config(optimizer={"lr": 1e6, "decay_rate": 0.0})
+    with pytest.raises(DivergedError, match="Lower the learning rate"):
+        fit(make_small_task(), config)
+
+
+def test_a_collapse_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    health, weights = Health(), torch.full((10,), 0.1)
+    one_class = torch.tensor([[0.999, 0.001]]).expand(50, 2)
+    with caplog.at_level(logging.WARNING):
+        for step in (1, 2):
+            health.check(step, one_class, weights)
+    assert caplog.text.count("collapse?") == 1
+    assert effective_classes(torch.eye(4)) == pytest.approx(4.0)
+
+
+def test_batches_larger_than_the_data_work() -> None:
+    fitted = fit(make_small_task(n=9, m=5), small_config(steps=3))
+    assert np.isfinite(fitted.outputs).all()
+
+
+DISTRIBUTED = """
+import json, sys
+sys.path.insert(0, {here!r})
+import test_train_loop as here
+import torch
+from warmpot.train.loop import make_fabric, train_minibatch
+
+plan, devices = sys.argv[1], int(sys.argv[2])
+hardware = dict(accelerator="cpu", devices=devices, strategy="ddp" if devices > 1 else "auto", plan=plan,
+                precision="64-true")
+config = here.small_config(steps=8, hardware=hardware, log_every=1, source_batch=16, target_batch=12)
+fabric = make_fabric(config.minibatch.hardware)
+network, _, history = train_minibatch(here.make_small_task(), config, fabric, run=None, start=None, report=lambda *a: None)
+if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:
+    print(json.dumps([[line["loss"] for line in history], [p.double().sum().item() for p in network.parameters()]]))
+"""
+
+
+def _distributed(plan: str, devices: int, port: int) -> list[list[float]]:
+    script = DISTRIBUTED.format(here=str(Path(__file__).parent))
+    if devices == 1:
+        command = [sys.executable, "-c", script, plan, "1"]
+    else:
+        path = Path(os.environ["PYTEST_DDP_DIR"]) / "ddp.py"
+        path.write_text(script)
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(devices)]
+        command = [*launcher, "--master_port", str(port), str(path), plan, str(devices)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def test_two_processes_train_as_one_on_the_gathered_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DDP_DIR", str(tmp_path))
+    (one, parameters), (two, same) = _distributed("gathered", 1, 0), _distributed("gathered", 2, _free_port())
+    np.testing.assert_allclose(two, one, rtol=1e-6)
+    np.testing.assert_allclose(same, parameters, rtol=1e-6, atol=1e-7)
+    by_rank, _ = _distributed("rank", 2, _free_port())
+    assert np.isfinite(by_rank).all()
+    assert not np.allclose(by_rank, one, rtol=1e-6)  # a plan per rank is another (noisier) problem
+
+
+def test_a_batch_that_does_not_divide_is_refused() -> None:
+    from warmpot.train.loop import Batches
+
+    with pytest.raises(InputError, match="multiple of 3"):
+        Batches(make_small_task(), small_config().minibatch, 0, rank=0, world=3)
+
+
+def test_tensorboard_gets_the_metrics(tmp_path: Path) -> None:
+    config = load_config("official", changes={**_as_changes(small_config(steps=10)), "tensorboard": True})
+    fit(make_small_task(), config, out=tmp_path / "run")
+    assert list((tmp_path / "run" / "tensorboard").glob("events.out.tfevents.*"))
