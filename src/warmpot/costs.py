@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warmpot._checks import check_choice, check_positive
-from warmpot._typing import FloatArray, IntArray
+from warmpot._checks import check_choice, check_count, check_nonnegative, check_positive
+from warmpot._typing import Array, FloatArray, IntArray
 from warmpot.transport.large import EuclideanBlocks
 
 if TYPE_CHECKING:
@@ -105,6 +105,18 @@ def _at_least_float32(x: Tensor) -> Tensor:
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
+def _nearest(x: Array, count: int) -> IntArray:
+    """Row numbers of the `count` nearest other rows of each row; ties go by row number."""
+    blocks = EuclideanBlocks(np.asarray(x, np.float64), np.asarray(x, np.float64))
+    found = np.empty((len(x), count), np.int64)
+    for start in range(0, len(x), 1024):
+        rows = np.arange(start, min(start + 1024, len(x)))
+        distances = blocks.block(rows)
+        distances[np.arange(len(rows)), rows] = np.inf
+        found[rows] = np.argpartition(distances, max(count - 1, 0), axis=1)[:, :count]
+    return found
+
+
 class PairCosts:
     """Joint costs between whole data sets, by blocks of source rows.
 
@@ -117,12 +129,20 @@ class PairCosts:
         Features of both domains.
     max_memory : float
         GiB that the kept distances may take.
+    neighbours : int
+        How many nearest target samples the outputs of a target sample are averaged with.
+    smooth : float
+        By which share, in [0, 1]; 0 leaves the outputs as they are.
     """
 
-    def __init__(self, xs: FloatArray, xt: FloatArray, *, max_memory: float = 2.0) -> None:
+    def __init__(
+        self, xs: Array, xt: Array, *, max_memory: float = 2.0, neighbours: int = 7, smooth: float = 0.0
+    ) -> None:
+        self._smooth = check_nonnegative("smooth", smooth, maximum=1.0)
+        self._near = _nearest(xt, min(check_count("neighbours", neighbours), len(xt) - 1)) if smooth else None
         budget = check_positive("max_memory", max_memory, remedy="Give it in GiB.") * 2**30
         self.shape = (xs.shape[0], xt.shape[0])
-        self._blocks = EuclideanBlocks(xs.astype(np.float64, copy=False), xt.astype(np.float64, copy=False))
+        self._blocks = EuclideanBlocks(np.asarray(xs, np.float64), np.asarray(xt, np.float64))
         self._kept: Any = None
         if 4 * self.shape[0] * self.shape[1] <= budget:
             self._kept = np.empty(self.shape, np.float32)
@@ -134,11 +154,19 @@ class PairCosts:
         """Return the distances of some source rows to all target rows, as a new array."""
         return self._blocks.block(rows) if self._kept is None else self._kept[rows].astype(np.float64)
 
+    def _smoothed(self, outputs: Tensor) -> Tensor:
+        if self._near is None or self._near.shape[1] == 0:
+            return outputs
+        found = outputs
+        for _ in range(2):  # neighbours of neighbours
+            found = (1 - self._smooth) * outputs + self._smooth * found[self._near].mean(dim=1)
+        return found
+
     def joint(
         self, labels: Tensor, outputs: Tensor, *, eta1: float, eta2: float, loss: str = "cross_entropy"
     ) -> Callable[[IntArray, Any], FloatArray]:
         """Return the joint cost as a function of blocks of row numbers, as `solve_partial_points` takes it."""
-        outputs = outputs.detach().double().cpu()
+        outputs = self._smoothed(outputs.detach().double().cpu())
 
         def cost(rows: IntArray, _: Any) -> FloatArray:
             block = self.distances(rows)

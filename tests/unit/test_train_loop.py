@@ -180,14 +180,43 @@ def test_divergence_is_an_error_with_a_remedy() -> None:
         fit(make_small_task(), config)
 
 
-def test_a_collapse_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    health, weights = Health(), torch.full((10,), 0.1)
-    one_class = torch.tensor([[0.999, 0.001]]).expand(50, 2)
+def _watch(health: Health, caplog: pytest.LogCaptureFixture, *seen: tuple[float, torch.Tensor, torch.Tensor]) -> str:
+    caplog.clear()
     with caplog.at_level(logging.WARNING):
-        for step in (1, 2):
-            health.check(step, one_class, weights)
-    assert caplog.text.count("collapse?") == 1
+        for progress, logits, weights in seen:
+            health.see(logits)
+            health.check(progress, weights)
+    return caplog.text
+
+
+def test_each_sign_of_collapse_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    even, few = torch.full((100,), 0.01), torch.eye(100)[0]
+    all_classes, half, one = 50 * torch.eye(8), 50 * torch.eye(8)[:4], 50 * torch.eye(8)[:1]
+    assert _watch(Health(0.28), caplog, (0.2, all_classes, even), (0.9, half, even)) == ""
+    text = _watch(Health(0.28), caplog, (0.2, one, even), (0.3, one, even))
+    assert text.count("collapse?") == 1
+    assert "1.00 classes" in text
+    assert "weights sit on 1.0%" in _watch(Health(0.28), caplog, (0.2, half, few))
+    assert "spread over 8.0 classes" in _watch(Health(0.28), caplog, (0.6, half, even), (0.9, all_classes, even))
+    lost = _watch(Health(0.28, 0.1), caplog, (0.1, all_classes, even), (0.3, one, even))
+    assert "8.0 before" in lost
     assert effective_classes(torch.eye(4)) == pytest.approx(4.0)
+
+
+def test_a_real_collapse_is_detected(caplog: pytest.LogCaptureFixture) -> None:
+    """Weights from an untrained head at full strength, the smallest mass: the feedback of docs/engines.md."""
+    rng = np.random.default_rng(0)
+    ys = np.arange(400) % 40
+    centres = 6 * rng.normal(size=(40, 30))
+    xs, xt = centres[ys] + rng.normal(size=(400, 30)), centres[np.arange(200) % 15] + rng.normal(size=(200, 30)) + 2
+    task = make_task(as_table(xs, ys), as_table(xt))[0]
+    changes = {
+        "params": {"ramp": 1.0, "alpha_start": 0.005, "eps": 0.5},
+        "minibatch": {"steps": 150, "source_batch": 40, "target_batch": 40, "log_every": 10},
+    }
+    with caplog.at_level(logging.WARNING):
+        fit(task, load_config("official", changes=changes))
+    assert "collapse?" in caplog.text
 
 
 def test_batches_larger_than_the_data_work() -> None:
@@ -207,7 +236,8 @@ hardware = dict(accelerator="cpu", devices=devices, strategy="ddp" if devices > 
                 precision="64-true")
 config = here.small_config(steps=8, hardware=hardware, log_every=1, source_batch=16, target_batch=12)
 fabric = make_fabric(config.minibatch.hardware)
-network, _, history = train_minibatch(here.make_small_task(), config, fabric, run=None, start=None, report=lambda *a: None)
+task, silent = here.make_small_task(), lambda *a: None
+network, _, history = train_minibatch(task, config, fabric, run=None, start=None, report=silent)
 if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:
     print(json.dumps([[line["loss"] for line in history], [p.double().sum().item() for p in network.parameters()]]))
 """

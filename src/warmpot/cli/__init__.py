@@ -12,6 +12,12 @@ import typer
 from typer.core import TyperGroup
 
 from warmpot import __version__
+from warmpot.cli._shared import complain, one_line
+from warmpot.cli.demo import demo
+from warmpot.cli.doctor import doctor
+from warmpot.cli.fit import fit
+from warmpot.cli.methods import methods
+from warmpot.cli.predict import predict
 from warmpot.cli.weights import weights
 from warmpot.errors import WarmpotError
 
@@ -25,19 +31,11 @@ class _Verbs(TyperGroup):
         try:
             return super().invoke(ctx)
         except WarmpotError as error:
-            _complain(f"error: {' '.join(str(error).split())}", "bold red")
+            complain(f"error: {one_line(error)}", "bold red")
             raise typer.Exit(2) from error
         except KeyboardInterrupt as error:
-            _complain("interrupted", "yellow")
+            complain("interrupted", "yellow")
             raise typer.Exit(130) from error
-
-
-def _complain(text: str, style: str) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    # A Text is taken as it is: brackets in a message are no markup. Soft wrap keeps it one line for grep.
-    Console(stderr=True, highlight=False).print(Text(text, style=style), soft_wrap=True)
 
 
 def _show_version(asked: bool) -> None:
@@ -49,7 +47,8 @@ def _show_version(asked: bool) -> None:
 app = typer.Typer(
     cls=_Verbs, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
-app.command(no_args_is_help=True)(weights)
+for verb in (demo, fit, predict, weights, methods, doctor):
+    app.command(no_args_is_help=verb in (fit, predict, weights))(verb)  # the others need nothing to be said
 
 
 @app.callback()
@@ -66,4 +65,6 @@ def main() -> None:
     # POT imports every array library it finds. It only ever gets numpy from us, and this process is ours alone.
     for library in ("PYTORCH", "JAX", "CUPY", "TENSORFLOW"):
         os.environ.setdefault(f"POT_BACKEND_DISABLE_{library}", "1")
+    # Threads that wait by spinning slow each other down several times over when the machine has other work.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     app(prog_name="warmpot")

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import csv
-import logging
-import os
-import secrets
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from warmpot.errors import InputError, WarmpotError, explain
+from warmpot._files import replacing
+from warmpot.cli._shared import check_out_file, messages
 
 if TYPE_CHECKING:
     from warmpot._typing import FloatArray
@@ -53,7 +49,7 @@ def weights(
     The CSV has a line per row of both files: domain (source or target), row (counted from 0), weight, and
     normalized: the weight relative to the most that the row can have, from 0 (left out) to 1 (fully used).
     """
-    _check_out(out, source, target)
+    check_out_file(out, source, target)
 
     import numpy as np
 
@@ -70,7 +66,7 @@ def weights(
     if normalize_features:
         xs, xt = _unit_rows(xs), _unit_rows(xt)
     start = time.perf_counter()
-    with _log_lines(not quiet):
+    with messages(not quiet):
         bar = False if quiet else None
         solution = solve_partial_points(xs, xt, beta=beta, mass=alpha, max_memory=max_memory, progress_bar=bar)
     seconds = time.perf_counter() - start
@@ -84,25 +80,6 @@ def weights(
         _show(f"{source.name} -> {target.name}, beta {beta:g}, alpha {alpha:g}", solution, sides, seconds, out)
 
 
-def _check_out(out: Path, *inputs: Path) -> None:
-    """Refuse, before any work, an output that would fail or destroy something."""
-    got, allowed, remedy = "", "a file", "Name another file with --out."
-    try:
-        folder = out.resolve().parent
-        if out.exists() and any(path.exists() and path.samefile(out) for path in inputs):
-            got, allowed = f"{out}, which is an input", "a file of its own"
-        elif out.exists() and not out.is_file():
-            got = f"{out}, a {'directory' if out.is_dir() else 'device'}"
-        elif not folder.is_dir():
-            got, allowed, remedy = f"folder {folder}", "a folder that exists", f"Make it first: mkdir -p '{folder}'"
-        elif not os.access(folder, os.W_OK):
-            got, allowed = f"folder {folder}", "a folder you may write to"
-    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle
-        got = str(error)
-    if got:
-        raise InputError(explain("--out", got=got, allowed=allowed, remedy=remedy))
-
-
 def _unit_rows(x: FloatArray) -> FloatArray:
     """Scale rows to Euclidean length 1; rows of zeros stay."""
     import numpy as np
@@ -112,41 +89,14 @@ def _unit_rows(x: FloatArray) -> FloatArray:
     return x / np.where(norms > 0, norms, 1.0)
 
 
-@contextmanager
-def _log_lines(show: bool) -> Iterator[None]:
-    """Show what the library logs: its progress, where there is no terminal for a bar."""
-    if not show:
-        yield
-        return
-    logger, handler = logging.getLogger("warmpot"), logging.StreamHandler()
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-
-
 def _write(out: Path, sides: tuple[_Side, ...]) -> None:
     """Write all of the CSV, or nothing."""
-    out = out.resolve()  # through a link: the file it points to is replaced, not the link
-    draft = out.with_name(f".warmpot-{secrets.token_hex(8)}.tmp")  # the same folder, so that the move is atomic
-    try:
-        with open(draft, "x", newline="", encoding="utf-8") as stream:
-            writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(["domain", "row", "weight", "normalized"])
-            for side in sides:
-                rows = enumerate(zip(side.weight.tolist(), side.share.tolist(), strict=True))
-                writer.writerows((side.domain, row, weight, share) for row, (weight, share) in rows)
-        os.replace(draft, out)
-    except OSError as error:
-        remedy = "Free some space, or name another file with --out."
-        message = explain(str(out), got=error.strerror or error, allowed="a file to write", remedy=remedy)
-        raise WarmpotError(message) from error
-    finally:
-        draft.unlink(missing_ok=True)
+    with replacing(out) as draft, open(draft, "x", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(["domain", "row", "weight", "normalized"])
+        for side in sides:
+            rows = enumerate(zip(side.weight.tolist(), side.share.tolist(), strict=True))
+            writer.writerows((side.domain, row, weight, share) for row, (weight, share) in rows)
 
 
 def _show(title: str, solution: Solution[Any], sides: tuple[_Side, ...], seconds: float, out: Path) -> None:

@@ -49,6 +49,16 @@ class Method(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
 
+    @property
+    def expected_share(self) -> float:
+        """Share of the source samples that the method uses at least when it has settled; 1: all of them."""
+        return 1.0
+
+    @property
+    def stages(self) -> tuple[float, float]:
+        """Shares of the training after which plans begin, and after which nothing is ramped any more."""
+        return 0.0, 0.0
+
     @abstractmethod
     def step(self, source: Outputs, labels: Tensor, target: Outputs, progress: float, loss: str) -> Step:
         """Return the loss of one batch (mini-batch engine).

@@ -8,12 +8,25 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from warmpot._checks import check_choice, check_count
+from warmpot._checks import check_choice, check_count, check_positive
 
-__all__ = ["Network", "NetworkSettings", "Outputs", "Pair", "build_network"]
+__all__ = [
+    "NARROW",
+    "SCALES",
+    "ColumnScale",
+    "Network",
+    "NetworkSettings",
+    "Outputs",
+    "Pair",
+    "Projection",
+    "RowScale",
+    "build_network",
+]
 
-BOTTLENECKS = ("linear", "bn_relu", "none")
-SCALES = ("none", "l2")
+BOTTLENECKS = ("linear", "bn_relu", "none", "projection")
+SCALES = ("none", "rows", "columns", "auto")
+NARROW = 64
+"""Tables with fewer columns are taken for measurements in units of their own, wider ones for a network's features."""
 
 
 class Outputs(NamedTuple):
@@ -29,32 +42,89 @@ class NetworkSettings:
 
     Attributes
     ----------
-    scale : "none" or "l2"
-        What happens to the input of the bottleneck: nothing (the authors' code), or every row is scaled to length 1,
-        which makes learning rates and costs independent of the feature extractor's units.
-    bottleneck : "linear", "bn_relu" or "none"
-        Linear layer without activation (Office-Home), followed by BatchNorm and ReLU (ImageNet-Caltech), or no layer
-        at all: features are the (scaled) inputs.
+    scale : "none", "rows", "columns" or "auto"
+        What happens to the input of the bottleneck: nothing (the authors' code); every row is scaled to one length,
+        which makes learning rates and costs independent of the feature extractor's units; every column is
+        standardised over both domains, for tables whose columns have units of their own; or "columns" for tables of
+        fewer than 64 columns and "rows" for wider ones.
+    radius : float
+        The (typical) length of a scaled row.
+    bottleneck : "linear", "bn_relu", "none" or "projection"
+        Linear layer without activation (Office-Home), followed by BatchNorm and ReLU (ImageNet-Caltech), no layer at
+        all: features are the (scaled) inputs, or a fixed projection that the full engine fills in.
     width : int
         Width of the bottleneck.
+    unit_features : bool
+        For a projection: scale its rows to length 1.
     """
 
     scale: str = "none"
+    radius: float = 1.0
     bottleneck: str = "linear"
     width: int = 256
+    unit_features: bool = False
 
     def __post_init__(self) -> None:
         check_choice("scale", self.scale, SCALES)
         check_choice("bottleneck", self.bottleneck, BOTTLENECKS)
+        check_positive("radius", self.radius)
         check_count("width", self.width)
 
 
-class UnitLength(nn.Module):
-    """Scale every row to Euclidean length 1; rows of zeros stay."""
+class RowScale(nn.Module):
+    """Scale every row to one Euclidean length; rows of zeros stay."""
+
+    def __init__(self, radius: float) -> None:
+        super().__init__()
+        self.radius = radius
 
     def forward(self, x: Tensor) -> Tensor:
         """Scale the rows."""
-        return nn.functional.normalize(x, dim=1)
+        # The largest entry first: squares can neither over- nor underflow then.
+        x = x / x.abs().amax(dim=1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
+        return self.radius * nn.functional.normalize(x, dim=1)
+
+
+class ColumnScale(nn.Module):
+    """Standardise every column, and scale so that the mean square length of a row is `radius` squared."""
+
+    centre: Tensor
+    spread: Tensor
+
+    def __init__(self, n_inputs: int, radius: float) -> None:
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(n_inputs))
+        self.register_buffer("spread", torch.ones(n_inputs))
+        self.factor = radius / n_inputs**0.5
+
+    def fit(self, *samples: Tensor) -> None:
+        """Take centre and spread from samples, every domain with the same weight; constant columns become 0."""
+        self.centre.copy_(torch.stack([x.double().mean(dim=0) for x in samples]).mean(dim=0))
+        square = torch.stack([(x.double() - self.centre).square().mean(dim=0) for x in samples]).mean(dim=0)
+        self.spread.copy_(torch.where(square > 1e-24 * (1 + self.centre.square()), square, torch.inf).sqrt())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scale the columns."""
+        scaled: Tensor = self.factor * (x - self.centre) / self.spread
+        return scaled
+
+
+class Projection(nn.Module):
+    """A fixed linear map after a shift; rows of length 1 after it if asked for."""
+
+    centre: Tensor
+    matrix: Tensor
+
+    def __init__(self, n_inputs: int, width: int, unit: bool) -> None:
+        super().__init__()
+        self.unit = unit
+        self.register_buffer("centre", torch.zeros(n_inputs))
+        self.register_buffer("matrix", torch.zeros(n_inputs, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Project the rows."""
+        y = (x - self.centre) @ self.matrix
+        return nn.functional.normalize(y, dim=1) if self.unit else y
 
 
 class Network(nn.Module):
@@ -67,7 +137,7 @@ class Network(nn.Module):
     """
 
     def __init__(
-        self, backbone: nn.Module, scale: nn.Module, bottleneck: nn.Module, head: nn.Linear, n_inputs: int
+        self, backbone: nn.Module, scale: nn.Module, bottleneck: nn.Sequential, head: nn.Linear, n_inputs: int
     ) -> None:
         super().__init__()
         self.n_inputs = n_inputs
@@ -75,6 +145,11 @@ class Network(nn.Module):
         self.scale = scale
         self.bottleneck = bottleneck
         self.head = head
+
+    def fit_scale(self, *samples: Tensor) -> None:
+        """Take what the scale needs to know from samples of every domain."""
+        if isinstance(self.scale, ColumnScale):
+            self.scale.fit(*samples)
 
     def forward(self, x: Tensor) -> Outputs:
         """Return features and outputs of a batch."""
@@ -117,12 +192,24 @@ def build_network(
     """
     generator = torch.Generator().manual_seed(seed)
     width = n_inputs if settings.bottleneck == "none" else settings.width
-    layers: list[nn.Module] = [] if settings.bottleneck == "none" else [_linear(n_inputs, width, generator)]
+    layers: list[nn.Module] = []
+    if settings.bottleneck in ("linear", "bn_relu"):
+        layers = [_linear(n_inputs, width, generator)]
     if settings.bottleneck == "bn_relu":
         layers += [nn.BatchNorm1d(width), nn.ReLU()]
-    scale = UnitLength() if settings.scale == "l2" else nn.Identity()
+    if settings.bottleneck == "projection":
+        layers = [Projection(n_inputs, width, settings.unit_features)]
     head = _linear(width, n_outputs, generator)
-    return Network(backbone or nn.Identity(), scale, nn.Sequential(*layers), head, n_inputs)
+    return Network(backbone or nn.Identity(), _scale(settings, n_inputs), nn.Sequential(*layers), head, n_inputs)
+
+
+def _scale(settings: NetworkSettings, n_inputs: int) -> nn.Module:
+    kind = settings.scale
+    if kind == "auto":
+        kind = "columns" if n_inputs < NARROW else "rows"
+    if kind == "none":
+        return nn.Identity()
+    return RowScale(settings.radius) if kind == "rows" else ColumnScale(n_inputs, settings.radius)
 
 
 def _linear(n_in: int, n_out: int, generator: torch.Generator) -> nn.Linear:

@@ -16,7 +16,7 @@ from warmpot._settings import from_mapping, merged, suggestion, to_mapping
 from warmpot.costs import LABEL_LOSSES
 from warmpot.errors import InputError, explain
 from warmpot.methods import Method, make_method
-from warmpot.nets import NetworkSettings
+from warmpot.nets import SCALES, NetworkSettings
 
 __all__ = [
     "FullSettings",
@@ -137,16 +137,52 @@ class FullSettings:
     ----------
     rounds : int
         Plans solved.
+    scale : str
+        Of the inputs, as in `NetworkSettings`.
+    width : int
+        Principal axes of both domains that are kept.
     penalty : float
         Ridge on the head's weights.
+    metric_penalty : float or None
+        Ridge that holds the metric under the head to the identity; None: there is none to learn.
+    iterations : int
+        L-BFGS steps of a refit.
+    recentre : bool
+        Take off each domain the mean of its matched part, so that both agree.
+    class_share : float
+        Part of a source weight that is its class's mean weight.
+    fill : float
+        Weight of the whole source, by predicted class shares, times the square of the share of classes believed
+        present: adaptation to a target that is not partial must not forget classes.
+    smooth, neighbours, smooth_after
+        Outputs in the plan's cost are averaged with those of so many nearest target samples, by this share, after
+        so many rounds (averaging the first guesses would wipe out classes).
     """
 
     rounds: int = 6
-    penalty: float = 3e-4
+    scale: str = "auto"
+    width: int = 256
+    penalty: float = 3e-5
+    metric_penalty: float | None = 0.03
+    iterations: int = 25
+    recentre: bool = True
+    class_share: float = 0.5
+    fill: float = 1.0
+    smooth: float = 0.5
+    neighbours: int = 7
+    smooth_after: int = 2
 
     def __post_init__(self) -> None:
-        check_count("rounds", self.rounds)
+        for name in ("rounds", "width", "iterations", "neighbours"):
+            check_count(name, getattr(self, name))
+        check_count("smooth_after", self.smooth_after, minimum=0)
+        check_choice("scale", self.scale, SCALES)
         check_positive("penalty", self.penalty)
+        if self.metric_penalty is not None:
+            check_positive("metric_penalty", self.metric_penalty)
+        for name in ("class_share", "smooth"):
+            check_nonnegative(name, getattr(self, name), maximum=1.0)
+        check_nonnegative("fill", self.fill)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from warmpot.costs import PairCosts
 from warmpot.data import Task
 from warmpot.errors import InputError, explain
 from warmpot.train.config import RunConfig
-from warmpot.train.full import train_full
+from warmpot.train.full import Trained, train_full
 from warmpot.train.loop import make_fabric, train_minibatch
 from warmpot.train.predictor import Predictor
 from warmpot.train.rundir import RunDir
@@ -108,13 +108,11 @@ def fit(
         inner = dataclasses.replace(task, ys=np.asarray((task.ys - centre) / scale, np.float64))
     with progress(f"{config.method}, {config.engine}", logger, progress_bar) as report:
         if fabric is None:
-            network, settings, history = train_full(inner, config, run=run, start=start, report=report)
+            trained = train_full(inner, config, run=run, start=start, report=report)
         else:
-            network, settings, history = train_minibatch(
-                inner, config, fabric, run=run, start=start, report=report
-            )  # fmt: skip
-    predictor = Predictor(network, settings, task.classes, centre, scale)
-    fitted = _finish(predictor, inner, config, history)
+            trained = train_minibatch(inner, config, fabric, run=run, start=start, report=report)
+    predictor = Predictor(trained.network, trained.settings, task.classes, centre, scale)
+    fitted = _finish(predictor, trained, inner, config)
     if run is not None and lead:
         _write(run, fitted, task)
     return fitted
@@ -127,19 +125,19 @@ def _label_units(task: Task) -> tuple[float, float]:
     return float(task.ys.mean()), float(task.ys.std()) or 1.0
 
 
-def _finish(predictor: Predictor, task: Task, config: RunConfig, history: list[dict[str, Any]]) -> Fitted:
+def _finish(predictor: Predictor, trained: Trained, task: Task, config: RunConfig) -> Fitted:
     """Predict, and weigh all source samples by the plan over all pairs that belongs to the last iterate."""
-    source, target = predictor.outputs(task.xs, "source"), predictor.outputs(task.xt, "target")
+    source, target = trained.source, trained.target
     costs = PairCosts(source.features.numpy(), target.features.numpy())
-    labels = torch.as_tensor(task.ys)
-    solution = config.make_method().plan(costs, labels, target.logits, 1.0, config.loss)
+    solution = config.make_method().plan(costs, torch.as_tensor(task.ys), target.logits, 1.0, config.loss)
+    logits = target.logits.double()
     if task.for_regression:
-        outputs = predictor.centre + predictor.scale * target.logits[:, 0].numpy()
+        outputs = predictor.centre + predictor.scale * logits[:, 0].numpy()
     else:
-        outputs = torch.softmax(target.logits, dim=1).numpy()
+        outputs = torch.softmax(logits, dim=1).numpy()
     p = uniform_weights(task.n_source) if solution is None else np.asarray(solution.p)
     q = uniform_weights(task.n_target) if solution is None else np.asarray(solution.q)
-    return Fitted(predictor, outputs, p, q, solution, history, config)
+    return Fitted(predictor, outputs, p, q, solution, trained.history, config)
 
 
 def _write(run: RunDir, fitted: Fitted, task: Task) -> None:

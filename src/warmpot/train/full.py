@@ -1,87 +1,208 @@
 """The full engine: block-coordinate minimisation of WARMPOT's objective over whole data sets.
 
 Round by round: the exact plan over all pairs with the joint cost (Theorem 2), then the classifier refitted to the
-source weighted by the plan's row sums and to the target with the plan's soft labels.
+source weighted by the plan's row sums and to the target with the plan's soft labels; alpha grows over the rounds.
+docs/engines.md tells what each step adds.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from scipy.linalg import eigh
 from torch import Tensor
 
 from warmpot._progress import Report
+from warmpot._typing import FloatArray
 from warmpot.costs import PairCosts
 from warmpot.data import Task
-from warmpot.nets import Network, NetworkSettings, build_network
+from warmpot.nets import Network, NetworkSettings, Outputs, build_network
+from warmpot.nets.network import NARROW, Projection
 from warmpot.train.config import RunConfig
-from warmpot.train.head import fit_head
+from warmpot.train.head import fit_classifier, fit_ridge, mapped
 from warmpot.train.health import Health
 from warmpot.train.interrupt import asked_to_stop
 from warmpot.train.rundir import RunDir
 from warmpot.train.state import Checkpoint
+from warmpot.weights import believed_beta, class_means, predicted_shares
 
-__all__ = ["train_full"]
+__all__ = ["Trained", "train_full"]
 
 logger = logging.getLogger(__name__)
 
 
+class Trained(NamedTuple):
+    """What an engine hands over: the network, its shape, and both domains' features and outputs."""
+
+    network: Network
+    settings: NetworkSettings
+    history: list[dict[str, Any]]
+    source: Outputs
+    target: Outputs
+
+
+@dataclass
+class _State:
+    """The unknowns of the alternation, in the coordinates of the projection.
+
+    Attributes
+    ----------
+    head, metric
+        Of `fit_classifier`.
+    source_centre, target_centre
+        Means of the matched parts of both domains, taken off their features.
+    """
+
+    head: Tensor
+    metric: Tensor
+    source_centre: Tensor
+    target_centre: Tensor
+
+    def tensors(self) -> dict[str, Tensor]:
+        return dict(vars(self))
+
+
+class _Alternation:
+    """The data in the coordinates of the projection, and the two half-steps of a round."""
+
+    def __init__(self, task: Task, config: RunConfig) -> None:
+        self.task, self.config, self.settings = task, config, config.full
+        self.method = config.make_method()
+        self.labels = torch.as_tensor(task.ys)
+        self.n_outputs = task.n_classes or 1
+        if task.for_regression:
+            self.targets = self.labels.float()[:, None]
+        else:
+            self.targets = torch.nn.functional.one_hot(self.labels, task.n_classes).float()
+        # Narrow tables are measurements: their rows have no common length worth imposing.
+        self.unit = task.width >= NARROW
+        width = min(self.settings.width, task.width)
+        self.shape = NetworkSettings(
+            scale=self.settings.scale, bottleneck="projection", width=width, unit_features=self.unit
+        )
+        self.network = build_network(self.shape, task.width, self.n_outputs, seed=config.seed)
+        xs, xt = torch.as_tensor(task.xs).float(), torch.as_tensor(task.xt).float()
+        self.network.fit_scale(xs, xt)
+        xs, xt = self.network.scale(xs), self.network.scale(xt)
+        self.centre, self.axes = _principal_axes(xs, xt, width)
+        self.xs, self.xt = (xs - self.centre) @ self.axes, (xt - self.centre) @ self.axes
+
+    def begin(self) -> _State:
+        """Fit the head on the source alone."""
+        width = self.xs.shape[1]
+        nowhere = torch.zeros(width)
+        state = _State(torch.zeros(width + 1, self.n_outputs), torch.eye(width), nowhere, nowhere)
+        weights = torch.full((len(self.xs),), 1.0 / len(self.xs))
+        self._fit(state, self.xs, self.targets, weights, 2 * self.settings.iterations, None)
+        return state
+
+    def _fit(
+        self, state: _State, x: Tensor, targets: Tensor, weights: Tensor, iterations: int, metric_penalty: float | None
+    ) -> None:
+        settings = self.settings
+        if self.task.for_regression:
+            features = mapped(x, state.metric, self.unit).double()
+            state.head = fit_ridge(features, targets.double(), weights.double(), penalty=settings.penalty).float()
+            return
+        state.head, state.metric = fit_classifier(
+            x, targets, weights, state.head, state.metric,
+            penalty=settings.penalty, metric_penalty=metric_penalty, iterations=iterations, unit=self.unit,
+        )  # fmt: skip
+
+    def outputs(self, state: _State) -> tuple[Outputs, Outputs]:
+        """Features and outputs of both domains."""
+        pair = ((self.xs, state.source_centre), (self.xt, state.target_centre))
+        source, target = (mapped(x - centre, state.metric, self.unit) for x, centre in pair)
+        bias, weight = state.head[-1], state.head[:-1]
+        return Outputs(source, torch.addmm(bias, source, weight)), Outputs(target, torch.addmm(bias, target, weight))
+
+    def round(self, state: _State, number: int) -> dict[str, Any] | None:
+        """Solve the plan and refit; return what to log, or None if the method has no plan."""
+        settings = self.settings
+        progress = (number - 1) / max(settings.rounds - 1, 1)
+        source, target = self.outputs(state)
+        smooth = settings.smooth if number > settings.smooth_after and not self.task.for_regression else 0.0
+        features = source.features.numpy(), target.features.numpy()
+        costs = PairCosts(*features, neighbours=settings.neighbours, smooth=smooth)
+        solution = self.method.plan(costs, self.labels, target.logits, progress, self.config.loss)
+        if solution is None:
+            return None
+        p, q = np.asarray(solution.p), np.asarray(solution.q)
+        carried = torch.from_numpy(np.asarray(solution.plan.T @ self.targets.numpy(), np.float32))
+        weights = torch.from_numpy(np.concatenate([self._source_weights(p, target.logits), q])).float()
+        targets = torch.cat([self.targets, carried / torch.from_numpy(q).float().clamp_min(1e-12)[:, None]])
+        x = torch.cat([self.xs - state.source_centre, self.xt - state.target_centre])
+        if self.unit:
+            x = torch.nn.functional.normalize(x, dim=1)
+        self._fit(state, x, targets, weights, settings.iterations, settings.metric_penalty)
+        if settings.recentre and number < settings.rounds:
+            state.source_centre = torch.from_numpy(p / p.sum()).float() @ self.xs
+            state.target_centre = torch.from_numpy(q / q.sum()).float() @ self.xt
+        return {"transport": float(solution.value), "gap": solution.gap, "alpha": float(p.sum()), "weights": p}
+
+    def _source_weights(self, p: FloatArray, logits: Tensor) -> FloatArray:
+        """Half of each weight is its class's mean; the whole source joins in, the more the less partial it looks."""
+        if self.task.for_regression:
+            return p
+        settings, labels, n_classes = self.settings, self.task.ys, self.task.n_classes
+        shares = predicted_shares(logits)
+        mixed = settings.class_share * class_means(p, labels, n_classes) + (1 - settings.class_share) * p
+        counts = np.bincount(labels, minlength=n_classes)
+        return mixed + settings.fill * believed_beta(shares) ** 2 * (shares / np.maximum(counts, 1))[labels]
+
+    def finish(self, state: _State) -> Network:
+        """Put the result into the network, as it sees the target."""
+        projection = self.network.bottleneck[0]
+        assert isinstance(projection, Projection)
+        with torch.no_grad():
+            projection.centre.copy_(self.centre + self.axes @ state.target_centre)
+            projection.matrix.copy_(self.axes @ state.metric)
+            self.network.head.weight.copy_(state.head[:-1].T)
+            self.network.head.bias.copy_(state.head[-1])
+        return self.network.eval()
+
+
+def _principal_axes(xs: Tensor, xt: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Mean and leading principal axes of both domains together."""
+    both = torch.cat([xs, xt]).double()
+    centre = both.mean(dim=0)
+    both -= centre
+    n = both.shape[1]
+    axes = eigh((both.T @ both).numpy(), subset_by_index=[n - width, n - 1])[1][:, ::-1]
+    # An eigenvector's sign is the library's choice; fix it, so that results do not depend on it.
+    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(width)] < 0, -1.0, 1.0)
+    return centre.float(), torch.from_numpy(np.ascontiguousarray(axes)).float()
+
+
 def train_full(
     task: Task, config: RunConfig, *, run: RunDir | None, start: Checkpoint | None, report: Report
-) -> tuple[Network, NetworkSettings, list[dict[str, Any]]]:
+) -> Trained:
     """Train a head on frozen features by alternating plans and refits; arguments as in `train_minibatch`."""
-    settings, method, health = config.full, config.make_method(), Health()
+    settings = config.full
     history = run.history() if run else []
-    shape = NetworkSettings(scale="l2", bottleneck="none")
-    network = build_network(shape, task.width, task.n_classes or 1, seed=config.seed).double()
-    xs, xt = (network.scale(torch.as_tensor(x).double()) for x in (task.xs, task.xt))
-    labels = torch.as_tensor(task.ys)
-    onehot = _soft(labels, task.n_classes)
-    costs = PairCosts(xs.numpy(), xt.numpy())
-    head = torch.zeros(task.width + 1, task.n_classes or 1, dtype=torch.float64)
-    p, q, soft = (
-        torch.full((task.n_source,), 1.0 / task.n_source, dtype=torch.float64),
-        torch.zeros(task.n_target),
-        onehot[:0],
-    )
-    begin = 0
-    if start is not None:
-        begin, head = start.step, start.tensors["head"]
-    both = torch.cat([xs, xt])
-    if begin == 0:
-        head = fit_head(xs, onehot, p, penalty=settings.penalty, loss=config.loss, start=head)
+    work = _Alternation(task, config)
+    health = Health(work.method.expected_share)
+    state = _State(**start.tensors) if start is not None else work.begin()
     with asked_to_stop() as stop:
-        for done in range(begin + 1, settings.rounds + 1):
-            logits = torch.addmm(head[-1], xt, head[:-1])
-            solution = method.plan(costs, labels, logits, done / settings.rounds, config.loss)
-            if solution is None:
+        for number in range(start.step + 1 if start else 1, settings.rounds + 1):
+            line = work.round(state, number)
+            if line is None:
                 break
-            p, q = torch.from_numpy(np.asarray(solution.p)), torch.from_numpy(np.asarray(solution.q))
-            soft = torch.from_numpy(solution.plan.T @ onehot.numpy()) / q.clamp_min(1e-300)[:, None]
-            head = fit_head(
-                both, torch.cat([onehot, soft]), torch.cat([p, q]),
-                penalty=settings.penalty, loss=config.loss, start=head,
-            )  # fmt: skip
-            probabilities = None if task.for_regression else torch.softmax(logits, dim=1)
-            line = {"step": done, "transport": float(solution.value), "gap": solution.gap}
-            line |= health.check(done, probabilities, p)
+            if not task.for_regression:
+                health.see(work.outputs(state)[1].logits)
+            weights = torch.from_numpy(line.pop("weights"))
+            line = {"step": number, **line, **health.check(number / settings.rounds, weights)}
             history.append(line)
+            report(number / settings.rounds, f"round {number} of {settings.rounds}")
             if run is not None:
                 run.log(line)
-                run.save(Checkpoint(done, {"head": head}, {}))
-            report(done / settings.rounds, f"round {done}")
+                run.save(Checkpoint(number, state.tensors(), {}))
             if stop():
+                if run is not None:
+                    logger.warning("stopped after round %d; saved", number)
                 raise KeyboardInterrupt
-    with torch.no_grad():
-        network.head.weight.copy_(head[:-1].T)
-        network.head.bias.copy_(head[-1])
-    return network.eval(), shape, history
-
-
-def _soft(labels: Tensor, n_classes: int) -> Tensor:
-    if n_classes:
-        return torch.nn.functional.one_hot(labels, n_classes).double()
-    return labels.double()[:, None]
+    return Trained(work.finish(state), work.shape, history, *work.outputs(state))

@@ -1,68 +1,92 @@
-"""Linear heads fitted to weighted samples with soft labels: the refit step of the full engine."""
+"""The refit of the full engine: a linear head, and a metric under it, for weighted samples with soft labels."""
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from scipy.optimize import minimize
 from torch import Tensor
+from torch.nn import functional
 
-from warmpot._typing import FloatArray
-
-__all__ = ["fit_head"]
-
-MAX_ITER = 100
+__all__ = ["fit_classifier", "fit_ridge", "mapped"]
 
 
-def fit_head(x: Tensor, targets: Tensor, weights: Tensor, *, penalty: float, loss: str, start: Tensor) -> Tensor:
-    """Minimise ``sum_k w_k loss(targets_k, W x_k + b) / sum w + penalty / 2 ||W||^2`` over W and b.
+def mapped(x: Tensor, metric: Tensor, unit: bool) -> Tensor:
+    """Features after the metric, of length 1 if asked for."""
+    y = x @ metric
+    return functional.normalize(y, dim=1) if unit else y
+
+
+def fit_classifier(
+    x: Tensor,
+    targets: Tensor,
+    weights: Tensor,
+    head: Tensor,
+    metric: Tensor,
+    *,
+    penalty: float,
+    metric_penalty: float | None,
+    iterations: int,
+    unit: bool,
+) -> tuple[Tensor, Tensor]:
+    """Minimise the weighted cross-entropy over a head W, b and a square metric M.
+
+        sum_k w_k CE(targets_k, softmax(W f(x_k M) + b)) / sum w + penalty/2 ||W||^2 + metric_penalty/2 ||M - I||^2
+
+    by L-BFGS from where the last round ended. Few iterations on purpose: a head that fits the labels of one plan to
+    the end cannot leave them in the next.
 
     Parameters
     ----------
     x : (n, d) tensor
-        Features.
+        Features before the metric.
     targets : (n, C) tensor
-        Rows of class probabilities, or (n, 1) real labels.
+        Rows of class probabilities.
     weights : (n,) tensor
         Non-negative; rows of weight 0 cost nothing.
-    penalty : float
-        Strength of the ridge on W (not on b).
-    loss : str
-        "cross_entropy": convex, by L-BFGS. "absolute" and "squared" both take the squared loss, in closed form.
-    start : (d + 1, C) tensor
-        Where L-BFGS begins; the last row is b.
+    head, metric : (d + 1, C) and (d, d) tensors
+        Where to begin; the last row of the head is b.
+    penalty, metric_penalty : float
+        Strengths; None leaves the metric as it is.
+    iterations : int
+    unit : bool
+        Whether f scales rows to length 1.
 
     Returns
     -------
-    (d + 1, C) tensor
-        Float64.
+    head, metric : tensors
     """
     used = weights > 0
-    x, targets, weights = x[used], targets[used].to(x.dtype), weights[used].to(x.dtype)
+    x, targets, weights = x[used], targets[used], weights[used] / weights[used].sum()
+    head, metric = head.clone().requires_grad_(), metric.clone().requires_grad_(metric_penalty is not None)
+    identity = torch.eye(len(metric), dtype=metric.dtype)
+    fixed = None if metric_penalty is not None else mapped(x, metric, unit)
+    solver = torch.optim.LBFGS(
+        [head] if metric_penalty is None else [head, metric],
+        max_iter=iterations,
+        tolerance_grad=1e-6,
+        tolerance_change=1e-8,
+        history_size=10,
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure() -> Tensor:
+        solver.zero_grad()
+        features = mapped(x, metric, unit) if fixed is None else fixed
+        logs = torch.log_softmax(torch.addmm(head[-1], features, head[:-1]), dim=1)
+        loss = -(weights @ (targets * logs).sum(dim=1)) + penalty / 2 * head[:-1].square().sum()
+        if metric_penalty is not None:
+            loss = loss + metric_penalty / 2 * (metric - identity).square().sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    solver.step(closure)  # type: ignore[no-untyped-call]
+    return head.detach(), metric.detach()
+
+
+def fit_ridge(x: Tensor, targets: Tensor, weights: Tensor, *, penalty: float) -> Tensor:
+    """Weighted ridge regression in closed form; returns the head as `fit_classifier` does."""
     weights = weights / weights.sum()
-    if loss != "cross_entropy":
-        return _ridge(x.double(), targets.double(), weights.double(), penalty)
-    weighted = targets * weights[:, None]
-
-    def objective(flat: FloatArray) -> tuple[float, FloatArray]:
-        head = torch.from_numpy(flat).reshape(start.shape).to(x.dtype)
-        logs = torch.log_softmax(torch.addmm(head[-1], x, head[:-1]), dim=1)
-        slope = logs.exp() * weights[:, None] - weighted
-        gradient = torch.cat([x.T @ slope, slope.sum(dim=0, keepdim=True)]).double()
-        gradient[:-1] += penalty * head[:-1]
-        value = -float((weighted * logs).sum()) + 0.5 * penalty * float(head[:-1].double().square().sum())
-        return value, gradient.numpy().ravel()
-
-    found = minimize(
-        objective, start.double().numpy().ravel(), jac=True, method="L-BFGS-B",
-        options={"maxiter": MAX_ITER, "ftol": 1e-9, "gtol": 1e-7, "maxcor": 10},
-    )  # fmt: skip
-    return torch.from_numpy(np.asarray(found.x)).reshape(start.shape)
-
-
-def _ridge(x: Tensor, y: Tensor, weights: Tensor, penalty: float) -> Tensor:
-    centre, mean = weights @ x, weights @ y
-    x, y = x - centre, y - mean
+    centre, mean = weights @ x, weights @ targets
+    x, targets = x - centre, targets - mean
     gram = x.T @ (x * weights[:, None]) + penalty * torch.eye(x.shape[1], dtype=x.dtype)
-    slopes = torch.linalg.solve(gram, x.T @ (y * weights[:, None]))
+    slopes = torch.linalg.solve(gram, x.T @ (targets * weights[:, None]))
     return torch.cat([slopes, (mean - centre @ slopes)[None]])

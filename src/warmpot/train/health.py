@@ -1,4 +1,9 @@
-"""Label-free signs that a training has collapsed: they are logged, never hidden."""
+"""Label-free signs that a training has collapsed: they are logged, never hidden.
+
+Two ways to fail were measured on frozen features (docs/engines.md). Weights from an untrained head feed back on
+themselves until a handful of samples, then one class, is left, while the loss looks converged. And a plan that is too
+smooth for its costs mixes the labels of the target until predictions spread over classes that are not there.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +18,14 @@ __all__ = ["Health", "effective_classes"]
 
 logger = logging.getLogger(__name__)
 
-FEW_CLASSES = 1.5
-"""A target of fewer effective classes is called collapsed; a real one has two at least."""
-FEW_SAMPLES = 0.02
-"""Source weights on a smaller share of the samples are called concentrated."""
+LONE = 1.5
+"""Fewer effective classes than this is one class: a target without anything to tell apart."""
+LOST = 0.25
+"""Predictions on a smaller part of the classes they used before the first plan have lost classes for good."""
+SPREAD = 1.4
+"""Predictions on this many times the fewest classes seen are spreading again."""
+CONCENTRATED = 0.25
+"""Weights on a smaller part of the samples that the final plan must use at least are concentrated."""
 
 
 def effective_classes(probabilities: Tensor) -> float:
@@ -24,43 +33,84 @@ def effective_classes(probabilities: Tensor) -> float:
 
     Examples
     --------
-    >>> effective_classes(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    >>> round(effective_classes(torch.tensor([[1.0, 0.0], [0.0, 1.0]])), 6)
     2.0
     """
-    mean = probabilities.double().mean(dim=0)
+    return _effective(probabilities.double().mean(dim=0))
+
+
+def _effective(mean: Tensor) -> float:
     return float(torch.exp(-(mean * mean.clamp_min(1e-300).log()).sum()))
 
 
 class Health:
-    """Watches predictions and weights, and warns once for each sign of collapse."""
+    """Watches predictions and weights, and warns once for each sign of collapse.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    expected_share : float
+        Share of the source samples that the final plan uses at least: alpha times beta; 1 without a plan.
+    warmup, settled : float
+        Shares of the training after which plans begin and after which the mass no longer grows.
+    """
+
+    def __init__(self, expected_share: float = 1.0, warmup: float = 0.0, settled: float = 0.5) -> None:
+        self._expected, self._warmup, self._settled = expected_share, warmup, settled
+        self._before = self._fewest = float("nan")
+        self._mean, self._batches = torch.zeros(0, dtype=torch.float64), 0
         self._warned: set[str] = set()
 
-    def check(self, step: int, probabilities: Tensor | None, weights: Tensor) -> dict[str, float]:
+    def see(self, logits: Tensor) -> None:
+        """Note what the network says of target samples; all that was seen since the last check counts."""
+        mean = torch.softmax(logits.detach().double(), dim=1).mean(dim=0).cpu()
+        self._mean = mean if self._batches == 0 else self._mean + mean
+        self._batches += 1
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what a resumed run needs to log the same numbers."""
+        numbers = torch.tensor([self._before, self._fewest, self._batches], dtype=torch.float64)
+        return {"numbers": numbers, "mean": self._mean}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Undo `state`."""
+        self._before, self._fewest = state["numbers"][:2].tolist()
+        self._batches, self._mean = int(state["numbers"][2]), state["mean"]
+
+    def check(self, progress: float, weights: Tensor) -> dict[str, float]:
         """Return the numbers to log; warn when they are those of a collapse.
 
         Parameters
         ----------
-        step : int
-        probabilities : (n_t, C) tensor or None
-            Predictions of target samples; None in regression.
+        progress : float
+            Share of the training that is done.
         weights : (n_s,) tensor
             Source weights.
         """
-        found = {"effective_weights": effective_share(weights)}
-        if found["effective_weights"] < FEW_SAMPLES:
-            self._warn(step, "the source weights", f"sit on {found['effective_weights']:.1%} of the samples")
-        if probabilities is not None:
-            found["effective_classes"] = effective_classes(probabilities)
-            if found["effective_classes"] < FEW_CLASSES:
-                self._warn(step, "the target predictions", f"use {found['effective_classes']:.2f} classes in effect")
+        share = effective_share(weights)
+        found = {"effective_weights": share}
+        if share < CONCENTRATED * self._expected:
+            self._warn(progress, "concentrated", f"the source weights sit on {share:.1%} of the samples")
+        if self._batches == 0 or len(self._mean) < 2:  # nothing seen, or real labels
+            return found
+        classes = found["effective_classes"] = _effective(self._mean / self._batches)
+        self._batches = 0
+        if progress <= self._warmup:
+            self._before = classes
+        elif classes < LOST * self._before:
+            self._warn(progress, "lost", f"the target predictions use {classes:.1f} classes, {self._before:.1f} before")
+        if progress >= self._settled:
+            self._fewest = min(classes, self._fewest) if self._fewest == self._fewest else classes
+            if classes > SPREAD * self._fewest:
+                text = f"the target predictions spread over {classes:.1f} classes again, {self._fewest:.1f} before"
+                self._warn(progress, "spreading", text)
+        if classes < LONE:
+            self._warn(progress, "lone", f"the target predictions use {classes:.2f} classes")
         return found
 
-    def _warn(self, step: int, what: str, how: str) -> None:
-        if what not in self._warned:
-            self._warned.add(what)
+    def _warn(self, progress: float, sign: str, text: str) -> None:
+        if sign not in self._warned:
+            self._warned.add(sign)
             logger.warning(
-                "collapse? at step %d %s %s; lower eta2 or alpha, or use the preset `frozen` for frozen features",
-                step, what, how,
+                "collapse? after %.0f%% of the training %s; try the preset `full` or `frozen`, or a lower alpha",
+                100 * progress, text,
             )  # fmt: skip

@@ -16,10 +16,12 @@ from warmpot._progress import Report
 from warmpot.data import Task, make_sampler
 from warmpot.errors import DivergedError, InputError, explain
 from warmpot.methods import Method, Step
-from warmpot.nets import Network, NetworkSettings, Outputs, Pair, build_network
+from warmpot.nets import Network, Outputs, Pair, build_network
 from warmpot.train.config import HardwareSettings, MinibatchSettings, OptimizerSettings, RunConfig
+from warmpot.train.full import Trained
 from warmpot.train.health import Health
 from warmpot.train.interrupt import asked_to_stop
+from warmpot.train.predictor import apply_network
 from warmpot.train.rundir import RunDir
 from warmpot.train.state import (
     Checkpoint,
@@ -90,6 +92,7 @@ class _Trainer:
     def __init__(self, task: Task, config: RunConfig, fabric: Fabric) -> None:
         self.config, self.settings, self.fabric = config, config.minibatch, fabric
         network = build_network(self.settings.network, task.width, task.n_classes or 1, seed=config.seed)
+        network.fit_scale(torch.as_tensor(task.xs), torch.as_tensor(task.xt))
         pair, optimizer = Pair(network), make_optimizer(network, self.settings.optimizer)
         self.model, self.optimizer = fabric.setup(pair, optimizer)
         self.network: Network = self.model.module.network
@@ -97,6 +100,7 @@ class _Trainer:
             task, self.settings, config.seed, rank=fabric.global_rank, world=fabric.world_size
         )  # fmt: skip
         self.method: Method = config.make_method()
+        self.health = Health(self.method.expected_share, *self.method.stages)
 
     def step(self, step: int) -> tuple[Step, Outputs]:
         """Train on one batch; return what the method said, and the outputs of the target batch."""
@@ -135,6 +139,7 @@ class _Trainer:
         named = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
         named |= {f"optimizer.{name}": tensor for name, tensor in tensors.items()}
         named |= {f"random.{name}": tensor for name, tensor in random_state().items()}
+        named |= {f"health.{name}": tensor for name, tensor in self.health.state().items()}
         return Checkpoint(step, named, {"optimizer": facts, "sampler": {"seed": self.config.seed, "step": step}})
 
     def restore(self, checkpoint: Checkpoint) -> int:
@@ -145,6 +150,7 @@ class _Trainer:
         self.network.load_state_dict(part("network."))
         unpack_optimizer(self.optimizer, part("optimizer."), checkpoint.facts["optimizer"])
         set_random_state(part("random."))
+        self.health.load(part("health."))
         return checkpoint.step
 
 
@@ -179,7 +185,7 @@ def make_fabric(hardware: HardwareSettings) -> Fabric:
 
 def train_minibatch(
     task: Task, config: RunConfig, fabric: Fabric, *, run: RunDir | None, start: Checkpoint | None, report: Report
-) -> tuple[Network, NetworkSettings, list[dict[str, Any]]]:
+) -> Trained:
     """Train a network by mini-batches.
 
     Parameters
@@ -198,22 +204,21 @@ def train_minibatch(
 
     Returns
     -------
-    network : Network
-        On the CPU, in evaluation mode.
-    history : list of dict
-        What ``metrics.jsonl`` holds.
+    Trained
+        The network on the CPU, in evaluation mode, with its history (what ``metrics.jsonl`` holds) and what it says
+        of both domains.
     """
     settings, history = config.minibatch, (run.history() if run else [])
-    health = Health()
     with _seeded(config.seed), asked_to_stop() as stop:
         trainer = _Trainer(task, config, fabric)
         begin = trainer.restore(start) if start is not None else 0
         trainer.model.train()
         for step in range(begin, settings.steps):
             said, target = trainer.step(step)
+            trainer.health.see(target.logits)
             done = step + 1
             if done % settings.log_every == 0 or done == settings.steps:
-                line = _line(done, said, target, task, health)
+                line = _line(done, said, trainer.health.check(done / settings.steps, said.weights))
                 history.append(line)
                 if run is not None and fabric.is_global_zero:
                     run.log(line)
@@ -228,10 +233,11 @@ def train_minibatch(
                         "stopped after step %d; saved. Go on with: warmpot fit --resume %s", done, run.folder
                     )
                 raise KeyboardInterrupt
-    return trainer.network.cpu().eval(), settings.network, history
+    network = trainer.network.cpu().eval()
+    source, target = apply_network(network, task.xs), apply_network(network, task.xt)
+    return Trained(network, settings.network, history, source, target)
 
 
-def _line(step: int, said: Step, target: Outputs, task: Task, health: Health) -> dict[str, Any]:
-    probabilities = None if task.for_regression else torch.softmax(target.logits.detach().float(), dim=1)
-    numbers = {"loss": said.loss.detach(), **said.metrics, **health.check(step, probabilities, said.weights)}
+def _line(step: int, said: Step, signs: dict[str, float]) -> dict[str, Any]:
+    numbers = {"loss": said.loss.detach(), **said.metrics, **signs}
     return {"step": step, **{name: float(np.float32(value)) for name, value in numbers.items()}}

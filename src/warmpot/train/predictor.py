@@ -8,15 +8,24 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from warmpot._checks import check_matrix
 from warmpot._typing import FloatArray
 from warmpot.nets import Network, NetworkSettings, Outputs, load_network, save_network
 
-__all__ = ["Predictor"]
+__all__ = ["Predictor", "apply_network"]
 
 BLOCK = 8192
 """Rows given to the network at a time: bounds the memory of a prediction."""
+
+
+def apply_network(network: Network, x: NDArray[Any]) -> Outputs:
+    """Features and outputs of all rows, as float64 tensors."""
+    dtype = network.head.weight.dtype
+    with torch.inference_mode():
+        parts = [network(block.to(dtype)) for block in torch.split(torch.from_numpy(x), BLOCK)]
+        return Outputs(*(torch.cat([part[k].double() for part in parts]) for k in range(2)))
 
 
 @dataclass(frozen=True)
@@ -48,11 +57,7 @@ class Predictor:
 
     def outputs(self, x: Any, name: str = "X") -> Outputs:
         """Features and raw outputs of samples, as float64 tensors."""
-        x = torch.from_numpy(check_matrix(name, x, width=self.width))
-        dtype = self.network.head.weight.dtype
-        with torch.inference_mode():
-            parts = [self.network(block.to(dtype)) for block in x.split(BLOCK)]
-        return Outputs(*(torch.cat([part[k].double() for part in parts]) for k in range(2)))
+        return apply_network(self.network, check_matrix(name, x, width=self.width))
 
     def probabilities(self, x: Any, name: str = "X") -> FloatArray:
         """Class probabilities (n, C)."""

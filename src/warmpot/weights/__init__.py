@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from warmpot.weights.class_level import believed_beta, class_means, predicted_shares
 from warmpot.weights.plan import effective_share, normalized, plan_weights
 from warmpot.weights.uniform import uniform_weights
 
-__all__ = ["effective_share", "normalized", "plan_weights", "uniform_weights"]
+__all__ = [
+    "believed_beta",
+    "class_means",
+    "effective_share",
+    "normalized",
+    "plan_weights",
+    "predicted_shares",
+    "uniform_weights",
+]

@@ -1,0 +1,133 @@
+"""What ``warmpot doctor`` looks at of two files."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from warmpot.cli._machine import Finding
+from warmpot.cli._shared import one_line, read_side
+from warmpot.errors import WarmpotError, WarmpotWarning
+
+if TYPE_CHECKING:
+    from warmpot._typing import FloatArray
+    from warmpot.data import Table, Task
+
+__all__ = ["check_data"]
+
+UNEVEN = 100.0
+"""How many times the spread of the middle feature the largest one may have."""
+OTHER_UNITS = 5.0
+"""How many times longer the rows of one side may be."""
+LONG = 100.0
+"""Length of rows above which mini-batch training on features as they are tends to diverge."""
+
+
+def check_data(source: Path, target: Path, *, label: str | None, regression: bool) -> Iterator[Finding]:
+    """Look at what a training would be given."""
+    tables: list[Table] = []
+    for side, path in (("source", source), ("target", target)):
+        try:
+            table = read_side(path, label, regression=regression, needed=side == "source")
+        except WarmpotError as error:
+            yield Finding("fail", side, one_line(error))
+            continue
+        tables.append(table)
+        yield Finding("ok", side, f"{path}: {table.n} samples, {table.width} features, {table.x.dtype}, all finite")
+    if len(tables) == 2:
+        yield from _check_pair(*tables)
+
+
+def _check_pair(source: Table, target: Table) -> Iterator[Finding]:
+    from warmpot.data import make_task
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", WarmpotWarning)
+        try:
+            task, truth = make_task(source, target)
+        except WarmpotError as error:
+            yield Finding("fail", "task", one_line(error))
+            return
+    yield Finding("ok", "widths", f"{task.width} features on both sides")
+    if task.classes:
+        yield from _check_classes(task)
+    for warning in caught:
+        yield Finding("warn", "classes", one_line(warning.message))
+    if truth is None:
+        yield Finding("ok", "target labels", "none, as training expects")
+    else:
+        yield Finding("ok", "target labels", "present; training ignores them, only the accuracy at the end uses them")
+    yield from _check_columns(task)
+    yield from _check_duplicates(task)
+    yield from _check_scale(task)
+
+
+def _check_classes(task: Task) -> Iterator[Finding]:
+    import numpy as np
+
+    counts = np.bincount(task.ys, minlength=task.n_classes)
+    small, large = int(counts.argmin()), int(counts.argmax())
+    text = f"{task.n_classes}; the smallest, {task.classes[small]!r}, has {counts[small]} samples, "
+    yield Finding("ok", "classes", f"{text}the largest, {task.classes[large]!r}, {counts[large]}")
+
+
+def _check_columns(task: Task) -> Iterator[Finding]:
+    """Find features that never change, on both sides or on one of them."""
+    still = [(x == x[:1]).all(axis=0) for x in (task.xs, task.xt)]
+    both, one = still[0] & still[1], still[0] ^ still[1]
+    if both.any():
+        yield Finding("warn", "constant", f"{_columns(both)} constant on both sides: they say nothing. Drop them")
+    if one.any():
+        text = f"{_columns(one)} constant on one side only. Check that both sides were made the same way, or drop them"
+        yield Finding("warn", "constant", text)
+    if not both.any() and not one.any():
+        yield Finding("ok", "constant", "no feature is")
+
+
+def _columns(which: FloatArray) -> str:
+    places = [int(k) for k in which.nonzero()[0]]
+    shown = ", ".join(map(str, places[:5])) + (" ..." if len(places) > 5 else "")
+    return f"{len(places)} feature(s) (number {shown}, counted from 0)"
+
+
+def _check_duplicates(task: Task) -> Iterator[Finding]:
+    """Count target rows that are source rows, bit for bit."""
+    import numpy as np
+
+    # Adding 0 turns -0.0 into 0.0, which is equal but has other bits.
+    source, target = ([row.tobytes() for row in np.ascontiguousarray(x + 0.0)] for x in (task.xs, task.xt))
+    same = sum(map(set(source).__contains__, target))
+    if same == len(target):
+        yield Finding("fail", "duplicates", "every target row is also a source row. Name two different files")
+    elif same:
+        share = f"{same} of {len(target)} target rows ({same / len(target):.0%})"
+        yield Finding("warn", "duplicates", f"{share} are source rows too. Drop them, or accuracies look too good")
+    else:
+        yield Finding("ok", "duplicates", "no target row is a source row")
+
+
+def _check_scale(task: Task) -> Iterator[Finding]:
+    """Compare the spread of features, and the length of rows."""
+    import numpy as np
+
+    spread = np.sqrt(np.mean(np.stack([x.std(axis=0, dtype=np.float64) ** 2 for x in (task.xs, task.xt)]), axis=0))
+    moving = spread[spread > 0]
+    ratio = float(moving.max() / np.median(moving)) if len(moving) else 1.0
+    if ratio > UNEVEN:
+        text = (
+            f"feature {int(spread.argmax())} spreads {ratio:.0f} times as wide as the middle one and rules distances."
+        )
+        yield Finding("warn", "spread", f"{text} Standardise columns by the source's mean and standard deviation")
+    else:
+        yield Finding("ok", "spread", f"the widest feature spreads {ratio:.1f} times as wide as the middle one")
+    lengths = [float(np.median(np.linalg.norm(x.astype(np.float64), axis=1))) for x in (task.xs, task.xt)]
+    text = f"median length {lengths[0]:.3g} (source), {lengths[1]:.3g} (target)"
+    low, high = sorted(lengths)
+    if high > OTHER_UNITS * low:
+        yield Finding("warn", "rows", f"{text}: other units? Make both sides the same way")
+    elif high > LONG:
+        yield Finding("warn", "rows", f"{text}: use preset full or frozen, which scale rows, or divide by {high:.0f}")
+    else:
+        yield Finding("ok", "rows", text)

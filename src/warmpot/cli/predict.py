@@ -1,0 +1,113 @@
+"""``warmpot predict``: what a finished run says of a file."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from warmpot._files import replacing
+from warmpot.cli._shared import (
+    check_out_file,
+    class_summary,
+    facts_grid,
+    messages,
+    read_side,
+    recorded,
+    score,
+    show,
+)
+from warmpot.errors import InputError, explain
+
+if TYPE_CHECKING:
+    from warmpot.data import Table, Truth
+    from warmpot.train import Predictor
+
+__all__ = ["predict"]
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `warmpot fit` wrote.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="File of samples; labels in it only measure.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write; an old one is replaced.")],
+    proba: Annotated[bool, typer.Option("--proba", help="Add the probability of every class.")] = False,
+    label: Annotated[
+        str | None, typer.Option(help="Column (or key of a .npz) of labels, if any; default: as in the run.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+) -> None:
+    """Predict the labels of DATA with a finished RUN.
+
+    The CSV has a line per row of the file: row (counted from 0), prediction and confidence, the probability of the
+    predicted class. Of real-valued labels it has row and prediction.
+    """
+    check_out_file(out, data)
+    with messages(not quiet):
+        predictor = _load(run)
+        regression = not predictor.classes
+        if proba and regression:
+            remedy = "Leave --proba out."
+            raise InputError(explain("--proba", got="a run on real labels", allowed="a run on classes", remedy=remedy))
+        wanted = label if label is not None else recorded(run).get("label")
+        table = read_side(data, wanted, regression=regression, needed=label is not None)
+        if regression:
+            outputs = predictor.values(table.x, str(data))
+            header, columns = ["row", "prediction"], [range(table.n), outputs.tolist()]
+        else:
+            outputs = predictor.probabilities(table.x, str(data))
+            header, columns = _class_columns(predictor, outputs, proba)
+        truth = _truth(table, predictor)
+        _write(out, header, zip(*columns, strict=True))
+    if quiet:
+        return
+    facts = [("run", str(run)), ("samples", f"{table.n}")]
+    if not regression:
+        facts.append(("predicted", class_summary(predictor.class_shares(outputs))))
+    if truth is not None:
+        facts.append(score(outputs, truth))
+    show(facts_grid(facts))
+    show("", f"Wrote {out}")
+
+
+def _load(run: Path) -> Predictor:
+    from warmpot.train import Predictor
+
+    if recorded(run) and not (run / "model.json").exists():
+        got, remedy = "a run that is not finished", f"Finish it first: warmpot fit --resume {run}"
+        raise InputError(explain(str(run), got=got, allowed="a finished run", remedy=remedy))
+    return Predictor.load(run)
+
+
+def _class_columns(predictor: Predictor, outputs: Any, proba: bool) -> tuple[list[str], list[Sequence[Any]]]:
+    best = [predictor.classes[k] for k in outputs.argmax(axis=1)]
+    columns: list[Sequence[Any]] = [range(len(best)), best, outputs.max(axis=1).tolist()]
+    header = ["row", "prediction", "confidence"]
+    if proba:
+        header += [f"proba_{name}" for name in predictor.classes]  # a class may be called "row"
+        columns += outputs.T.tolist()
+    return header, columns
+
+
+def _truth(table: Table, predictor: Predictor) -> Truth | None:
+    """Put labels into the order of the run's classes; -1, and thus wrong, where it does not know them."""
+    import numpy as np
+
+    from warmpot.data import Truth
+
+    if table.y is None:
+        return None
+    if not predictor.classes:
+        return Truth(table.y, ())
+    place = {name: k for k, name in enumerate(predictor.classes)}
+    codes = np.array([place.get(name, -1) for name in table.classes], dtype=np.int64)
+    return Truth(codes[table.y], predictor.classes)
+
+
+def _write(out: Path, header: list[str], rows: Iterable[Sequence[Any]]) -> None:
+    with replacing(out) as draft, open(draft, "x", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)

@@ -1,0 +1,9 @@
+"""The scikit-learn faces: classifiers, a regressor, and weights for anybody's estimator."""
+
+from __future__ import annotations
+
+from warmpot.estimators.classifier import SourceOnlyClassifier, WarmpotClassifier
+from warmpot.estimators.regressor import WarmpotRegressor
+from warmpot.estimators.reweighter import PartialReweighter
+
+__all__ = ["PartialReweighter", "SourceOnlyClassifier", "WarmpotClassifier", "WarmpotRegressor"]

@@ -1,0 +1,170 @@
+"""The verb ``warmpot doctor``."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import warmpot.transport
+from warmpot.cli import _machine, app
+from warmpot.cli._machine import Finding
+
+rng = np.random.default_rng(0)
+XS, YS, XT = rng.normal(size=(40, 4)), np.arange(40) % 3, rng.normal(size=(20, 4))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(_machine, "_free_memory", lambda: 8.0)
+    np.savez("source.npz", X=XS, y=YS)
+    np.savez("target.npz", X=XT)
+    return tmp_path
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(app, ["doctor", *map(str, words)])
+
+
+def levels(result: Result, subject: str) -> list[str]:
+    """Return the levels of the lines about a subject."""
+    return [line[:5].strip() for line in result.stdout.splitlines() if line[6:24].strip() == subject]
+
+
+def test_a_sound_machine_passes() -> None:
+    result = run()
+    assert result.exit_code == 0, result.output
+    for subject in ("Python", "numpy", "torch", "CPU", "threads", "numba cache", "memory", "exact plan",
+                    "entropic plan"):  # fmt: skip
+        assert levels(result, subject) in (["ok"], ["warn"]), subject
+    assert re.search(r"^\d+ ok, \d+ to look at, 0 to fix$", result.stdout, flags=re.MULTILINE)
+    assert "source" not in result.stdout
+
+
+def test_sound_data_passes() -> None:
+    result = run("source.npz", "target.npz")
+    assert result.exit_code == 0, result.output
+    for subject in ("source", "target", "widths", "classes", "target labels", "constant", "duplicates", "spread",
+                    "rows"):  # fmt: skip
+        assert levels(result, subject) == ["ok"], subject
+    assert "the smallest, '1', has 13 samples" in result.stdout
+    np.savez("target.npz", X=XT, y=np.arange(20) % 2)
+    assert "training ignores them" in run("source.npz", "target.npz").stdout
+
+
+def test_old_and_absent_packages_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.metadata.version
+    asked = ["numpy>=1000", "nowhere>=1", "scipy>=1", 'absent>=1; extra == "parquet"', 'tool>=1; extra == "dev"']
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: asked)
+    result = run()
+    assert result.exit_code == 1
+    assert [levels(result, name) for name in ("numpy", "nowhere", "scipy", "absent", "tool")] == [
+        ["fail"], ["fail"], ["ok"], ["ok"], []
+    ]  # fmt: skip
+    assert f"{real('numpy')}, but >=1000 is needed. Run: pip install --upgrade 'numpy>=1000'" in result.stdout
+    assert "absent. Run: pip install 'nowhere>=1'" in result.stdout
+    assert "pip install 'warmpot[parquet]'" in result.stdout
+
+
+def test_a_check_that_breaks_is_a_line_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> Any:
+        raise OSError("libtorch.so:\nno such file")
+
+    monkeypatch.setitem(_machine.CHECKS, "devices", broken)
+    result = run()
+    assert result.exit_code == 1
+    assert "fail  devices           OSError: libtorch.so: no such file. Reinstall" in result.stdout
+    assert levels(result, "exact plan") == ["ok"]
+
+
+def test_a_plan_without_its_certificate_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = warmpot.transport.solve_partial
+    monkeypatch.setattr(warmpot.transport, "solve_partial", lambda *args, **kwargs: real(
+        *args, **{**kwargs, "max_iter": 1, "eps": 1e-3}))  # fmt: skip
+    result = run()
+    assert result.exit_code == 1
+    assert levels(result, "entropic plan") == ["fail"]
+
+
+def test_little_memory_too_many_threads_and_no_cache_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(_machine, "_free_memory", lambda: 0.5)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1000)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    result = run()
+    assert result.exit_code == 0
+    assert [levels(result, subject) for subject in ("memory", "threads", "numba cache")] == [["warn"]] * 3
+    assert "OMP_NUM_THREADS" in result.stdout
+    assert "NUMBA_CACHE_DIR" in result.stdout
+
+
+def test_memory_is_read_or_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    free = _machine._free_memory()
+    assert free is None or free > 0
+    monkeypatch.setattr(_machine, "_free_memory", lambda: None)
+    assert next(_machine.check_memory()) == Finding("ok", "memory", "unknown on this system")
+
+
+DATA: dict[str, tuple[dict[str, Any], dict[str, Any], list[str], tuple[str, str, str], int]] = {
+    "NaN": ({"X": XS * np.nan, "y": YS}, {"X": XT}, [], ("fail", "source", "160 non-finite"), 1),
+    "widths": ({"X": XS, "y": YS}, {"X": XT[:, :2]}, [], ("fail", "task", "2 columns; allowed: 4"), 1),
+    "no labels": ({"X": XS}, {"X": XT}, [], ("fail", "task", "got no labels"), 1),
+    "one class": ({"X": XS, "y": YS * 0}, {"X": XT}, [], ("fail", "task", "one class only"), 1),
+    "real labels": ({"X": XS, "y": XS[:, 0]}, {"X": XT}, [], ("fail", "source", "--regression"), 1),
+    "label key": ({"X": XS, "z": YS}, {"X": XT}, ["--label", "y"], ("fail", "source", "a key 'y'"), 1),
+    "single": (
+        {"X": XS, "y": np.where(np.arange(40), YS, 7)}, {"X": XT}, [], ("warn", "classes", "one sample: '7'"), 0
+    ),
+    "other classes": ({"X": XS, "y": YS}, {"X": XT, "y": np.full(20, 9)}, [], ("warn", "classes", "source lacks"), 0),
+    "constant": (
+        {"X": XS * [1, 1, 0, 1], "y": YS}, {"X": XT * [1, 1, 0, 1]}, [], ("warn", "constant", "number 2,"), 0
+    ),
+    "constant once": ({"X": XS, "y": YS}, {"X": XT * [0, 1, 1, 1]}, [], ("warn", "constant", "one side only"), 0),
+    "duplicates": ({"X": XS, "y": YS}, {"X": np.vstack([XT, XS[:3]])}, [], ("warn", "duplicates", "3 of 23"), 0),
+    "the same": ({"X": XS, "y": YS}, {"X": XS}, [], ("fail", "duplicates", "two different files"), 1),
+    "spread": ({"X": XS * [1, 1e4, 1, 1], "y": YS}, {"X": XT}, [], ("warn", "spread", "feature 1 "), 0),
+    "units": ({"X": XS, "y": YS}, {"X": 50 * XT}, [], ("warn", "rows", "other units"), 0),
+    "long": ({"X": 1e4 * XS, "y": YS}, {"X": 1e4 * XT}, [], ("warn", "rows", "use preset full"), 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DATA)
+def test_what_is_odd_about_data_is_said(case: str) -> None:
+    source, target, flags, (level, subject, text), code = DATA[case]
+    np.savez("source.npz", **source)
+    np.savez("target.npz", **target)
+    result = run("source.npz", "target.npz", *flags)
+    assert result.exit_code == code, result.output
+    assert any(line.startswith(f"{level:<6}{subject:<18}") and text in line for line in result.stdout.splitlines()), (
+        result.stdout
+    )
+
+
+def test_files_that_cannot_be_read_fail_each_on_its_own() -> None:
+    Path("source.npz").write_bytes(b"no zip")
+    result = run("source.npz", "none.npz")
+    assert result.exit_code == 1
+    assert levels(result, "source") == levels(result, "target") == ["fail"]
+
+
+def test_labels_under_another_name_and_real_ones() -> None:
+    np.savez("source.npz", X=XS, z=YS)
+    assert run("source.npz", "target.npz", "--label", "z").exit_code == 0
+    np.savez("source.npz", X=XS, y=XS @ np.ones(4))
+    result = run("source.npz", "target.npz", "--regression")
+    assert result.exit_code == 0
+    assert levels(result, "classes") == []
+
+
+def test_one_file_is_a_usage_error() -> None:
+    result = run("source.npz")
+    assert (result.exit_code, "two files or none" in result.stderr) == (2, True)
