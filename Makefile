@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types rooms pytest bench clean
+.PHONY: demo test lint types rooms pytest bench bench-adaptation clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -13,7 +13,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 demo: $(VENV)/.installed
-	$(BIN)/python examples/partial_transport.py --out demo
+	$(BIN)/warmpot demo --out demo
 
 test: lint types rooms pytest
 
@@ -32,6 +32,9 @@ pytest: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/transport.py
+
+bench-adaptation: $(VENV)/.installed
+	$(BIN)/python benchmarks/adaptation.py
 
 clean:
 	rm -rf $(VENV) demo build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,6 @@
 """Which source samples matter for the target? Partial transport on built-in data, in seconds.
 
-python examples/partial_transport.py [--out demo] [--mass 0.8] [--beta 0.5] [--seed 0]
+python examples/partial_transport.py [--out transport-demo] [--mass 0.8] [--beta 0.5] [--seed 0]
 
 The source has 10 classes, the target only 5 of them (and some stray samples that belong to none). No label of the
 target is used. The exact plan weighs the source samples; the weights should fall on the 5 shared classes.
@@ -173,7 +173,7 @@ def draw(path: Path, data: Domains, last: Run) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for plan.png and report.md")
+    parser.add_argument("--out", type=Path, default=Path("transport-demo"), help="folder for plan.png and report.md")
     parser.add_argument("--mass", type=float, default=0.8, help="mass to move, in (0, 1]")
     parser.add_argument("--beta", type=float, default=0.5, help="share of the source believed to matter, in (0, 1]")
     parser.add_argument("--seed", type=int, default=0)

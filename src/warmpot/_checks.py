@@ -16,6 +16,7 @@ __all__ = [
     "check_choice",
     "check_cost",
     "check_count",
+    "check_features",
     "check_fraction",
     "check_mass",
     "check_matrix",
@@ -28,6 +29,9 @@ __all__ = [
 MAX_COUNT = 2**62
 LARGEST = 1e150
 """Largest magnitude of costs and settings: sums and products of two stay finite."""
+
+LARGEST_FEATURE = 1e30
+"""Largest magnitude of a feature that networks take: they compute in float32."""
 
 
 def _numeric(name: str, x: object, allowed: str) -> FloatArray:
@@ -59,6 +63,14 @@ def check_matrix(name: str, x: object, *, width: int | None = None) -> FloatArra
     if not np.isfinite(array).all():
         _reject(name, ~np.isfinite(array), "non-finite entries", allowed, "Drop or impute those rows.")
     return array
+
+
+def check_features(name: str, x: np.ndarray, largest: float = LARGEST_FEATURE) -> None:
+    """Refuse numbers beyond `largest`; no copy is made."""
+    found = max(float(x.max()), -float(x.min()))
+    if found > largest:
+        remedy = "Rescale them, or repair the rows they come from."
+        raise InputError(explain(name, got=f"numbers up to {found:g}", allowed=f"up to {largest:g}", remedy=remedy))
 
 
 def check_nonnegative_matrix(name: str, x: object, shape: tuple[int, ...] | None = None) -> FloatArray:

@@ -43,8 +43,10 @@ def blocks_with_output(page: Path) -> list[tuple[str, str | None]]:
 
 
 def test_there_are_pages_with_code() -> None:
-    assert {"README.md", "partial-transport.md", "which-solver.md"} <= {page.name for page in PAGES}
-    assert blocks_with_output(DOCS / "partial-transport.md")
+    assert {"README.md", "engines.md", "first-run.md", "partial-transport.md", "which-solver.md"} <= {
+        page.name for page in PAGES
+    }
+    assert all(blocks_with_output(DOCS / name) for name in ("first-run.md", "partial-transport.md"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")

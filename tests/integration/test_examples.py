@@ -24,7 +24,7 @@ def run_example(name: str, *arguments: str, cwd: Path) -> str:
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("demo")
-    return folder / "demo", run_example("partial_transport.py", cwd=folder)
+    return folder / "transport-demo", run_example("partial_transport.py", cwd=folder)
 
 
 def table_of(report: str) -> dict[str, dict[str, str]]:

@@ -100,8 +100,8 @@ def test_methods_lists_every_method_parameter_and_preset(monkeypatch: pytest.Mon
         config = load_config(name)
         assert re.search(rf"^{name} +{config.engine} +{config.method} +\w", said, flags=re.MULTILINE)
     assert "eps 7.0" in said
-    assert "refit, plan ..." in said  # an ellipsis ends no sentence
-    assert "No adaptation: a linear head on the source\n" in re.sub(" +\n", "\n", said)
+    assert "refit of the classifier, a plan ..." in said  # an ellipsis ends no sentence
+    assert "No adaptation: the full engine's head, fitted on the source alone\n" in re.sub(" +\n", "\n", said)
 
 
 @pytest.mark.parametrize("preset", preset_names())

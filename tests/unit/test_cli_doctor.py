@@ -131,9 +131,9 @@ DATA: dict[str, tuple[dict[str, Any], dict[str, Any], list[str], tuple[str, str,
     "constant once": ({"X": XS, "y": YS}, {"X": XT * [0, 1, 1, 1]}, [], ("warn", "constant", "one side only"), 0),
     "duplicates": ({"X": XS, "y": YS}, {"X": np.vstack([XT, XS[:3]])}, [], ("warn", "duplicates", "3 of 23"), 0),
     "the same": ({"X": XS, "y": YS}, {"X": XS}, [], ("fail", "duplicates", "two different files"), 1),
-    "spread": ({"X": XS * [1, 1e4, 1, 1], "y": YS}, {"X": XT}, [], ("warn", "spread", "feature 1 "), 0),
+    "spread": ({"X": XS * [1, 1e4, 1, 1], "y": YS}, {"X": XT}, [], ("warn", "spread", "full and frozen do so"), 0),
     "units": ({"X": XS, "y": YS}, {"X": 50 * XT}, [], ("warn", "rows", "other units"), 0),
-    "long": ({"X": 1e4 * XS, "y": YS}, {"X": 1e4 * XT}, [], ("warn", "rows", "use preset full"), 0),
+    "long": ({"X": 1e4 * XS, "y": YS}, {"X": 1e4 * XT}, [], ("warn", "rows", "use preset full or frozen"), 0),
 }  # fmt: skip
 
 

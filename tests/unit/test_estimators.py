@@ -12,6 +12,7 @@ import joblib
 import numpy as np
 import pytest
 import sklearn
+import torch
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.datasets import make_regression
 from sklearn.exceptions import NotFittedError
@@ -22,7 +23,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from warmpot.errors import InputError
+from warmpot.errors import DivergedError, InputError
 from warmpot.estimators import PartialReweighter, SourceOnlyClassifier, WarmpotClassifier, WarmpotRegressor
 
 CENTRES = np.array([[0.0, 0.0, 1.0], [4.0, 0.0, 1.0], [0.0, 4.0, 1.0], [4.0, 4.0, 1.0]])
@@ -79,7 +80,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
 
 @parametrize_with_checks(
     [
-        WarmpotClassifier(),
+        WarmpotClassifier(overrides={"full": {"rounds": 3}}),  # for the time it takes
         SourceOnlyClassifier(),
         WarmpotRegressor(),
         WarmpotRegressor(loss="absolute"),
@@ -119,18 +120,17 @@ def test_a_partial_target_is_recognised() -> None:
     assert model.target_weights_.sum() == pytest.approx(0.9)
     assert model.plan_.shape == (60, 24)
     np.testing.assert_allclose(model.plan_.sum(axis=1), model.source_weights_)
-    np.testing.assert_array_equal(model.predict_proba(XT), model.target_proba_)
+    np.testing.assert_allclose(model.predict_proba(XT), model.target_proba_, atol=1e-5)
     assert model.history_
     assert model.config_.params["alpha"] == 0.9
 
 
-def test_source_only_ignores_the_target() -> None:
-    with_target, without = SourceOnlyClassifier().fit(XS, YS, XT), SourceOnlyClassifier(scale="rows").fit(XS, YS)
+def test_source_only_takes_units_from_the_target_and_nothing_else() -> None:
+    with_target, without = (SourceOnlyClassifier(scale="rows").fit(XS, YS, target) for target in (XT, None))
     np.testing.assert_array_equal(with_target.source_weights_, np.full(60, 1 / 60))
     assert with_target.plan_ is None
-    np.testing.assert_array_equal(
-        SourceOnlyClassifier(scale="rows").fit(XS, YS, XT).predict_proba(XT), without.predict_proba(XT)
-    )
+    # The search for the same minimum begins in another place.
+    np.testing.assert_allclose(with_target.predict_proba(XS), without.predict_proba(XS), atol=0.02)
 
 
 def test_target_classes_leave_stray_predictions_out() -> None:
@@ -209,7 +209,7 @@ def test_unusable_targets_are_refused(estimator: Any, y: Any) -> None:
         clone(estimator).fit(STACKED, np.concatenate([y, y[:24]]), XT, DOMAIN)
     with pytest.raises(ValueError, match="NaN"):
         clone(estimator).fit(np.where(XS > 4, np.nan, XS), y, XT)
-    with pytest.raises(InputError, match="X: got up to"):
+    with pytest.raises(InputError, match="numbers up to"):
         clone(estimator).fit(XS * 1e200, y, XT)
 
 
@@ -303,18 +303,87 @@ def test_a_fitted_estimator_survives_a_file(estimator: Any, y: Any, tmp_path: Pa
     assert_same(outputs(model), outputs(joblib.load(tmp_path / "model.joblib")))
 
 
+WIDE = np.random.default_rng(5).normal(size=(60, 70))  # scaled by rows
+DEGENERATE: dict[str, Any] = {
+    "constant": np.ones((60, 2)),
+    "zeros": np.zeros((60, 1)),
+    "tiny": XS * 1e-160,
+    "huge": XS * 1e29,
+    "mixed": np.column_stack([XS * [1e29, 1e-29, 1.0], np.full(60, 1e9)]),
+    "denormal": np.where(XS > 2, 5e-324, 0.0),
+    "an outlier": np.vstack([XS[:-1], [[1e29, -1e29, 0.0]]]),
+    "wide zeros": np.zeros((60, 70)),
+    "wide, some zero rows": np.where(np.arange(60)[:, None] % 7, WIDE, 0.0),
+    "wide huge": WIDE * 1e29,
+    "wide tiny": WIDE * 1e-300,
+    "wide constant": np.where(np.arange(70) % 2, WIDE, 1e20),
+}
+
+
+@pytest.mark.parametrize("case", DEGENERATE)
 @every
-def test_degenerate_features_give_numbers(estimator: Any, y: Any) -> None:
-    constant, tiny = np.ones((60, 2)), XS * 1e-160
-    cases = [constant, np.zeros((60, 1)), tiny]
-    if getattr(estimator, "estimator", None) is None:  # what a wrapped one makes of huge numbers is its own business
-        cases += [XS * 1e100, np.column_stack([XS, np.full(60, 1e9)])]
-    for x in cases:
-        model = clone(estimator).fit(x, y)
-        assert all(np.isfinite(value).all() for value in outputs(model, x).values())
+def test_degenerate_features_give_numbers(estimator: Any, y: Any, case: str) -> None:
+    x = DEGENERATE[case]
+    if getattr(estimator, "estimator", None) is not None and np.abs(x).max() > 1e9:
+        pytest.skip("what a wrapped estimator makes of huge numbers is its own business")
+    model = clone(estimator).fit(x, y)
+    assert all(np.isfinite(value).all() for value in outputs(model, x).values())
     if hasattr(estimator, "preset"):
-        far = clone(estimator).fit(tiny, y).predict(XS * 1e149)
+        far = model.predict(np.where(np.arange(60)[:, None] % 2, 1e30, x))
         assert np.isfinite(far).all() if is_regressor(estimator) else np.isin(far, y).all()
+        with pytest.raises(InputError, match="X: got numbers up to 1e\\+31"):
+            model.predict(np.full_like(x, 1e31))
+
+
+@pytest.mark.parametrize("size", [1e-29, 1e3, 1e9, 1e18, 1e29])
+@pytest.mark.parametrize(("estimator", "y"), ALL[:3])
+def test_unscaled_features_give_numbers_or_a_reason(estimator: Any, y: Any, size: float) -> None:
+    try:
+        model = clone(estimator).set_params(scale="none").fit(XS * size, y, XT * size)
+        assert all(np.isfinite(value).all() for value in outputs(model, XT * size).values())
+    except (InputError, DivergedError) as error:
+        assert size > 1e3
+        assert "scale" in str(error)  # noqa: PT017
+
+
+def test_columns_far_from_zero_keep_their_digits() -> None:
+    dates = XS + 1.7e9  # float32 has steps of 128 there
+    model = clone(FULL).fit(dates, YS, XT + 1.7e9)
+    np.testing.assert_allclose(model.target_proba_, clone(FULL).fit(XS, YS, XT).target_proba_, atol=0.01)
+    np.testing.assert_allclose(model.predict_proba(XT + 1.7e9), model.target_proba_, atol=1e-4)
+
+
+def test_huge_labels_are_refused() -> None:
+    with pytest.raises(InputError, match="source labels: got numbers up to"):
+        WarmpotRegressor().fit(XS, RS * 1e200, XT)
+
+
+@pytest.mark.parametrize("preset", ["full", "frozen", "official", "source-only"])
+@pytest.mark.parametrize("wide", [False, True])
+def test_estimators_and_the_command_line_agree_bit_for_bit(preset: str, wide: bool) -> None:
+    from warmpot.data import as_table, make_task
+    from warmpot.train import fit, load_config
+
+    xs, xt = (np.hstack([x, np.tile(x, (1, 30)) ** 2]) if wide else x for x in (XS, XT))
+    short = {"minibatch": {"steps": 20}}
+    told = fit(make_task(as_table(xs, YS), as_table(xt))[0], load_config(preset, changes=short))
+    if preset == "source-only":
+        model = SourceOnlyClassifier(overrides=short).fit(xs, YS, xt)
+    else:
+        model = WarmpotClassifier(preset, overrides=short).fit(xs, YS, xt)
+    assert model.config_ == told.config
+    np.testing.assert_array_equal(model.target_proba_, told.outputs)
+    np.testing.assert_array_equal(model.source_weights_, told.source_weights)
+    np.testing.assert_array_equal(model.predict_proba(xt), told.predictor.probabilities(xt))
+
+
+def test_regressor_and_the_command_line_agree_bit_for_bit() -> None:
+    from warmpot.data import as_table, make_task
+    from warmpot.train import fit, load_config
+
+    task, _ = make_task(as_table(XS, RS, task="regression"), as_table(XT))
+    told = fit(task, load_config("full", changes={"loss": "squared"}))
+    np.testing.assert_array_equal(WarmpotRegressor().fit(XS, RS, XT).target_prediction_, told.outputs)
 
 
 def test_columns_keep_what_unit_rows_forget() -> None:
@@ -324,15 +393,33 @@ def test_columns_keep_what_unit_rows_forget() -> None:
     assert clone(FULL).set_params(scale="rows").fit(x, y).score(x, y) < 0.8  # all rows are (1,)
 
 
-def test_wide_features_are_left_to_the_preset() -> None:
-    rng = np.random.default_rng(0)
-    y, wide = np.repeat([0, 1, 2], 10), rng.normal(size=(30, 64))
-    wide[np.arange(30), y] += 6
-    target = wide[:20] + rng.normal(scale=0.1, size=(20, 64))
-    auto, none = (WarmpotClassifier(scale=scale, overrides=QUICK).fit(wide, y, target) for scale in ("auto", "none"))
-    assert_same(outputs(auto, target), outputs(none, target))
-    unit = WarmpotClassifier(scale="rows", overrides=QUICK).fit(wide, y, target)
-    np.testing.assert_allclose(auto.target_proba_, unit.target_proba_, atol=1e-6)
+def test_the_scale_is_the_presets_unless_it_is_given() -> None:
+    from warmpot.estimators import reweighter
+    from warmpot.nets import network
+
+    assert (reweighter.SCALES, reweighter.NARROW) == (network.SCALES, network.NARROW)
+    steps = {"minibatch": {"steps": 2}, **QUICK}
+    for preset, own in (("full", ("auto", "none")), ("frozen", ("auto", "auto")), ("official", ("auto", "none"))):
+        for scale in (None, *network.SCALES):
+            config = WarmpotClassifier(preset, scale=scale, overrides=steps).fit(XS, YS, XT).config_
+            assert (config.full.scale, config.minibatch.network.scale) == (own if scale is None else (scale, scale))
+    y, wide = np.repeat([0, 1, 2], 20), np.abs(WIDE)
+    auto, rows = (WarmpotClassifier(scale=scale, overrides=QUICK).fit(wide, y) for scale in (None, "rows"))
+    assert_same(outputs(auto, wide), outputs(rows, wide))
+
+
+@pytest.mark.parametrize("scale", ["none", "rows", "columns", "auto"])
+def test_the_reweighter_scales_by_itself(scale: str) -> None:
+    def scaled(x: Any) -> Any:
+        if scale == "rows":
+            return x / np.linalg.norm(x, axis=1, keepdims=True)
+        centre = (XS.mean(axis=0) + XT.mean(axis=0)) / 2
+        spread = np.sqrt((((XS - centre) ** 2).mean(axis=0) + ((XT - centre) ** 2).mean(axis=0)) / 2)
+        return x if scale == "none" else (x - centre) / spread
+
+    model = PartialReweighter(scale=scale).fit(XS, X_target=XT)
+    plain = PartialReweighter(scale="none").fit(scaled(XS), X_target=scaled(XT))
+    np.testing.assert_allclose(model.source_weights_, plain.source_weights_, atol=1e-12)
 
 
 def test_parameters_lie_over_the_preset() -> None:
@@ -359,8 +446,11 @@ def test_the_mini_batch_presets() -> None:
     assert first.source_weights_.sum() == pytest.approx(0.8)
     drawn = WarmpotClassifier("official", overrides=short, random_state=np.random.RandomState(0))
     assert np.isfinite(drawn.fit(XS, YS, XT).target_proba_).all()
-    with pytest.raises(InputError, match="X: got samples whose predictions overflow"):
-        WarmpotClassifier("official", scale="none", overrides=short).fit(XS, YS, XT).predict(XT * 1e100)
+    huge = WarmpotClassifier("official", overrides=short).fit(XS, YS, XT)
+    with torch.no_grad():
+        huge.predictor_.network.head.weight *= 1e20
+    with pytest.raises(InputError, match="X: got 24 samples whose predictions overflow"):
+        huge.predict(XT * 1e25)
 
 
 def test_regression_weights_follow_the_target() -> None:
@@ -369,7 +459,7 @@ def test_regression_weights_follow_the_target() -> None:
     model = WarmpotRegressor(alpha=1.0, beta=0.3).fit(x, 3 * x[:, 0] + 100, near)
     assert model.source_weights_[x[:, 0] < 4].sum() > 0.9
     np.testing.assert_allclose(model.predict(near), 3 * near[:, 0] + 100, atol=1.5)
-    np.testing.assert_array_equal(model.predict(near), model.target_prediction_)
+    np.testing.assert_allclose(model.predict(near), model.target_prediction_, atol=1e-4)
 
 
 def test_reweighter_weights() -> None:

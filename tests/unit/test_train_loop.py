@@ -237,7 +237,7 @@ hardware = dict(accelerator="cpu", devices=devices, strategy="ddp" if devices > 
 config = here.small_config(steps=8, hardware=hardware, log_every=1, source_batch=16, target_batch=12)
 fabric = make_fabric(config.minibatch.hardware)
 task, silent = here.make_small_task(), lambda *a: None
-network, _, history = train_minibatch(task, config, fabric, run=None, start=None, report=silent)
+network, _, history, *_ = train_minibatch(task, config, fabric, run=None, start=None, report=silent)
 if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:
     print(json.dumps([[line["loss"] for line in history], [p.double().sum().item() for p in network.parameters()]]))
 """

@@ -112,6 +112,8 @@ def _check_scale(task: Task) -> Iterator[Finding]:
     """Compare the spread of features, and the length of rows."""
     import numpy as np
 
+    from warmpot.nets.network import NARROW
+
     spread = np.sqrt(np.mean(np.stack([x.std(axis=0, dtype=np.float64) ** 2 for x in (task.xs, task.xt)]), axis=0))
     moving = spread[spread > 0]
     ratio = float(moving.max() / np.median(moving)) if len(moving) else 1.0
@@ -119,7 +121,10 @@ def _check_scale(task: Task) -> Iterator[Finding]:
         text = (
             f"feature {int(spread.argmax())} spreads {ratio:.0f} times as wide as the middle one and rules distances."
         )
-        yield Finding("warn", "spread", f"{text} Standardise columns by the source's mean and standard deviation")
+        remedy = "Standardise columns over both sides, for `weights` and the presets that take features as they are"
+        if task.width < NARROW:
+            remedy += "; full and frozen do so by themselves (scale auto)"
+        yield Finding("warn", "spread", f"{text} {remedy}")
     else:
         yield Finding("ok", "spread", f"the widest feature spreads {ratio:.1f} times as wide as the middle one")
     lengths = [float(np.median(np.linalg.norm(x.astype(np.float64), axis=1))) for x in (task.xs, task.xt)]
@@ -128,6 +133,10 @@ def _check_scale(task: Task) -> Iterator[Finding]:
     if high > OTHER_UNITS * low:
         yield Finding("warn", "rows", f"{text}: other units? Make both sides the same way")
     elif high > LONG:
-        yield Finding("warn", "rows", f"{text}: use preset full or frozen, which scale rows, or divide by {high:.0f}")
+        yield Finding(
+            "warn",
+            "rows",
+            f"{text}: use preset full or frozen, which scale features by themselves, or divide by {high:.0f}",
+        )
     else:
         yield Finding("ok", "rows", text)

@@ -11,16 +11,14 @@ from numpy.typing import NDArray
 from sklearn.utils import check_array, check_consistent_length, check_random_state, check_X_y
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from warmpot._checks import LARGEST
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.data import Task
 from warmpot.errors import InputError, explain
-from warmpot.estimators._scaling import Scaling, adjusted, make_scaling
 
 if TYPE_CHECKING:
     from warmpot.train import Fitted, RunConfig
 
-__all__ = ["Domains", "TrainedMixin", "finite", "plan_changes", "read_domains", "read_rows"]
+__all__ = ["Domains", "TrainedMixin", "plan_changes", "read_domains", "read_rows"]
 
 FEATURES: dict[str, Any] = {"dtype": (np.float64, np.float32), "order": "C"}
 """Two dtypes are kept, others become float64; one order, so that a data frame gives the same digits as its array."""
@@ -89,9 +87,7 @@ def read_domains(
         xs, ys = validate_data(estimator, X, y, ensure_min_samples=min_source, **FEATURES, **labels)
         xt = xs if X_target is None else _read_target(estimator, X_target)
     dtype = np.result_type(xs, xt)  # distances between the two need one dtype
-    domains = Domains(xs.astype(dtype, copy=False), ys, xt.astype(dtype, copy=False))
-    _check_sizes(domains)
-    return domains
+    return Domains(xs.astype(dtype, copy=False), ys, xt.astype(dtype, copy=False))
 
 
 def read_rows(estimator: Any, X: Any) -> NDArray[Any]:  # noqa: N803
@@ -99,15 +95,6 @@ def read_rows(estimator: Any, X: Any) -> NDArray[Any]:  # noqa: N803
     check_is_fitted(estimator)
     x: NDArray[Any] = validate_data(estimator, X, reset=False, **FEATURES)
     return x
-
-
-def finite(outputs: FloatArray) -> FloatArray:
-    """Refuse to hand out predictions that are no numbers."""
-    if not np.isfinite(outputs).all():
-        got = f"samples whose predictions overflow ({int((~np.isfinite(outputs)).sum())} outputs)"
-        remedy = "Drop samples that far from what it was trained on."
-        raise InputError(explain("X", got=got, allowed="features of the size of the training data", remedy=remedy))
-    return outputs
 
 
 def _read_target(estimator: Any, X_target: Any) -> NDArray[Any]:  # noqa: N803
@@ -139,23 +126,14 @@ def _source_rows(sample_domain: Any, n: int) -> BoolArray:
     return source
 
 
-def _check_sizes(domains: Domains) -> None:
-    largest = max(float(np.abs(domains.xs).max()), float(np.abs(domains.xt).max()))  # float32 holds no LARGEST
-    if largest > LARGEST:  # squares would overflow
-        remedy = "Rescale the features."
-        raise InputError(explain("X", got=f"up to {largest:g}", allowed=f"up to {LARGEST:g}", remedy=remedy))
-
-
 class TrainedMixin:
     """Estimators that `warmpot.train.fit` trains; what they have in common once the labels are understood."""
 
     preset: str
-    scale: str
+    scale: str | None
     overrides: Mapping[str, Any] | None
     random_state: Any
     progress_bar: bool | None
-
-    _scaling: Scaling
 
     def _changes(self) -> dict[str, Any]:
         """Return the settings that the constructor puts over the preset."""
@@ -166,6 +144,8 @@ class TrainedMixin:
         from warmpot.train import load_config
 
         changes = merged(self.overrides or {}, self._changes())
+        if self.scale is not None:
+            changes = merged(changes, {"full": {"scale": self.scale}, "minibatch": {"network": {"scale": self.scale}}})
         if self.random_state is not None:
             changes["seed"] = _seed(self.random_state)
         return load_config(self.preset, changes=changes)
@@ -175,10 +155,7 @@ class TrainedMixin:
         from warmpot.train import fit
 
         config = self._config()
-        # "none" leaves wide features to the preset: `full` takes them at unit length, the authors' code as they are
-        self._scaling = make_scaling(self.scale, domains.xs, domains.xt, wide="none", lifted=config.engine == "full")
-        task = Task(self._scaling.apply(domains.xs), ys, self._scaling.apply(domains.xt), classes)
-        fitted = fit(task, adjusted(config, self._scaling), progress_bar=self.progress_bar)
+        fitted = fit(Task(domains.xs, ys, domains.xt, classes), config, progress_bar=self.progress_bar)
         self.config_ = config
         self.predictor_ = fitted.predictor
         self.source_weights_ = fitted.source_weights

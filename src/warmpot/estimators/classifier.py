@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from warmpot._typing import FloatArray
 from warmpot.errors import InputError, explain
-from warmpot.estimators._shared import TrainedMixin, finite, plan_changes, read_domains, read_rows
+from warmpot.estimators._shared import TrainedMixin, plan_changes, read_domains, read_rows
 
 __all__ = ["SourceOnlyClassifier", "WarmpotClassifier"]
 
@@ -71,7 +71,7 @@ class _Classifier(TrainedMixin, ClassifierMixin, BaseEstimator):  # type: ignore
             Columns in the order of ``classes_``.
         """
         x = read_rows(self, X)
-        return finite(self.predictor_.probabilities(self._scaling.apply(x)))
+        return self.predictor_.probabilities(x)
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
         """Most probable class of every sample.
@@ -107,16 +107,18 @@ class WarmpotClassifier(_Classifier):
     ----------
     preset : str
         A recipe of the package, see `warmpot.train.preset_names`: "full" (plans over all pairs, a linear classifier),
-        or the mini-batch training of the paper, "official", "paper", "imagenet-caltech".
+        "frozen" (mini-batches, for features of a network), or the mini-batch training of the paper, "official",
+        "paper", "imagenet-caltech".
     alpha : float, optional
         In (0, 1]: share of the target that is matched. Default: the preset's.
     beta : float, optional
         In (0, 1]: share of the source believed to matter; a source sample weighs at most ``1 / (beta n_source)``.
-        Default: the preset's.
-    scale : "auto", "rows", "columns" or "none"
-        Units of the features. "rows": every sample is scaled to length 1 (features of a network). "columns": every
-        feature is standardised over both domains (tables of measurements). "none": as they are; note that the preset
-        "full" takes samples at length 1 by itself. "auto": "columns" below 64 features, "none" from there on.
+        Default: the preset's; "full" takes the share of classes that the predictions on the target use.
+    scale : "auto", "rows", "columns" or "none", optional
+        Units of the features. "rows": every sample is scaled to one length (features of a network). "columns": every
+        feature is standardised over both domains (tables of measurements). "none": as they are. "auto": "columns"
+        below 64 features, "rows" from there on. Default: the preset's; "auto" for "full" and "frozen", "none" for the
+        paper's.
     overrides : mapping, optional
         Further settings over the preset, nested as in its YAML file: ``{"full": {"rounds": 3}}``.
     random_state : int or RandomState, optional
@@ -145,7 +147,7 @@ class WarmpotClassifier(_Classifier):
     config_ : warmpot.train.RunConfig
         The resolved settings.
     predictor_ : warmpot.train.Predictor
-        The trained network, on scaled features.
+        The trained network, which scales features by itself.
     n_features_in_ : int
     feature_names_in_ : (n_features_in_,) array
         Only after a fit on a data frame with text column names.
@@ -183,7 +185,7 @@ class WarmpotClassifier(_Classifier):
         *,
         alpha: float | None = None,
         beta: float | None = None,
-        scale: str = "auto",
+        scale: str | None = None,
         overrides: Mapping[str, Any] | None = None,
         random_state: Any = None,
         progress_bar: bool | None = False,
@@ -228,7 +230,7 @@ class SourceOnlyClassifier(_Classifier):
     def __init__(
         self,
         *,
-        scale: str = "auto",
+        scale: str | None = None,
         overrides: Mapping[str, Any] | None = None,
         random_state: Any = None,
         progress_bar: bool | None = False,

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 
 from warmpot._checks import check_choice
 from warmpot._typing import FloatArray
-from warmpot.estimators._shared import TrainedMixin, finite, plan_changes, read_domains, read_rows
+from warmpot.estimators._shared import TrainedMixin, plan_changes, read_domains, read_rows
 
 __all__ = ["WarmpotRegressor"]
 
@@ -31,7 +31,7 @@ class WarmpotRegressor(TrainedMixin, RegressorMixin, BaseEstimator):  # type: ig
         Label loss in the cost of the plan, and of mini-batch training. The refits of the preset "full" are least
         squares in both cases.
     alpha, beta, scale, overrides, random_state, progress_bar
-        As for `WarmpotClassifier`.
+        As for `WarmpotClassifier`; the preset "full" takes .35 for `beta`.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class WarmpotRegressor(TrainedMixin, RegressorMixin, BaseEstimator):  # type: ig
         loss: str = "squared",
         alpha: float | None = None,
         beta: float | None = None,
-        scale: str = "auto",
+        scale: str | None = None,
         overrides: Mapping[str, Any] | None = None,
         random_state: Any = None,
         progress_bar: bool | None = False,
@@ -112,4 +112,4 @@ class WarmpotRegressor(TrainedMixin, RegressorMixin, BaseEstimator):  # type: ig
         (n,) array
         """
         x = read_rows(self, X)
-        return finite(self.predictor_.values(self._scaling.apply(x)))
+        return self.predictor_.values(x)

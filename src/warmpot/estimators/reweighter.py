@@ -7,17 +7,23 @@ from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.preprocessing import normalize
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import has_fit_parameter
 
-from warmpot._checks import check_fraction
+from warmpot._checks import LARGEST, check_choice, check_features, check_fraction
+from warmpot._typing import FloatArray
 from warmpot.errors import InputError, explain
-from warmpot.estimators._scaling import make_scaling
-from warmpot.estimators._shared import read_domains, read_rows
+from warmpot.estimators._shared import Domains, read_domains, read_rows
 
 __all__ = ["PartialReweighter"]
 
+SCALES = ("none", "rows", "columns", "auto")
+NARROW = 64
+"""As in `warmpot.nets`, which this module does without: plans need no torch."""
+CONSTANT = 1e-12
+"""A column whose spread is a smaller part of its largest entry is constant up to rounding."""
 
 MethodT = TypeVar("MethodT", bound=Callable[..., Any])
 
@@ -30,6 +36,26 @@ def _if_inner_has(name: str) -> Callable[[MethodT], MethodT]:
 
     decorate: Callable[[MethodT], MethodT] = available_if(check)
     return decorate
+
+
+def _scaled(domains: Domains, kind: str) -> tuple[FloatArray, FloatArray]:
+    """Return the features of both domains in the units of the distances."""
+    for name, x in (("X", domains.xs), ("X_target", domains.xt)):
+        check_features(name, x, LARGEST)  # squares would overflow
+    xs, xt = domains.xs.astype(np.float64, copy=False), domains.xt.astype(np.float64, copy=False)
+    if kind == "auto":
+        kind = "columns" if xs.shape[1] < NARROW else "rows"
+    # The largest entry first, by rows or by columns: squares can neither over- nor underflow then.
+    if kind == "rows":
+        return normalize(normalize(xs, "max")), normalize(normalize(xt, "max"))
+    if kind == "columns":
+        largest = np.maximum(np.abs(xs).max(axis=0), np.abs(xt).max(axis=0))
+        xs, xt = (x / np.where(largest > 0, largest, 1.0) for x in (xs, xt))
+        centre = (xs.mean(axis=0) + xt.mean(axis=0)) / 2  # every domain counts the same
+        spread = np.sqrt((np.square(xs - centre).mean(axis=0) + np.square(xt - centre).mean(axis=0)) / 2)
+        spread[spread < CONSTANT] = np.inf
+        return (xs - centre) / spread, (xt - centre) / spread
+    return xs, xt
 
 
 class PartialReweighter(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -126,8 +152,7 @@ class PartialReweighter(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc
         alpha, beta = check_fraction("alpha", self.alpha), check_fraction("beta", self.beta)
         several = get_tags(self).target_tags.multi_output
         domains = read_domains(self, X, y, X_target, sample_domain, multi_output=several)
-        scaling = make_scaling(self.scale, domains.xs, domains.xt, wide="rows", lifted=False)
-        xs, xt = (scaling.apply(x).astype(np.float64, copy=False) for x in (domains.xs, domains.xt))
+        xs, xt = _scaled(domains, check_choice("scale", self.scale, SCALES))
         solution = solve_partial_points(xs, xt, beta=beta, mass=alpha, progress_bar=False)
         self.plan_, self.source_weights_, self.target_weights_ = solution.plan, solution.p, solution.q
         self.sample_weight_ = solution.p * (len(xs) / solution.p.sum())

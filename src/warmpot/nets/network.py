@@ -28,6 +28,13 @@ SCALES = ("none", "rows", "columns", "auto")
 NARROW = 64
 """Tables with fewer columns are taken for measurements in units of their own, wider ones for a network's features."""
 
+CONSTANT = 1e-12
+"""A column whose spread is a smaller part of its mean is constant up to rounding."""
+TINY = 1e-30
+"""So is a column with a smaller spread: float32 ends there."""
+FARTHEST = 1e12
+"""Largest scaled entry: its square, summed over a row, is finite in float32."""
+
 
 class Outputs(NamedTuple):
     """What a network says of a batch: features f(x) (n, d) and outputs w(x) (n, C), logits or predictions."""
@@ -86,27 +93,34 @@ class RowScale(nn.Module):
 
 
 class ColumnScale(nn.Module):
-    """Standardise every column, and scale so that the mean square length of a row is `radius` squared."""
+    """Standardise every column, and scale so that the mean square length of a row is `radius` squared.
+
+    The centre is kept as a sum of two float32 numbers: a column may lie far from 0 for its spread (dates in seconds),
+    and not every device has float64.
+    """
 
     centre: Tensor
     spread: Tensor
 
     def __init__(self, n_inputs: int, radius: float) -> None:
         super().__init__()
-        self.register_buffer("centre", torch.zeros(n_inputs))
+        self.register_buffer("centre", torch.zeros(2, n_inputs))
         self.register_buffer("spread", torch.ones(n_inputs))
         self.factor = radius / n_inputs**0.5
 
     def fit(self, *samples: Tensor) -> None:
         """Take centre and spread from samples, every domain with the same weight; constant columns become 0."""
-        self.centre.copy_(torch.stack([x.double().mean(dim=0) for x in samples]).mean(dim=0))
-        square = torch.stack([(x.double() - self.centre).square().mean(dim=0) for x in samples]).mean(dim=0)
-        self.spread.copy_(torch.where(square > 1e-24 * (1 + self.centre.square()), square, torch.inf).sqrt())
+        centre = torch.stack([x.double().mean(dim=0) for x in samples]).mean(dim=0)
+        square = torch.stack([(x.double() - centre).square().mean(dim=0) for x in samples]).mean(dim=0)
+        self.centre[0] = centre
+        self.centre[1] = centre - self.centre[0]
+        varies = square > (CONSTANT * centre).square() + TINY**2
+        self.spread.copy_(torch.where(varies, square, torch.inf).sqrt())
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scale the columns."""
-        scaled: Tensor = self.factor * (x - self.centre) / self.spread
-        return scaled
+        """Scale the columns; samples absurdly far from the training data come nearer, so that sums are finite."""
+        scaled: Tensor = self.factor * (x - self.centre[0] - self.centre[1]) / self.spread
+        return scaled.clamp(-FARTHEST, FARTHEST)
 
 
 class Projection(nn.Module):
@@ -153,7 +167,8 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Outputs:
         """Return features and outputs of a batch."""
-        features = self.bottleneck(self.scale(self.backbone(x)))
+        scaled = self.scale(self.backbone(x))  # in the precision of x, which may be finer than the network's
+        features = self.bottleneck(scaled.to(self.head.weight.dtype))
         return Outputs(features, self.head(features))
 
 

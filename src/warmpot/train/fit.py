@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from warmpot._checks import LARGEST, check_features
 from warmpot._progress import progress
 from warmpot._typing import FloatArray
 from warmpot.costs import PairCosts
@@ -95,6 +96,9 @@ def fit(
         kind = "real labels" if task.for_regression else f"{task.n_classes} classes"
         remedy = 'Use "cross_entropy" for classes, "absolute" or "squared" for real labels.'
         raise InputError(explain("loss", got=f"{config.loss!r} for {kind}", allowed="the one that fits", remedy=remedy))
+    check_features("source features", task.xs)
+    check_features("target features", task.xt)
+    check_features("source labels", task.ys, LARGEST)
     run = RunDir(out, tensorboard=config.tensorboard) if out is not None else None
     fabric = make_fabric(config.minibatch.hardware) if config.engine == "minibatch" else None
     lead = fabric is None or fabric.is_global_zero  # the one process that writes
@@ -103,9 +107,10 @@ def fit(
         fabric.barrier()
         start = run.latest() if run is not None and not lead else start
     centre, scale = _label_units(task)
-    inner = task
-    if task.for_regression:
-        inner = dataclasses.replace(task, ys=np.asarray((task.ys - centre) / scale, np.float64))
+    ys = np.asarray((task.ys - centre) / scale, np.float64) if task.for_regression else task.ys
+    # torch warns of arrays that it may not write to, such as maps of files
+    xs, ys, xt = (np.require(x, requirements=["C", "W"]) for x in (task.xs, ys, task.xt))
+    inner = dataclasses.replace(task, xs=xs, ys=ys, xt=xt)
     with progress(f"{config.method}, {config.engine}", logger, progress_bar) as report:
         if fabric is None:
             trained = train_full(inner, config, run=run, start=start, report=report)

@@ -20,6 +20,7 @@ from warmpot._progress import Report
 from warmpot._typing import FloatArray
 from warmpot.costs import PairCosts
 from warmpot.data import Task
+from warmpot.errors import DivergedError, explain
 from warmpot.nets import Network, NetworkSettings, Outputs, build_network
 from warmpot.nets.network import NARROW, Projection
 from warmpot.train.config import RunConfig
@@ -85,17 +86,17 @@ class _Alternation:
             scale=self.settings.scale, bottleneck="projection", width=width, unit_features=self.unit
         )
         self.network = build_network(self.shape, task.width, self.n_outputs, seed=config.seed)
-        xs, xt = torch.as_tensor(task.xs).float(), torch.as_tensor(task.xt).float()
+        xs, xt = torch.as_tensor(task.xs), torch.as_tensor(task.xt)
         self.network.fit_scale(xs, xt)
-        xs, xt = self.network.scale(xs), self.network.scale(xt)
+        xs, xt = self.network.scale(xs).float(), self.network.scale(xt).float()
         self.centre, self.axes = _principal_axes(xs, xt, width)
         self.xs, self.xt = (xs - self.centre) @ self.axes, (xt - self.centre) @ self.axes
 
     def begin(self) -> _State:
         """Fit the head on the source alone."""
         width = self.xs.shape[1]
-        nowhere = torch.zeros(width)
-        state = _State(torch.zeros(width + 1, self.n_outputs), torch.eye(width), nowhere, nowhere)
+        head, metric = torch.zeros(width + 1, self.n_outputs), torch.eye(width)
+        state = _State(head, metric, torch.zeros(width), torch.zeros(width))  # a checkpoint shares no memory
         weights = torch.full((len(self.xs),), 1.0 / len(self.xs))
         self._fit(state, self.xs, self.targets, weights, 2 * self.settings.iterations, None)
         return state
@@ -107,11 +108,14 @@ class _Alternation:
         if self.task.for_regression:
             features = mapped(x, state.metric, self.unit).double()
             state.head = fit_ridge(features, targets.double(), weights.double(), penalty=settings.penalty).float()
-            return
-        state.head, state.metric = fit_classifier(
-            x, targets, weights, state.head, state.metric,
-            penalty=settings.penalty, metric_penalty=metric_penalty, iterations=iterations, unit=self.unit,
-        )  # fmt: skip
+        else:
+            state.head, state.metric = fit_classifier(
+                x, targets, weights, state.head, state.metric,
+                penalty=settings.penalty, metric_penalty=metric_penalty, iterations=iterations, unit=self.unit,
+            )  # fmt: skip
+        if not (state.head.isfinite().all() and state.metric.isfinite().all()):
+            remedy = 'Leave full.scale at "auto", or bring the features to a length of about 1.'
+            raise DivergedError(explain("refit", got="weights that overflow", allowed="finite numbers", remedy=remedy))
 
     def outputs(self, state: _State) -> tuple[Outputs, Outputs]:
         """Features and outputs of both domains."""
@@ -139,7 +143,8 @@ class _Alternation:
         if self.unit:
             x = torch.nn.functional.normalize(x, dim=1)
         self._fit(state, x, targets, weights, settings.iterations, settings.metric_penalty)
-        if settings.recentre and number < settings.rounds:
+        # A mean that moved may be a shift of the whole domain among classes; in regression it may be the labels' own.
+        if settings.recentre and not self.task.for_regression and number < settings.rounds:
             state.source_centre = torch.from_numpy(p / p.sum()).float() @ self.xs
             state.target_centre = torch.from_numpy(q / q.sum()).float() @ self.xt
         return {"transport": float(solution.value), "gap": solution.gap, "alpha": float(p.sum()), "weights": p}
@@ -186,7 +191,13 @@ def train_full(
     history = run.history() if run else []
     work = _Alternation(task, config)
     health = Health(work.method.expected_share)
-    state = _State(**start.tensors) if start is not None else work.begin()
+    if start is not None:
+        state = _State(**{name: start.tensors[name] for name in _State.__dataclass_fields__})
+        health.load({name: start.tensors[name] for name in health.state()})
+    else:
+        state = work.begin()
+        health.see(work.outputs(state)[1].logits)
+        health.check(0.0, torch.ones(1))  # what the source alone says is what later rounds are compared with
     with asked_to_stop() as stop:
         for number in range(start.step + 1 if start else 1, settings.rounds + 1):
             line = work.round(state, number)
@@ -200,7 +211,7 @@ def train_full(
             report(number / settings.rounds, f"round {number} of {settings.rounds}")
             if run is not None:
                 run.log(line)
-                run.save(Checkpoint(number, state.tensors(), {}))
+                run.save(Checkpoint(number, {**state.tensors(), **health.state()}, {}))
             if stop():
                 if run is not None:
                     logger.warning("stopped after round %d; saved", number)

@@ -155,7 +155,7 @@ class _Trainer:
 
 
 def _diverged(step: int, got: str) -> DivergedError:
-    remedy = "Lower the learning rate, or use the preset `frozen` for frozen features."
+    remedy = "Lower the learning rate (minibatch.optimizer.lr); for frozen features take the preset full or frozen."
     return DivergedError(explain(f"training, step {step}", got=got, allowed="finite numbers", remedy=remedy))
 
 
@@ -229,9 +229,7 @@ def train_minibatch(
                 fabric.barrier()
             if stop():
                 if run is not None:
-                    logger.warning(
-                        "stopped after step %d; saved. Go on with: warmpot fit --resume %s", done, run.folder
-                    )
+                    logger.warning("stopped after step %d; saved. Go on with --resume %s", done, run.folder)
                 raise KeyboardInterrupt
     network = trainer.network.cpu().eval()
     source, target = apply_network(network, task.xs), apply_network(network, task.xt)

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from warmpot._checks import check_matrix
+from warmpot._checks import check_features, check_matrix
 from warmpot._typing import FloatArray
+from warmpot.errors import InputError, explain
 from warmpot.nets import Network, NetworkSettings, Outputs, load_network, save_network
 
 __all__ = ["Predictor", "apply_network"]
@@ -22,9 +23,8 @@ BLOCK = 8192
 
 def apply_network(network: Network, x: NDArray[Any]) -> Outputs:
     """Features and outputs of all rows, as float64 tensors."""
-    dtype = network.head.weight.dtype
     with torch.inference_mode():
-        parts = [network(block.to(dtype)) for block in torch.split(torch.from_numpy(x), BLOCK)]
+        parts = [network(block) for block in torch.split(torch.from_numpy(x), BLOCK)]
         return Outputs(*(torch.cat([part[k].double() for part in parts]) for k in range(2)))
 
 
@@ -56,8 +56,16 @@ class Predictor:
         return int(self.network.n_inputs)
 
     def outputs(self, x: Any, name: str = "X") -> Outputs:
-        """Features and raw outputs of samples, as float64 tensors."""
-        return apply_network(self.network, check_matrix(name, x, width=self.width))
+        """Features and raw outputs of samples, as float64 tensors; all of them finite."""
+        rows = np.require(check_matrix(name, x, width=self.width), requirements=["C", "W"])  # torch warns otherwise
+        check_features(name, rows)
+        found = apply_network(self.network, rows)
+        bad = ~torch.isfinite(found.logits).all(dim=1)
+        if bad.any():
+            got, allowed = f"{int(bad.sum())} samples whose predictions overflow", "features as in training"
+            remedy = "Drop samples that far from what it was trained on."
+            raise InputError(explain(name, got=got, allowed=allowed, remedy=remedy))
+        return found
 
     def probabilities(self, x: Any, name: str = "X") -> FloatArray:
         """Class probabilities (n, C)."""

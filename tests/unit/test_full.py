@@ -1,0 +1,320 @@
+"""The full engine: its closed forms, determinism, resume, and what adaptation is for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import r2_score
+
+from warmpot.costs import PairCosts
+from warmpot.data import Task, as_table, make_task
+from warmpot.errors import DivergedError, InputError
+from warmpot.estimators import SourceOnlyClassifier, WarmpotClassifier, WarmpotRegressor
+from warmpot.methods import Warmpot
+from warmpot.train import Predictor, fit, load_config
+from warmpot.train.full import _Alternation
+from warmpot.train.head import fit_classifier, fit_ridge
+from warmpot.train.state import latest_checkpoint, load_checkpoint
+from warmpot.weights import believed_beta, class_means, predicted_shares
+from warmpot.weights.class_level import SMALLEST_BETA
+
+MODEL = ("model.safetensors", "model.json", "predictions.csv", "source_weights.csv", "metrics.jsonl")
+
+
+def partial_data(
+    present: int = 3, shift: float = 1.0, width: int = 10, seed: int = 0, classes: int = 8, apart: float = 1.3
+) -> tuple[Any, Any, Any, Any]:
+    """Gaussian classes; the target has the first ones, all moved by one vector."""
+    rng = np.random.default_rng(seed)
+    centres = apart * rng.normal(size=(classes, width))
+    ys, yt = np.repeat(np.arange(classes), 30), np.repeat(np.arange(present), 40)
+    xs = centres[ys] + rng.normal(size=(len(ys), width))
+    xt = centres[yt] + rng.normal(size=(len(yt), width)) + shift * rng.normal(size=width)
+    return xs, ys, xt, yt
+
+
+def small_task(width: int = 10) -> Task:
+    xs, ys, xt, _ = partial_data(width=width)
+    return make_task(as_table(xs[::3], ys[::3]), as_table(xt[::3]))[0]
+
+
+def config(**full: Any) -> Any:
+    return load_config("full", changes={"full": full})
+
+
+def test_two_fits_are_the_same_bit_for_bit() -> None:
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    one, two = fit(small_task(), config()), fit(small_task(), config())
+    assert torch.equal(torch.get_rng_state(), before)
+    for name in ("outputs", "source_weights", "target_weights"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
+    assert one.history == two.history
+    assert [line["step"] for line in one.history] == [1, 2, 3, 4, 5, 6]
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    for name in MODEL:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("rounds_before", [0, 1, 4])
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, rounds_before: int) -> None:
+    """SIGKILL leaves no chance to clean up: whatever is on disk at that moment must do."""
+    script = f"""
+import os, signal, sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import test_full as here
+from pathlib import Path
+
+work = here._Alternation.round
+def dying(self, state, number):
+    if number > {rounds_before}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return work(self, state, number)
+here._Alternation.round = dying
+here.fit(here.small_task(), here.config(), out=Path({str(tmp_path / "killed")!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert not (tmp_path / "killed" / "model.safetensors").exists()
+    place = latest_checkpoint(tmp_path / "killed" / "checkpoints")
+    assert (load_checkpoint(place).step if place else 0) == rounds_before
+    whole = fit(small_task(), config(), out=tmp_path / "whole")
+    resumed = fit(small_task(), config(), out=tmp_path / "killed", resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "killed")
+    np.testing.assert_array_equal(whole.outputs, resumed.outputs)
+    assert whole.history == resumed.history
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("pressed_in", [2, 6])
+def test_ctrl_c_saves_between_rounds_and_resumes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, pressed_in: int
+) -> None:
+    work = _Alternation.round
+
+    def pressing(self: _Alternation, state: Any, number: int) -> Any:
+        if number == pressed_in:
+            os.kill(os.getpid(), signal.SIGINT)
+        return work(self, state, number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Alternation, "round", pressing)
+        with pytest.raises(KeyboardInterrupt):
+            fit(small_task(), config(), out=tmp_path / "run")
+    assert f"stopped after round {pressed_in}; saved" in caplog.text
+    place = latest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert place is not None
+    assert load_checkpoint(place).step == pressed_in
+    fit(small_task(), config(), out=tmp_path / "run", resume=True)
+    fit(small_task(), config(), out=tmp_path / "whole")
+    assert_same_run(tmp_path / "whole", tmp_path / "run")
+
+
+@pytest.mark.parametrize("changes", [{"rounds": 1}, {"recentre": False}, {"metric_penalty": None}])
+def test_every_kind_of_state_can_be_saved(tmp_path: Path, changes: dict[str, Any]) -> None:
+    saved, plain = fit(small_task(), config(**changes), out=tmp_path / "run"), fit(small_task(), config(**changes))
+    np.testing.assert_array_equal(saved.outputs, plain.outputs)
+
+
+@pytest.mark.parametrize("scale", ["auto", "none", "rows", "columns"])
+@pytest.mark.parametrize("width", [10, 80])
+def test_the_predictor_says_of_the_target_what_the_run_said(tmp_path: Path, width: int, scale: str) -> None:
+    task = small_task(width)
+    fitted = fit(task, config(scale=scale), out=tmp_path / "run")
+    np.testing.assert_allclose(fitted.predictor.probabilities(task.xt), fitted.outputs, atol=1e-5)
+    loaded = Predictor.load(tmp_path / "run")
+    assert loaded.classes == task.classes
+    np.testing.assert_array_equal(loaded.probabilities(task.xt), fitted.predictor.probabilities(task.xt))
+    assert set(load_file(tmp_path / "run" / "model.safetensors")) >= {"head.weight", "head.bias"}
+
+
+def test_ridge_is_scikit_learns() -> None:
+    rng = np.random.default_rng(0)
+    x, y, w = rng.normal(size=(50, 4)), rng.normal(size=(50, 2)), rng.uniform(size=50)
+    w[:10] = 0.0
+    head = fit_ridge(*(torch.from_numpy(part) for part in (x, y, w)), penalty=0.3).numpy()
+    model = Ridge(alpha=0.3).fit(x, y, sample_weight=w / w.sum())
+    np.testing.assert_allclose(head[:-1], model.coef_.T, rtol=1e-9)
+    np.testing.assert_allclose(head[-1], model.intercept_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("unit", [False, True])
+def test_the_classifier_without_a_metric_is_scikit_learns(unit: bool) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(60, 4)), rng.uniform(size=60)
+    targets = rng.dirichlet([0.5, 0.5, 0.5], size=60)
+    w[:10] = 0.0
+    start = torch.zeros(5, 3, dtype=torch.float64), torch.eye(4, dtype=torch.float64)
+    head, metric = fit_classifier(
+        *(torch.from_numpy(part) for part in (x, targets, w)), *start,
+        penalty=0.01, metric_penalty=None, iterations=1000, unit=unit,
+    )  # fmt: skip
+    assert torch.equal(metric, start[1])
+    assert not start[0].any()  # where it began is left alone
+    seen = x / np.linalg.norm(x, axis=1, keepdims=True) if unit else x
+    # A soft label is one row for every class, weighted by its probability.
+    model = LogisticRegression(C=1 / 0.01, tol=1e-10, max_iter=10_000).fit(
+        np.repeat(seen, 3, axis=0), np.tile([0, 1, 2], 60), sample_weight=(w[:, None] * targets / w.sum()).ravel()
+    )
+    found = torch.softmax(torch.from_numpy(seen) @ head[:-1] + head[-1], dim=1).numpy()
+    np.testing.assert_allclose(found, model.predict_proba(seen), atol=1e-3)
+
+
+def test_a_metric_lowers_the_loss_and_a_strong_penalty_holds_it() -> None:
+    xs, ys, _, _ = partial_data()
+    targets = torch.nn.functional.one_hot(torch.from_numpy(ys)).double()
+    x, w = torch.from_numpy(xs), torch.full((len(xs),), 1.0 / len(xs), dtype=torch.float64)
+    start = torch.zeros(11, 8, dtype=torch.float64), torch.eye(10, dtype=torch.float64)
+
+    def loss(head: Any, metric: Any) -> float:
+        logs = torch.log_softmax(x @ metric @ head[:-1] + head[-1], dim=1)
+        return float(-(w @ (targets * logs).sum(dim=1)))
+
+    def fitted(metric_penalty: float | None) -> Any:
+        return fit_classifier(
+            x, targets, w, *start, penalty=0.01, metric_penalty=metric_penalty, iterations=200, unit=False
+        )
+
+    plain, free, held = fitted(None), fitted(1e-3), fitted(100.0)
+    assert loss(*free) < loss(*plain)
+    np.testing.assert_allclose(held[1].numpy(), np.eye(10), atol=0.01)
+
+
+@pytest.mark.parametrize(("width", "apart", "shift"), [(10, 2.0, 1.3), (80, 0.4, 0.2)], ids=["narrow", "wide"])
+def test_a_shifted_partial_target_is_won(width: int, apart: float, shift: float) -> None:
+    gains, exact = [], 0
+    for seed in range(4):
+        xs, ys, xt, yt = partial_data(seed=seed, width=width, apart=apart, shift=shift)
+        model, plain = WarmpotClassifier().fit(xs, ys, xt), SourceOnlyClassifier().fit(xs, ys, xt)
+        gains.append(model.score(xt, yt) - plain.score(xt, yt))
+        assert set(model.target_classes_) >= {0, 1, 2}
+        exact += len(model.target_classes_) == 3
+        assert model.source_weights_[ys < 3].sum() > 0.75 * model.source_weights_.sum()
+    assert np.mean(gains) > 0.05, gains
+    assert min(gains) > 0.0, gains
+    assert exact >= 3
+
+
+@pytest.mark.parametrize(("width", "apart"), [(10, 1.6), (80, 0.4)], ids=["narrow", "wide"])
+def test_a_target_like_the_source_is_not_hurt(width: int, apart: float) -> None:
+    for seed in range(4):
+        xs, ys, xt, yt = partial_data(present=8, shift=0.0, seed=seed, width=width, apart=apart)
+        model, plain = WarmpotClassifier().fit(xs, ys, xt), SourceOnlyClassifier().fit(xs, ys, xt)
+        assert model.score(xt, yt) > plain.score(xt, yt) - 0.03
+        assert set(model.target_classes_) == set(range(8))
+
+
+@pytest.mark.parametrize("loss", ["squared", "absolute"])
+def test_regression_where_the_target_is_a_part_of_the_range(loss: str) -> None:
+    rng = np.random.default_rng(0)
+    xs = rng.uniform(-3, 3, size=(200, 3))
+    xt = rng.uniform([0.5, -3, -3], [2.5, 3, 3], size=(80, 3))
+
+    def truth(x: Any) -> Any:
+        return 40 + 5 * np.sin(x[:, 0]) + 3 * x[:, 1]
+
+    model = WarmpotRegressor(loss=loss).fit(xs, truth(xs) + rng.normal(size=200), xt)
+    assert np.isfinite(model.target_prediction_).all()
+    assert r2_score(truth(xt), model.target_prediction_) > 0.5
+    np.testing.assert_allclose(model.predict(xt), model.target_prediction_, atol=1e-3)
+    inside = (xs[:, 0] > 0) & (xs[:, 0] < 3)
+    assert model.source_weights_[inside].sum() > 0.8 * model.source_weights_.sum()
+
+
+def smoothed(costs: PairCosts, outputs: Any) -> Any:
+    """What the plan's cost takes for outputs: a label loss from a label of 0 is the output itself."""
+    one = torch.as_tensor(outputs)[:, None]
+    cost = costs.joint(torch.zeros(costs.shape[0]), one, eta1=0.0, eta2=1.0, loss="absolute")
+    return cost(np.array([0]), None)[0]
+
+
+def test_no_smoothing_leaves_the_costs_alone() -> None:
+    rng = np.random.default_rng(0)
+    xs, xt, outputs = rng.normal(size=(12, 3)), rng.normal(size=(9, 3)), torch.from_numpy(rng.normal(size=(9, 4)))
+    labels, rows = torch.arange(12) % 4, np.arange(12)
+    plain, none = (PairCosts(xs, xt, **more).joint(labels, outputs, eta1=1.0, eta2=2.0)(rows, None)
+                   for more in ({}, {"smooth": 0.0, "neighbours": 3}))  # fmt: skip
+    np.testing.assert_array_equal(plain, none)
+    values = rng.uniform(size=9)
+    np.testing.assert_array_equal(smoothed(PairCosts(xs, xt), values), values)
+
+
+@pytest.mark.parametrize("smooth", [0.5, 1.0])
+def test_smoothing_averages_within_a_cluster(smooth: float) -> None:
+    rng = np.random.default_rng(0)
+    cluster = np.repeat([0, 1], 8)
+    xt = 100.0 * cluster[:, None] + rng.normal(size=(16, 2))
+    values = rng.uniform(size=16) + 5 * cluster
+    found = smoothed(PairCosts(xt[:3], xt, neighbours=7, smooth=smooth), values)
+    others = (cluster[:, None] == cluster) & ~np.eye(16, dtype=bool)  # 7 neighbours: all others of the cluster
+    mean = others / others.sum(axis=1, keepdims=True)
+    once = (1 - smooth) * values + smooth * mean @ values
+    np.testing.assert_allclose(found, (1 - smooth) * values + smooth * mean @ once, rtol=1e-12)
+    for k in (0, 1):
+        inside = cluster == k
+        assert np.ptp(found[inside]) < np.ptp(values[inside])
+        assert found[inside].mean() == pytest.approx(values[inside].mean())
+
+
+def test_smoothing_with_few_target_samples() -> None:
+    x = np.array([[0.0], [1.0]])
+    np.testing.assert_allclose(
+        smoothed(PairCosts(x, x, smooth=1.0), np.array([1.0, 3.0])), [1.0, 3.0]
+    )  # there and back
+    np.testing.assert_array_equal(smoothed(PairCosts(x, x[:1], smooth=1.0), np.array([2.0])), [2.0])
+
+
+def test_class_level_closed_forms() -> None:
+    outputs = np.array([[3.0, 1.0, 0.0], [0.0, 2.0, 1.0], [5.0, 0.0, 0.0], [1.0, 0.0, 0.5]])
+    np.testing.assert_array_equal(predicted_shares(outputs), [0.75, 0.25, 0.0])
+    np.testing.assert_array_equal(predicted_shares(torch.from_numpy(outputs)), [0.75, 0.25, 0.0])
+    for used, classes in ((1, 1), (3, 8), (8, 8), (2, 40)):
+        shares = np.where(np.arange(classes) < used, 1 / used, 0.0)
+        assert believed_beta(shares) == pytest.approx(used / classes)
+    assert believed_beta(np.eye(100)[0]) == SMALLEST_BETA
+    uneven = np.array([0.75, 0.25])
+    assert believed_beta(uneven) == pytest.approx(4 / 3**0.75 / 2)  # perplexity of (3/4, 1/4)
+    weights, labels = np.array([1.0, 3.0, 5.0, 0.0]), np.array([0, 0, 2, 2])
+    means = class_means(weights, labels, 4)
+    np.testing.assert_array_equal(means, [2.0, 2.0, 2.5, 2.5])
+    assert means.sum() == weights.sum()
+
+
+def test_beta_is_estimated_unless_it_is_given() -> None:
+    task = small_task()
+    estimated, given = fit(task, config()), fit(task, load_config("full", changes={"params": {"beta": 1.0}}))
+    assert estimated.config.params["beta"] is None
+    beta = believed_beta(predicted_shares(estimated.outputs))
+    assert estimated.source_weights.max() == pytest.approx(1 / (beta * task.n_source))
+    assert given.source_weights.max() <= 1 / task.n_source + 1e-12
+    assert Warmpot(beta=None).expected_share == pytest.approx(0.8 * SMALLEST_BETA)
+
+
+def test_features_that_overflow_are_refused_or_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = small_task()
+    huge = Task(task.xs * 1e31, task.ys, task.xt, task.classes)
+    with pytest.raises(InputError, match="source features: got numbers up to"):
+        fit(huge, config())
+    large = Task(task.xs * 1e25, task.ys, task.xt * 1e25, task.classes)
+    assert np.isfinite(fit(large, config()).outputs).all()
+
+    def overflown(*args: Any, **kwargs: Any) -> Any:
+        head, metric = fit_classifier(*args, **kwargs)
+        return head * torch.inf, metric
+
+    monkeypatch.setattr("warmpot.train.full.fit_classifier", overflown)
+    with pytest.raises(DivergedError, match=r"Leave full\.scale"):
+        fit(task, config())
