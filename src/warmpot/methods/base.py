@@ -44,10 +44,13 @@ class Method(ABC):
         What users call it.
     summary : str
         One line for lists.
+    uses_target : bool
+        Whether the target takes part; if not, not even the units of features are read off it.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    uses_target: ClassVar[bool] = True
 
     @property
     def expected_share(self) -> float:

@@ -27,6 +27,7 @@ class SourceOnly(Method):
     """
 
     name: ClassVar[str] = "source-only"
+    uses_target: ClassVar[bool] = False
     summary: ClassVar[str] = "train on the source, predict on the target; no adaptation"
 
     def step(self, source: Outputs, labels: Tensor, target: Outputs, progress: float, loss: str) -> Step:  # noqa: ARG002

@@ -87,9 +87,9 @@ class _Alternation:
         )
         self.network = build_network(self.shape, task.width, self.n_outputs, seed=config.seed)
         xs, xt = torch.as_tensor(task.xs), torch.as_tensor(task.xt)
-        self.network.fit_scale(xs, xt)
+        self.network.fit_scale(*(xs, xt)[: 1 + self.method.uses_target])
         xs, xt = self.network.scale(xs).float(), self.network.scale(xt).float()
-        self.centre, self.axes = _principal_axes(xs, xt, width)
+        self.centre, self.axes = _principal_axes(torch.cat([xs, xt]) if self.method.uses_target else xs, width)
         self.xs, self.xt = (xs - self.centre) @ self.axes, (xt - self.centre) @ self.axes
 
     def begin(self) -> _State:
@@ -171,13 +171,13 @@ class _Alternation:
         return self.network.eval()
 
 
-def _principal_axes(xs: Tensor, xt: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Mean and leading principal axes of both domains together."""
-    both = torch.cat([xs, xt]).double()
-    centre = both.mean(dim=0)
-    both -= centre
-    n = both.shape[1]
-    axes = eigh((both.T @ both).numpy(), subset_by_index=[n - width, n - 1])[1][:, ::-1]
+def _principal_axes(x: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Mean and leading principal axes."""
+    x = x.double()
+    centre = x.mean(dim=0)
+    x = x - centre
+    n = x.shape[1]
+    axes = eigh((x.T @ x).numpy(), subset_by_index=[n - width, n - 1])[1][:, ::-1]
     # An eigenvector's sign is the library's choice; fix it, so that results do not depend on it.
     axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(width)] < 0, -1.0, 1.0)
     return centre.float(), torch.from_numpy(np.ascontiguousarray(axes)).float()

@@ -92,14 +92,15 @@ class _Trainer:
     def __init__(self, task: Task, config: RunConfig, fabric: Fabric) -> None:
         self.config, self.settings, self.fabric = config, config.minibatch, fabric
         network = build_network(self.settings.network, task.width, task.n_classes or 1, seed=config.seed)
-        network.fit_scale(torch.as_tensor(task.xs), torch.as_tensor(task.xt))
+        self.method: Method = config.make_method()
+        domains = (torch.as_tensor(task.xs), torch.as_tensor(task.xt))
+        network.fit_scale(*domains[: 1 + self.method.uses_target])
         pair, optimizer = Pair(network), make_optimizer(network, self.settings.optimizer)
         self.model, self.optimizer = fabric.setup(pair, optimizer)
         self.network: Network = self.model.module.network
         self.batches = Batches(
             task, self.settings, config.seed, rank=fabric.global_rank, world=fabric.world_size
         )  # fmt: skip
-        self.method: Method = config.make_method()
         self.health = Health(self.method.expected_share, *self.method.stages)
 
     def step(self, step: int) -> tuple[Step, Outputs]:
