@@ -106,7 +106,7 @@ def _at_least_float32(x: Tensor) -> Tensor:
 
 
 def _nearest(x: Array, count: int) -> IntArray:
-    """Row numbers of the `count` nearest other rows of each row; ties go by row number."""
+    """Row numbers of the `count` nearest other rows of each row, in no order."""
     blocks = EuclideanBlocks(np.asarray(x, np.float64), np.asarray(x, np.float64))
     found = np.empty((len(x), count), np.int64)
     for start in range(0, len(x), 1024):

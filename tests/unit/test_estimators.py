@@ -543,3 +543,12 @@ def test_grid_search(estimator: Any, y: Any) -> None:
         labels = np.concatenate([y, y[:24]])
         search.fit(STACKED[order], labels[order], sample_domain=DOMAIN[order])
     assert search.best_estimator_[-1].target_weights_.shape == (24,)
+
+
+@pytest.mark.parametrize("masked", [None, "?", float("nan"), 0.5], ids=repr)
+def test_what_stands_for_target_labels_does_not_change_the_source_labels(masked: Any) -> None:
+    x, domain = np.vstack([XS, XT]), np.r_[np.ones(len(XS), int), -np.ones(len(XT), int)]
+    codes = np.unique(YS, return_inverse=True)[1].tolist()
+    model = SourceOnlyClassifier().fit(x, codes + [masked] * len(XT), sample_domain=domain)
+    assert model.classes_.dtype.kind == "i"
+    assert model.classes_.tolist() == sorted(set(codes))

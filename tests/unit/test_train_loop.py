@@ -276,6 +276,43 @@ def test_two_processes_train_as_one_on_the_gathered_batch(tmp_path: Path, monkey
     assert not np.allclose(by_rank, one, rtol=1e-6)  # a plan per rank is another (noisier) problem
 
 
+def test_a_signal_to_one_process_stops_all(tmp_path: Path) -> None:
+    script = tmp_path / "stop.py"
+    script.write_text(STOPPING.format(here=str(Path(__file__).parent), out=str(tmp_path / "run")))
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*launcher, str(_free_port()), str(script)], capture_output=True, text=True, env=environment, timeout=200
+    )
+    assert done.stdout.count("stopped") == 2, done.stderr
+    place = latest_checkpoint(tmp_path / "run" / "checkpoints")
+    assert place is not None
+    assert load_checkpoint(place).step == 5
+
+
+STOPPING = """
+import os, signal, sys
+sys.path.insert(0, {here!r})
+import test_train_loop as here
+from pathlib import Path
+from warmpot.methods import Warmpot
+
+calls, step = 0, Warmpot.step
+def pressing(self, *args):
+    global calls
+    calls += 1
+    if calls == 5 and os.environ["RANK"] == "1":
+        os.kill(os.getpid(), signal.SIGINT)
+    return step(self, *args)
+Warmpot.step = pressing
+hardware = dict(accelerator="cpu", devices=2, strategy="ddp")
+try:
+    here.fit(here.make_small_task(), here.small_config(steps=30, hardware=hardware), out=Path({out!r}))
+except KeyboardInterrupt:
+    print("stopped", flush=True)
+"""
+
+
 def test_a_batch_that_does_not_divide_is_refused() -> None:
     from warmpot.train.loop import Batches
 
@@ -287,3 +324,31 @@ def test_tensorboard_gets_the_metrics(tmp_path: Path) -> None:
     config = load_config("official", changes={**_as_changes(small_config(steps=10)), "tensorboard": True})
     fit(make_small_task(), config, out=tmp_path / "run")
     assert list((tmp_path / "run" / "tensorboard").glob("events.out.tfevents.*"))
+
+
+def test_a_run_that_fails_at_once_frees_its_place(tmp_path: Path) -> None:
+    task = make_small_task()
+    with pytest.raises(DivergedError):
+        fit(task, small_config(optimizer={"lr": 1e6, "decay_rate": 0.0}), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    fit(task, small_config(steps=2), out=tmp_path / "run")
+
+
+def test_a_bad_setting_is_not_called_divergence() -> None:
+    config = load_config("official", changes={**_as_changes(small_config(steps=2)), "params": {"eps": 1e-300}})
+    with pytest.raises(InputError, match="eps"):
+        fit(make_small_task(), config)
+
+
+def test_batch_norm_needs_two_samples() -> None:
+    with pytest.raises(InputError, match="BatchNorm"):
+        fit(make_small_task(), small_config("imagenet-caltech", steps=2, source_batch=1, target_batch=1))
+
+
+def test_half_precision_inputs_are_scaled_within_their_range() -> None:
+    from warmpot.nets import NetworkSettings, build_network
+
+    network = build_network(NetworkSettings(scale="columns"), 3, 2, seed=0)
+    network.fit_scale(torch.randn(9, 3))
+    scaled = network.scale.half()(torch.full((1, 3), 60000.0, dtype=torch.float16))
+    assert torch.isfinite(scaled).all()

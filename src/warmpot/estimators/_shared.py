@@ -78,7 +78,7 @@ def read_domains(
         if y is not None:
             check_consistent_length(x, y)
             # Target labels end here, unread: masked (skada: -1 or NaN) or not, nothing after this line knows them.
-            known = (y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y))[source]
+            known = _selected(y, source)
             xs, ys = check_X_y(xs, known, ensure_min_samples=min_source, **FEATURES, **labels)
     elif y is None:
         xs = validate_data(estimator, X, y, ensure_min_samples=min_source, **FEATURES)
@@ -88,6 +88,17 @@ def read_domains(
         xt = xs if X_target is None else _read_target(estimator, X_target)
     dtype = np.result_type(xs, xt)  # distances between the two need one dtype
     return Domains(xs.astype(dtype, copy=False), ys, xt.astype(dtype, copy=False))
+
+
+def _selected(y: Any, rows: BoolArray) -> NDArray[Any]:
+    """Labels of some rows, with a dtype that the other rows have no part in where Python objects allow it."""
+    if hasattr(y, "to_numpy"):
+        known = y[rows].to_numpy()
+    elif isinstance(y, np.ndarray):
+        known = y[rows]
+    else:
+        known = np.asarray([label for label, chosen in zip(y, rows, strict=True) if chosen])
+    return np.asarray(known.tolist()) if known.dtype == object else known
 
 
 def read_rows(estimator: Any, X: Any) -> NDArray[Any]:  # noqa: N803

@@ -120,7 +120,8 @@ class ColumnScale(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Scale the columns; samples absurdly far from the training data come nearer, so that sums are finite."""
         scaled: Tensor = self.factor * (x - self.centre[0] - self.centre[1]) / self.spread
-        return scaled.clamp(-FARTHEST, FARTHEST)
+        farthest = min(FARTHEST, torch.finfo(scaled.dtype).max)  # half precision ends at 65504
+        return scaled.clamp(-farthest, farthest)
 
 
 class Projection(nn.Module):

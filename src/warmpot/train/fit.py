@@ -111,11 +111,16 @@ def fit(
     # torch warns of arrays that it may not write to, such as maps of files
     xs, ys, xt = (np.require(x, requirements=["C", "W"]) for x in (task.xs, ys, task.xt))
     inner = dataclasses.replace(task, xs=xs, ys=ys, xt=xt)
-    with progress(f"{config.method}, {config.engine}", logger, progress_bar) as report:
-        if fabric is None:
-            trained = train_full(inner, config, run=run, start=start, report=report)
-        else:
-            trained = train_minibatch(inner, config, fabric, run=run, start=start, report=report)
+    try:
+        with progress(f"{config.method}, {config.engine}", logger, progress_bar) as report:
+            if fabric is None:
+                trained = train_full(inner, config, run=run, start=start, report=report)
+            else:
+                trained = train_minibatch(inner, config, fabric, run=run, start=start, report=report)
+    except Exception:
+        if run is not None and lead:
+            run.abandon()
+        raise
     predictor = Predictor(trained.network, trained.settings, task.classes, centre, scale)
     fitted = _finish(predictor, trained, inner, config)
     if run is not None and lead:

@@ -111,6 +111,6 @@ class Health:
         if sign not in self._warned:
             self._warned.add(sign)
             logger.warning(
-                "collapse? after %.0f%% of the training %s; try the preset `full` or `frozen`, or a lower alpha",
+                "collapse? after %.0f%% of the training %s; a lower alpha, another preset or better features may help",
                 100 * progress, text,
             )  # fmt: skip

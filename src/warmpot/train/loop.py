@@ -86,11 +86,20 @@ def make_optimizer(network: Network, settings: OptimizerSettings) -> torch.optim
     )
 
 
+def _check_batch_norm(settings: MinibatchSettings, world: int) -> None:
+    smallest = min(settings.source_batch, settings.target_batch) // world
+    if settings.network.bottleneck == "bn_relu" and smallest < 2:
+        remedy = "Choose larger batches, or the bottleneck `linear`."
+        got = f"{smallest} samples a process under BatchNorm"
+        raise InputError(explain("minibatch", got=got, allowed="at least 2", remedy=remedy))
+
+
 class _Trainer:
     """Model, optimiser and batches of one run, and their state."""
 
     def __init__(self, task: Task, config: RunConfig, fabric: Fabric) -> None:
         self.config, self.settings, self.fabric = config, config.minibatch, fabric
+        _check_batch_norm(self.settings, fabric.world_size)
         network = build_network(self.settings.network, task.width, task.n_classes or 1, seed=config.seed)
         self.method: Method = config.make_method()
         domains = (torch.as_tensor(task.xs), torch.as_tensor(task.xt))
@@ -118,7 +127,9 @@ class _Trainer:
             raise _diverged(step, "outputs that are not finite")
         try:
             said = self.method.step(source, labels, target, step / self.settings.steps, self.config.loss)
-        except InputError as error:  # everything else was checked before: the outputs have grown beyond use
+        except InputError as error:
+            if step == 0:  # nothing can have grown yet: a setting is to blame, and the message names it
+                raise
             raise _diverged(step, f"outputs beyond use ({error})") from error
         self.optimizer.zero_grad()
         self.fabric.backward(said.loss)
@@ -134,6 +145,13 @@ class _Trainer:
         everywhere: Any = self.fabric.all_gather(part, sync_grads=sync_grads)
         joined: Tensor = everywhere.flatten(0, 1)
         return joined
+
+    def agreed(self, flag: bool) -> bool:
+        """Whether any process raised the flag: a signal may reach one of them only, but all must stop at one step."""
+        if self.fabric.world_size == 1:
+            return flag
+        flags = self.fabric.all_gather(torch.tensor(float(flag), device=self.fabric.device))
+        return bool(torch.as_tensor(flags).max() > 0)
 
     def checkpoint(self, step: int) -> Checkpoint:
         tensors, facts = pack_optimizer(self.optimizer)
@@ -224,12 +242,13 @@ def train_minibatch(
                 if run is not None and fabric.is_global_zero:
                     run.log(line)
                 report(done / settings.steps, f"step {done}, loss {line['loss']:.3f}")
-            if run is not None and (done % settings.checkpoint_every == 0 or done == settings.steps or stop()):
+            stopping = trainer.agreed(stop())
+            if run is not None and (done % settings.checkpoint_every == 0 or done == settings.steps or stopping):
                 if fabric.is_global_zero:
                     run.save(trainer.checkpoint(done))
                 fabric.barrier()
-            if stop():
-                if run is not None:
+            if stopping:
+                if run is not None and fabric.is_global_zero:
                     logger.warning("stopped after step %d; saved. Go on with --resume %s", done, run.folder)
                 raise KeyboardInterrupt
     network = trainer.network.cpu().eval()

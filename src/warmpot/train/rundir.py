@@ -9,6 +9,7 @@ import importlib.util
 import json
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,14 @@ class RunDir:
         self.write_text("run.json", json.dumps(mark, indent=1))
         return None
 
+    def abandon(self) -> None:
+        """Take back what `start` wrote when a run failed before its first checkpoint: the place is free again."""
+        if latest_checkpoint(self.checkpoints) is None:
+            for name in ("config.yaml", "run.json", self.metrics.name):
+                (self.folder / name).unlink(missing_ok=True)
+            with suppress(OSError):  # something else is in it
+                self.folder.rmdir()
+
     def latest(self) -> Checkpoint | None:
         """Read the newest checkpoint, if there is one."""
         place = latest_checkpoint(self.checkpoints)
@@ -104,7 +113,7 @@ class RunDir:
 
     def _check_same(self, config: RunConfig, data: str) -> None:
         recorded = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
-        if recorded["fingerprint"] != data:
+        if recorded.get("fingerprint") != data:
             got, remedy = "other data than the run was started on", "Resume with the same files, or start a new run."
             raise InputError(explain(str(self.folder), got=got, allowed="the same data", remedy=remedy))
         if (self.folder / "config.yaml").read_text(encoding="utf-8") != config.dump():
