@@ -168,3 +168,26 @@ def test_labels_under_another_name_and_real_ones() -> None:
 def test_one_file_is_a_usage_error() -> None:
     result = run("source.npz")
     assert (result.exit_code, "two files or none" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("header", "level", "said"),
+    [
+        ("a,b,c,d", "ok", "the same 4 columns in the same order"),
+        ("d,a,b,c", "warn", "another order"),
+        ("a,b,c,e", "fail", "no column 'd' and extra columns 'e'"),
+        ("", "warn", "only the source names its columns"),
+    ],
+)
+def test_names_of_columns_are_compared(header: str, level: str, said: str) -> None:
+    np.savetxt("s.csv", np.column_stack([XS, YS]), delimiter=",", header="a,b,c,d,label", comments="")
+    np.savetxt("t.csv", XT, delimiter=",")
+    Path("t.csv").write_text((header and f"{header}\n") + Path("t.csv").read_text())
+    result = run("s.csv", "t.csv")
+    assert levels(result, "names") == [level]
+    assert said in result.stdout
+    assert result.exit_code == (level == "fail")
+
+
+def test_without_names_there_is_no_line_about_them() -> None:
+    assert levels(run("source.npz", "target.npz"), "names") == []

@@ -216,3 +216,25 @@ def test_the_real_files(shared_data: Path) -> None:
     table = load_table(shared_data / "office31" / "webcam.npz")
     assert (table.n, len(table.classes), table.x.dtype) == (795, 31, np.float32)
     assert "back_pack" in table.classes
+
+
+COLUMNS: dict[str, tuple[str, Callable[[Path], object], str | None, tuple[str, ...]]] = {
+    "csv": ("x.csv", rows("a,b,label"), None, ("a", "b")),
+    "csv, labels in the middle": ("x.csv", rows("a,y,b", at=1), None, ("a", "b")),
+    "csv, quoted and spaced": ("x.csv", rows('"a, in m", b ,y'), None, ("a, in m", "b")),
+    "csv, no labels": ("x.csv", lines("b,a", "1,2", "3,4"), None, ("b", "a")),
+    "csv, labels not read": ("x.csv", lines("b,y", "1,2", "3,4"), "", ("b", "y")),
+    "csv, no header": ("x.csv", lines("1,2", "3,4"), None, ()),
+    "tsv": ("x.tsv", rows("a\tb\tlabel", "\t"), None, ("a", "b")),
+    "parquet": ("x.parquet", parquet(y=TEXTS), None, ("a", "b")),
+    "npz": ("x.npz", lambda path: np.savez(path, X=X, y=TEXTS), None, ()),
+}
+
+
+@pytest.mark.parametrize("case", COLUMNS)
+def test_names_of_columns_are_kept(tmp_path: Path, case: str) -> None:
+    name, write, label, expected = COLUMNS[case]
+    write(tmp_path / name)
+    table = load_table(tmp_path / name, label=label)
+    assert table.columns == expected
+    assert len(table.columns) in (0, table.width)

@@ -270,3 +270,14 @@ def test_bad_datasets_are_refused(case: str) -> None:
     dataset, message = BAD_DATASETS[case]
     with pytest.raises(InputError, match=f"^mine: got .*{message}"):
         table_from_dataset(dataset, "mine")
+
+
+def test_names_of_a_data_frame_are_kept_when_they_are_texts() -> None:
+    pandas = pytest.importorskip("pandas")
+    x = np.arange(6.0).reshape(3, 2)
+    frame = pandas.DataFrame(x, columns=["b", " a"])
+    assert as_table(frame).columns == ("b", "a")
+    assert as_table(frame, [0, 1, 0]).columns == ("b", "a")
+    assert as_table(frame, [0.5, 1.5, 0.0], task="regression").columns == ("b", "a")
+    assert as_table(pandas.DataFrame(x)).columns == as_table(pandas.DataFrame(x, columns=["a", 1])).columns == ()
+    assert as_table(x).columns == ()

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from warmpot.data import Task, as_table, load_table, make_task
+from warmpot.data import Table, Task, as_table, load_table, make_task
 from warmpot.errors import InputError, WarmpotWarning
+from warmpot.train.rundir import fingerprint
 
 RNG = np.random.default_rng(0)
 XS, XT = RNG.normal(size=(6, 3)), RNG.normal(size=(4, 3))
@@ -19,7 +20,7 @@ SOURCE = as_table(XS, YS, name="source")
 
 
 def test_training_has_no_field_for_target_labels() -> None:
-    assert [field.name for field in dataclasses.fields(Task)] == ["xs", "ys", "xt", "classes"]
+    assert [field.name for field in dataclasses.fields(Task)] == ["xs", "ys", "xt", "classes", "columns"]
 
 
 def test_a_task_and_its_truth() -> None:
@@ -108,6 +109,54 @@ def test_a_class_that_is_only_listed_is_not_missed() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         make_task(SOURCE, as_table(XT, [1, 1, 1, 1], classes=["never seen", "a"]))
+
+
+def named(x: np.ndarray, columns: str, y: list[str] | None = None, name: str = "target") -> Table:
+    return dataclasses.replace(as_table(x, y, name=name), columns=tuple(columns))
+
+
+def test_columns_are_matched_by_name_whatever_their_order() -> None:
+    task, truth = make_task(named(XS, "pqr", YS), named(XT[:, [2, 0, 1]], "rpq", ["c", "b", "b", "c"]))
+    np.testing.assert_array_equal(task.xs, XS)
+    np.testing.assert_array_equal(task.xt, XT)
+    assert task.xt.flags.c_contiguous
+    assert task.columns == ("p", "q", "r")
+    assert truth is not None
+    assert truth.yt.tolist() == [2, 1, 1, 2]
+    real = dataclasses.replace(as_table(XS, np.arange(6) / 4, task="regression"), columns=("p", "q", "r"))
+    task, _ = make_task(real, named(XT[:, ::-1], "rqp"))
+    np.testing.assert_array_equal(task.xt, XT)
+    assert task.columns == ("p", "q", "r")
+
+
+def test_columns_without_names_on_both_sides_are_matched_by_position() -> None:
+    plain, bare = as_table(XT), as_table(XS, YS)
+    for source, target, columns in ((named(XS, "pqr", YS), plain, "pqr"), (bare, named(XT, "rpq"), "rpq"),
+                                    (bare, plain, "")):  # fmt: skip
+        task, _ = make_task(source, target)
+        np.testing.assert_array_equal(task.xt, XT)
+        assert task.columns == tuple(columns)
+    assert fingerprint(make_task(named(XS, "pqr", YS), plain)[0]) == fingerprint(make_task(bare, plain)[0])
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "said"),
+    [
+        ("pqr", "pqs", "target: got no column 'r' and extra columns 's'; allowed: the columns of source"),
+        ("pqr", "xyz", "no column 'p', 'q', 'r' and extra columns 'x', 'y', 'z'"),
+        ("pq", "pqr", "target: got extra columns 'r'"),
+        ("pqr", "pq", "target: got no column 'r'"),
+        ("ppq", "qpp", "columns more than once: 'p'"),
+        ("ppq", "pq", "columns more than once: 'p'"),
+    ],
+)
+def test_other_columns_are_refused_by_name(source: str, target: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        make_task(named(XS[:, : len(source)], source, YS, "source"), named(XT[:, : len(target)], target))
+
+
+def test_repeated_names_in_the_same_order_are_no_matter() -> None:
+    assert make_task(named(XS, "ppq", YS), named(XT, "ppq"))[0].columns == ("p", "p", "q")
 
 
 def test_the_target_may_be_larger() -> None:

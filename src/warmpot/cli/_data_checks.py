@@ -43,6 +43,10 @@ def check_data(source: Path, target: Path, *, label: str | None, regression: boo
 def _check_pair(source: Table, target: Table) -> Iterator[Finding]:
     from warmpot.data import make_task
 
+    names = list(_check_names(source, target))
+    yield from names
+    if any(finding.level == "fail" for finding in names):
+        return
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", WarmpotWarning)
         try:
@@ -62,6 +66,26 @@ def _check_pair(source: Table, target: Table) -> Iterator[Finding]:
     yield from _check_columns(task)
     yield from _check_duplicates(task)
     yield from _check_scale(task)
+
+
+def _check_names(source: Table, target: Table) -> Iterator[Finding]:
+    """Compare the names of columns; without any there is nothing to say."""
+    from warmpot.data.task import in_order
+
+    try:
+        in_order(target, source.columns, f"the columns of {source.name}")
+    except WarmpotError as error:
+        yield Finding("fail", "names", one_line(error))
+        return
+    if bool(source.columns) != bool(target.columns):
+        side = "source" if source.columns else "target"
+        text = f"only the {side} names its columns, so they are matched by position. Check that the order is the same"
+        yield Finding("warn", "names", text)
+    elif source.columns != target.columns:
+        text = "the same columns in another order. fit and predict match them by name; reorder them for `weights`"
+        yield Finding("warn", "names", text)
+    elif source.columns:
+        yield Finding("ok", "names", f"the same {len(source.columns)} columns in the same order")
 
 
 def _check_classes(task: Task) -> Iterator[Finding]:

@@ -285,6 +285,6 @@ def _summary(fitted: Fitted, truth: Truth | None, seconds: float) -> list[tuple[
         rows.append(("classes in effect", f"{effective:.1f} of {known}", "exp of the entropy of the mean prediction"))
     share = effective_share(fitted.source_weights)
     rows.append(("weight share", f"{share:.0%}", "of the source carries the weight, in effect"))
-    if truth is not None:
+    if truth is not None and truth.known.any():  # else there is nothing to measure by
         rows.append((*score(outputs, truth), EVALUATION))
     return rows

@@ -23,7 +23,6 @@ from warmpot.cli._shared import (
 from warmpot.errors import InputError, explain
 
 if TYPE_CHECKING:
-    from warmpot.data import Table, Truth
     from warmpot.train import Predictor
 
 __all__ = ["predict"]
@@ -42,8 +41,11 @@ def predict(
     """Predict the labels of DATA with a finished RUN.
 
     The CSV has a line per row of the file: row (counted from 0), prediction and confidence, the probability of the
-    predicted class. Of real-valued labels it has row and prediction.
+    predicted class. Of real-valued labels it has row and prediction. Columns are matched by name, if RUN and DATA
+    have names.
     """
+    from warmpot.data.task import in_order, recoded
+
     check_out_file(out, data)
     with messages(not quiet):
         predictor = _load(run)
@@ -53,20 +55,21 @@ def predict(
             raise InputError(explain("--proba", got="a run on real labels", allowed="a run on classes", remedy=remedy))
         wanted = label if label is not None else recorded(run).get("label")
         table = read_side(data, wanted, regression=regression, needed=label is not None)
+        table = in_order(table, predictor.columns, f"the columns that {run} was trained on")
         if regression:
             outputs = predictor.values(table.x, str(data))
             header, columns = ["row", "prediction"], [range(table.n), outputs.tolist()]
         else:
             outputs = predictor.probabilities(table.x, str(data))
             header, columns = _class_columns(predictor, outputs, proba)
-        truth = _truth(table, predictor)
+        truth = recoded(table, predictor.classes, "run")
         _write(out, header, zip(*columns, strict=True))
     if quiet:
         return
     facts = [("run", str(run)), ("samples", f"{table.n}")]
     if not regression:
         facts.append(("predicted", class_summary(predictor.class_shares(outputs))))
-    if truth is not None:
+    if truth is not None and truth.known.any():  # else there is nothing to measure by
         facts.append(score(outputs, truth))
     show(facts_grid(facts))
     show("", f"Wrote {out}")
@@ -89,21 +92,6 @@ def _class_columns(predictor: Predictor, outputs: Any, proba: bool) -> tuple[lis
         header += [f"proba_{name}" for name in predictor.classes]  # a class may be called "row"
         columns += outputs.T.tolist()
     return header, columns
-
-
-def _truth(table: Table, predictor: Predictor) -> Truth | None:
-    """Put labels into the order of the run's classes; -1, and thus wrong, where it does not know them."""
-    import numpy as np
-
-    from warmpot.data import Truth
-
-    if table.y is None:
-        return None
-    if not predictor.classes:
-        return Truth(table.y, ())
-    place = {name: k for k, name in enumerate(predictor.classes)}
-    codes = np.array([place.get(name, -1) for name in table.classes], dtype=np.int64)
-    return Truth(codes[table.y], predictor.classes)
 
 
 def _write(out: Path, header: list[str], rows: Iterable[Sequence[Any]]) -> None:

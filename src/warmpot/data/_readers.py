@@ -6,7 +6,7 @@ import csv
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ LABEL_NAMES = ("label", "y", "class", "target")
 
 @dataclass(frozen=True)
 class Content:
-    """What a file holds: features, labels and names of classes, unchecked.
+    """What a file holds: features, labels, names of classes and of the features' columns, unchecked.
 
     Names that cannot be read are an `InputError`, to be raised by who has no use for the labels without them.
     """
@@ -32,6 +32,7 @@ class Content:
     x: Any
     y: Any = None
     classes: Any = None
+    columns: tuple[str, ...] = ()
 
 
 def read(path: str | os.PathLike[str], label: str | None = "") -> Content:
@@ -148,11 +149,12 @@ def _npz_entry(path: Path, loaded: Any, key: str) -> Any:
 def _read_text(path: Path, label: str | None) -> Content:
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     skip, names, at = _text_columns(path, delimiter, label)
+    columns = tuple(name.strip() for j, name in enumerate(names) if j != at) if skip else ()
     try:
         if at is not None:
-            return _split_text(path, delimiter, skip, at)
+            return replace(_split_text(path, delimiter, skip, at), columns=columns)
         x = np.loadtxt(path, delimiter=delimiter, skiprows=skip, ndmin=2, encoding="utf-8-sig", quotechar='"')
-        return Content(x)
+        return Content(x, columns=columns)
     except ValueError:
         # Slow to find, but the file is of no use until its owner knows where to look.
         pairs = (zip(names, row, strict=False) for _, row in islice(_rows(path, delimiter), int(skip > 0), None))
@@ -248,7 +250,8 @@ def _read_parquet(path: Path, label: str | None) -> Content:
     if wrong:
         raise _no_features(path, wrong)
     narrow = all(is_floating(f.type) and f.type.bit_width <= 32 for f in table.schema)
-    return Content(_stacked(table, np.float32 if narrow else np.float64), y)
+    columns = tuple(name.strip() for name in table.schema.names)
+    return Content(_stacked(table, np.float32 if narrow else np.float64), y, columns=columns)
 
 
 def _stacked(table: Any, dtype: type) -> NDArray[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,8 @@ def load_table(
     Returns
     -------
     Table
-        Called by the name of the file; unlabelled when the file holds no labels.
+        Called by the name of the file; unlabelled when the file holds no labels. Its `columns` are the names in the
+        file, if there are any.
     """
     check_choice("task", task, TASKS)
     found = read(path, label)
@@ -67,4 +69,5 @@ def load_table(
         if isinstance(found.classes, InputError):
             raise found.classes
         classes = found.classes
-    return as_table(found.x, found.y, classes=classes, name=str(Path(path)), task=task)
+    table = as_table(found.x, found.y, classes=classes, name=str(Path(path)), task=task)
+    return replace(table, columns=found.columns)

@@ -35,12 +35,15 @@ class Table:
         Code ``k`` means ``classes[k]``; a listed class may have no sample here. Empty without class labels.
     name : str
         What messages call this table.
+    columns : tuple of str
+        Names of the features, in their order; empty when they have none.
     """
 
     x: NDArray[np.floating[Any]]
     y: IntArray | FloatArray | None
     classes: tuple[str, ...]
     name: str
+    columns: tuple[str, ...] = ()
 
     @property
     def n(self) -> int:
@@ -76,7 +79,7 @@ def as_table(
     ----------
     x : (n, d) array, list of rows, torch tensor or pandas DataFrame
         Features. float16 and float32 are kept as float32, everything else becomes float64. A float32 or float64
-        numpy array is not copied.
+        numpy array is not copied. The names of a DataFrame's columns are kept when all of them are texts.
     y : (n,) array, list, torch tensor or pandas Series, optional
         Labels: texts, or whole numbers (of any type). None: unlabelled.
     classes : sequence of str, optional
@@ -105,19 +108,19 @@ def as_table(
     (('cat', 'dog'), [1, 0, 1])
     """
     check_choice("task", task, TASKS)
-    features = _features(name, x)
+    features, columns = _features(name, x), _names(x)
     n = len(features)
     if y is None:
-        return Table(features, None, (), name)
+        return Table(features, None, (), name, columns)
     if task == "regression":
         if classes is not None:
             remedy = "Drop them, or pass task='classification'."
             raise InputError(
                 explain("classes", got=f"{len(classes)} names", allowed="None (regression)", remedy=remedy)
             )
-        return Table(features, real_labels(f"labels of {name}", y, n), (), name)
+        return Table(features, real_labels(f"labels of {name}", y, n), (), name, columns)
     codes, names = encode(f"labels of {name}", y, n, classes)
-    return Table(features, codes, names, name)
+    return Table(features, codes, names, name, columns)
 
 
 def table_from_dataset(
@@ -157,6 +160,12 @@ def table_from_dataset(
     if classes is None and task == "classification":
         classes = getattr(dataset, "classes", None)
     return as_table(np.stack(rows), y, classes=classes, name=name, task=task)
+
+
+def _names(x: Any) -> tuple[str, ...]:
+    """Names of a DataFrame's columns; none unless all of them are texts."""
+    names = list(x.columns) if hasattr(x, "iloc") and hasattr(x, "columns") else []
+    return tuple(name.strip() for name in names) if all(isinstance(name, str) for name in names) else ()
 
 
 def _features(name: str, x: Any) -> NDArray[np.floating[Any]]:

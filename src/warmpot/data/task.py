@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.data.table import Table
 from warmpot.errors import InputError, WarmpotWarning, explain
 
-__all__ = ["Task", "Truth", "make_task"]
+__all__ = ["Task", "Truth", "in_order", "make_task", "recoded"]
 
 FEWEST = 2
 """Samples a side must have: with one there is nothing to choose between."""
@@ -35,12 +35,15 @@ class Task:
         Target features, of the dtype of `xs`.
     classes : tuple of str
         Names of the source's classes, each with at least one sample; empty for regression.
+    columns : tuple of str
+        Names of the features, in the order of `xs` and `xt`; empty when neither side has names.
     """
 
     xs: NDArray[np.floating[Any]]
     ys: IntArray | FloatArray
     xt: NDArray[np.floating[Any]]
     classes: tuple[str, ...]
+    columns: tuple[str, ...] = ()
 
     @property
     def n_source(self) -> int:
@@ -97,14 +100,15 @@ def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:
     """Put a labelled source and a target together, and keep the target's labels apart.
 
     Classes are matched by name, whatever order the two tables list them in. The target's list of classes never
-    influences the `Task`. A source class without samples is dropped, with a `WarmpotWarning`.
+    influences the `Task`. A source class without samples is dropped, with a `WarmpotWarning`. Features are matched by
+    name when both tables name their columns, by position otherwise.
 
     Parameters
     ----------
     source : Table
         Labelled, with at least two samples of at least two classes (real labels for regression).
     target : Table
-        As many features as the source; its labels are optional and only reach the `Truth`. It may be the larger one.
+        The features of the source; its labels are optional and only reach the `Truth`. It may be the larger one.
 
     Returns
     -------
@@ -130,6 +134,7 @@ def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:
         if table.n < FEWEST:
             got, remedy = f"{table.n} samples", "Give each side more samples."
             raise InputError(explain(table.name, got=got, allowed=f"at least {FEWEST}", remedy=remedy))
+    target = in_order(target, source.columns, f"the columns of {source.name}")
     if target.width != source.width:
         check_matrix(target.name, target.x, width=source.width)  # raises, in the words of every other room
     if source.y is None:
@@ -141,11 +146,82 @@ def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:
         kinds = ["real-valued" if table.for_regression else "class" for table in (source, target)]
         got, allowed = f"{kinds[1]} labels", f"{kinds[0]} labels, as the source has"
         raise InputError(explain(target.name, got=got, allowed=allowed, remedy="Read both with the same task."))
+    columns = source.columns or target.columns
     if source.for_regression:
-        return Task(xs, source.y, xt, ()), None if target.y is None else Truth(target.y, ())
+        return Task(xs, source.y, xt, (), columns), recoded(target, ())
     ys, classes = _present(source, source.y)
-    task = Task(xs, ys, xt, classes)
-    return task, None if target.y is None else _truth(target, target.y, classes)
+    return Task(xs, ys, xt, classes, columns), recoded(target, classes)
+
+
+def in_order(table: Table, columns: Sequence[str], whose: str) -> Table:
+    """Put a table's features into the order of `columns`, by name; without names on either side, leave them.
+
+    Parameters
+    ----------
+    table : Table
+        What to reorder; its features are copied only if they have to move.
+    columns : sequence of str
+        The names wanted, in their order; empty when there are none.
+    whose : str
+        What a message calls these columns.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    InputError
+        When both have names and these are not the same ones, or repeat so that their order cannot be told.
+    """
+    columns = tuple(columns)
+    if not columns or not table.columns or table.columns == columns:
+        return table
+    place = {name: j for j, name in enumerate(table.columns)}
+    missing, extra = [name for name in columns if name not in place], list(place.keys() - set(columns))
+    extra.sort(key=place.__getitem__)
+    odd = ["no column " + _listing(missing)] * bool(missing) + ["extra columns " + _listing(extra)] * bool(extra)
+    if not odd and not len(place) == len(table.columns) == len(columns):
+        names = (*table.columns, *columns)
+        odd = ["columns more than once: " + _listing(name for name in place if names.count(name) > 2)]
+    if odd:
+        remedy = "Rename, add or drop columns until both have the same; their order does not matter."
+        raise InputError(explain(table.name, got=" and ".join(odd), allowed=whose, remedy=remedy))
+    x = np.take(table.x, [place[name] for name in columns], axis=1)
+    return replace(table, x=x, columns=columns)
+
+
+def recoded(table: Table, classes: tuple[str, ...], owner: str = "source") -> Truth | None:
+    """Put a table's labels into the order of `classes`, by name.
+
+    Parameters
+    ----------
+    table : Table
+        Of the target.
+    classes : tuple of str
+        The names that are known; empty for regression.
+    owner : str
+        Who knows them, for the `WarmpotWarning` about labels that are not among them.
+
+    Returns
+    -------
+    Truth or None
+        None when the table has no labels.
+    """
+    if table.y is None:
+        return None
+    if not classes:
+        return Truth(table.y, ())
+    place = {name: k for k, name in enumerate(classes)}
+    yt = np.array([place.get(name, -1) for name in table.classes], dtype=np.int64)[table.y]
+    unknown = [table.classes[k] for k in np.unique(table.y[yt < 0])]
+    if unknown:
+        none = bool((yt < 0).all())
+        every = " (none of its labels is known)" if none else ""
+        remedy = "there is nothing to measure by." if none else "their samples count as wrong."
+        got, allowed = f"classes the {owner} lacks: {_listing(unknown)}{every}", f"the {owner}'s classes"
+        _warn(table.name, got, allowed, f"Check that both sides spell them alike; {remedy}")
+    return Truth(yt, classes)
 
 
 def _present(source: Table, codes: NDArray[Any]) -> tuple[IntArray, tuple[str, ...]]:
@@ -165,18 +241,6 @@ def _present(source: Table, codes: NDArray[Any]) -> tuple[IntArray, tuple[str, .
         _warn(source.name, f"classes with one sample: {single}", "two or more samples a class", remedy)
     place = np.cumsum(counts > 0) - 1
     return place[codes].astype(np.int64), classes
-
-
-def _truth(target: Table, codes: NDArray[Any], classes: tuple[str, ...]) -> Truth:
-    """Recode the target's labels into the source's order, by name."""
-    place = {name: k for k, name in enumerate(classes)}
-    yt = np.array([place.get(name, -1) for name in target.classes], dtype=np.int64)[codes]
-    unknown = [target.classes[k] for k in np.unique(codes[yt < 0])]
-    if len(unknown) > 0:
-        every = " (none of its labels is known)" if (yt < 0).all() else ""
-        remedy = "Check that both sides spell them alike; their samples count as wrong."
-        _warn(target.name, f"classes the source lacks: {_listing(unknown)}{every}", "the source's classes", remedy)
-    return Truth(yt, classes)
 
 
 def _listing(names: Iterable[str]) -> str:

@@ -121,7 +121,7 @@ def fit(
         if run is not None and lead:
             run.abandon()
         raise
-    predictor = Predictor(trained.network, trained.settings, task.classes, centre, scale)
+    predictor = Predictor(trained.network, trained.settings, task.classes, centre, scale, task.columns)
     fitted = _finish(predictor, trained, inner, config)
     if run is not None and lead:
         _write(run, fitted, task)

@@ -42,6 +42,8 @@ class Predictor:
         Class names in the order of the outputs; empty in regression.
     centre, scale : float
         A real label is ``centre + scale * output``.
+    columns : tuple of str
+        Names of the features it takes, in their order; empty when it was trained without.
     """
 
     network: Network
@@ -49,6 +51,7 @@ class Predictor:
     classes: tuple[str, ...]
     centre: float = 0.0
     scale: float = 1.0
+    columns: tuple[str, ...] = ()
 
     @property
     def width(self) -> int:
@@ -79,13 +82,15 @@ class Predictor:
     def save(self, folder: Path) -> None:
         """Write it into a folder: safetensors and JSON."""
         facts = {"classes": list(self.classes), "centre": self.centre, "scale": self.scale}
+        facts["columns"] = list(self.columns)
         save_network(folder, self.network, self.settings, facts)
 
     @classmethod
     def load(cls, folder: Path) -> Predictor:
         """Read what `save` wrote."""
         network, settings, facts = load_network(folder)
-        return cls(network, settings, tuple(facts["classes"]), facts["centre"], facts["scale"])
+        columns = tuple(facts.get("columns", ()))  # absent from older files
+        return cls(network, settings, tuple(facts["classes"]), facts["centre"], facts["scale"], columns)
 
     def class_shares(self, probabilities: FloatArray) -> dict[str, float]:
         """Share of the samples predicted as each class, classes without any left out, the largest first."""
