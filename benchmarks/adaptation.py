@@ -209,8 +209,12 @@ def tables(args: argparse.Namespace) -> None:
         "\n\n± is the standard deviation over the seeds 0, 1, 2. Where it is missing there is one run: `source-only` "
         "and `full` draw nothing, so a seed changes nothing on data taken whole."
     )
-    if single := [p for p in PRESETS if {r["seed"] for r in results if r["preset"] == p} == {0}]:
-        text += f" One seed only so far: {', '.join(f'`{p}`' for p in single)}."
+    runs = {preset: {(r["task"], r["seed"]) for r in results if r["preset"] == preset} for preset in PRESETS}
+    for preset, found in runs.items():
+        if missing := sum(
+            (t, s) not in found for t in TASKS for s in range(3) if not (s and always_the_same(t, preset))
+        ):
+            text += f" `{preset}` lacks {missing} of its runs."
     if SPEED.exists():
         found = json.loads(SPEED.read_text())
         alone = found["full"]
