@@ -108,7 +108,9 @@ def test_labels_entirely_unknown_to_the_source_are_warned_about() -> None:
 def test_a_class_that_is_only_listed_is_not_missed() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        make_task(SOURCE, as_table(XT, [1, 1, 1, 1], classes=["never seen", "a"]))
+        _, truth = make_task(SOURCE, as_table(XT, [1, 1, 1, 1], classes=["never seen", "a"]))
+    assert truth is not None
+    assert truth.known.all()
 
 
 def named(x: np.ndarray, columns: str, y: list[str] | None = None, name: str = "target") -> Table:

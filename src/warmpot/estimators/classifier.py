@@ -13,11 +13,9 @@ from sklearn.utils.multiclass import check_classification_targets
 from warmpot._typing import FloatArray
 from warmpot.errors import InputError, explain
 from warmpot.estimators._shared import TrainedMixin, plan_changes, read_domains, read_rows
+from warmpot.weights import believed_classes, predicted_shares
 
 __all__ = ["SourceOnlyClassifier", "WarmpotClassifier"]
-
-PRESENT = 0.25
-"""A class is believed present from this part of an equal share of the target on."""
 
 
 class _Classifier(TrainedMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -55,7 +53,8 @@ class _Classifier(TrainedMixin, ClassifierMixin, BaseEstimator):  # type: ignore
             raise InputError(explain("y", got=got, allowed="at least two classes", remedy=remedy))
         fitted = self._train(domains, codes.astype(np.int64), tuple(str(name) for name in self.classes_.tolist()))
         self.target_proba_ = fitted.outputs
-        self.target_classes_ = _present(self.classes_, fitted.outputs)
+        names, shares = self.classes_.tolist(), predicted_shares(fitted.outputs)
+        self.target_classes_ = {names[k]: share for k, share in believed_classes(shares).items()}
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:  # noqa: N803
@@ -88,13 +87,6 @@ class _Classifier(TrainedMixin, ClassifierMixin, BaseEstimator):  # type: ignore
         best = self.predict_proba(X).argmax(axis=1)
         found: NDArray[Any] = self.classes_[best]
         return found
-
-
-def _present(classes: NDArray[Any], proba: FloatArray) -> dict[Any, float]:
-    """Classes believed to occur in the target, with their share of its predictions, the largest first."""
-    shares = np.bincount(proba.argmax(axis=1), minlength=len(classes)) / len(proba)
-    names, order = classes.tolist(), np.argsort(-shares, kind="stable")
-    return {names[k]: float(shares[k]) for k in order if shares[k] >= PRESENT / len(classes)}
 
 
 class WarmpotClassifier(_Classifier):

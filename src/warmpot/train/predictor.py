@@ -14,6 +14,7 @@ from warmpot._checks import check_features, check_matrix
 from warmpot._typing import FloatArray
 from warmpot.errors import InputError, explain
 from warmpot.nets import Network, NetworkSettings, Outputs, load_network, save_network
+from warmpot.weights import believed_classes, predicted_shares
 
 __all__ = ["Predictor", "apply_network"]
 
@@ -93,7 +94,5 @@ class Predictor:
         return cls(network, settings, tuple(facts["classes"]), facts["centre"], facts["scale"], columns)
 
     def class_shares(self, probabilities: FloatArray) -> dict[str, float]:
-        """Share of the samples predicted as each class, classes without any left out, the largest first."""
-        counts = np.bincount(probabilities.argmax(axis=1), minlength=len(self.classes)) / max(len(probabilities), 1)
-        order = np.argsort(-counts, kind="stable")
-        return {self.classes[k]: float(counts[k]) for k in order if counts[k] > 0}
+        """Classes believed to occur among samples, with the share predicted as each, the largest first."""
+        return {self.classes[k]: share for k, share in believed_classes(predicted_shares(probabilities)).items()}

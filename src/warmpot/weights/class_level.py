@@ -8,9 +8,11 @@ import numpy as np
 
 from warmpot._typing import FloatArray
 
-__all__ = ["SMALLEST_BETA", "believed_beta", "class_means", "predicted_shares"]
+__all__ = ["SMALLEST_BETA", "believed_beta", "believed_classes", "class_means", "predicted_shares"]
 
 SMALLEST_BETA = 0.05
+PRESENT = 0.25
+"""A class is believed present from this part of an equal share of the target on."""
 
 
 def predicted_shares(outputs: Any) -> FloatArray:
@@ -41,6 +43,18 @@ def believed_beta(shares: FloatArray) -> float:
     used = shares[shares > 0]
     perplexity = np.exp(-(used * np.log(used)).sum())
     return float(np.clip(perplexity / len(shares), SMALLEST_BETA, 1.0))
+
+
+def believed_classes(shares: FloatArray) -> dict[int, float]:
+    """Classes believed to occur, by code, with their shares, the largest first; stray predictions are left out.
+
+    Examples
+    --------
+    >>> believed_classes(np.array([0.3, 0.65, 0.05, 0.0]))
+    {1: 0.65, 0: 0.3}
+    """
+    order = np.argsort(-shares, kind="stable")
+    return {int(k): float(shares[k]) for k in order if shares[k] >= PRESENT / len(shares)}
 
 
 def class_means(weights: FloatArray, labels: Any, n_classes: int) -> FloatArray:
