@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -125,15 +126,20 @@ class ColumnScale(nn.Module):
 
 
 class Projection(nn.Module):
-    """A fixed linear map after a shift; rows of length 1 after it if asked for."""
+    """A fixed linear map after a shift; rows of length 1 after it if asked for.
+
+    The shift is the target's; the source has its own, for whoever needs the features of both (`Network.for_source`).
+    """
 
     centre: Tensor
+    source_centre: Tensor
     matrix: Tensor
 
     def __init__(self, n_inputs: int, width: int, unit: bool) -> None:
         super().__init__()
         self.unit = unit
         self.register_buffer("centre", torch.zeros(n_inputs))
+        self.register_buffer("source_centre", torch.zeros(n_inputs))
         self.register_buffer("matrix", torch.zeros(n_inputs, width))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -165,6 +171,14 @@ class Network(nn.Module):
         """Take what the scale needs to know from samples of every domain."""
         if isinstance(self.scale, ColumnScale):
             self.scale.fit(*samples)
+
+    def for_source(self) -> Network:
+        """Return the network as it sees the source; itself, when both domains are seen alike."""
+        if not (len(self.bottleneck) and isinstance(self.bottleneck[0], Projection)):
+            return self
+        twin = copy.deepcopy(self)
+        twin.bottleneck[0].centre = twin.bottleneck[0].source_centre
+        return twin
 
     def forward(self, x: Tensor) -> Outputs:
         """Return features and outputs of a batch."""

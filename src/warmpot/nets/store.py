@@ -54,6 +54,8 @@ def load_network(folder: Path) -> tuple[Network, NetworkSettings, dict[str, Any]
     try:
         described = json.loads((folder / FACTS).read_text(encoding="utf-8"))
         tensors = load_file(folder / TENSORS)
+        if "bottleneck.0.centre" in tensors:  # older files have no centre of the source
+            tensors.setdefault("bottleneck.0.source_centre", tensors["bottleneck.0.centre"].clone())
         settings = from_mapping(NetworkSettings, described["network"], "network")
         network = build_network(settings, described["n_inputs"], described["n_outputs"], seed=0)
         network.to(getattr(torch, described["dtype"])).load_state_dict(tensors)

@@ -20,6 +20,7 @@ from warmpot.data import Task
 from warmpot.errors import InputError, explain
 from warmpot.train.config import RunConfig
 from warmpot.train.full import Trained, train_full
+from warmpot.train.keep import Chooser
 from warmpot.train.loop import make_fabric, train_minibatch
 from warmpot.train.predictor import Predictor
 from warmpot.train.rundir import RunDir
@@ -44,13 +45,15 @@ class Fitted:
     predictor : Predictor
         The classifier or regressor.
     outputs : (n_t, C) or (n_t,) array
-        Class probabilities, or predicted values, of the target samples: the last iterate.
+        Class probabilities, or predicted values, of the target samples.
     source_weights : (n_s,) array
         Row sums of the last plan over all pairs (Theorem 1); uniform for a method without a plan.
     target_weights : (n_t,) array
         Its column sums.
     solution : Solution or None
         That plan with its certificate.
+    step : int
+        The round or step whose model it is: the last, unless a chooser preferred another.
     history : list of dict
         The lines of ``metrics.jsonl``.
     config : RunConfig
@@ -62,6 +65,7 @@ class Fitted:
     source_weights: FloatArray
     target_weights: FloatArray
     solution: Solution[csr_array] | None
+    step: int
     history: list[dict[str, Any]]
     config: RunConfig
 
@@ -74,6 +78,7 @@ def fit(
     resume: bool = False,
     progress_bar: bool | None = None,
     facts: Mapping[str, Any] | None = None,
+    chooser: Chooser | None = None,
 ) -> Fitted:
     """Train on a task.
 
@@ -91,6 +96,9 @@ def fit(
         Default: a bar on a terminal, log lines at INFO elsewhere.
     facts : mapping, optional
         Kept in ``run.json`` of a new run directory, such as where the data lies; anything JSON can hold.
+    chooser : Chooser, optional
+        Says which iterate is the result, without target labels; default: the last. `warmpot.select.fit_chosen` makes
+        one from the name of a validator.
     """
     if task.for_regression != (config.loss != "cross_entropy"):
         kind = "real labels" if task.for_regression else f"{task.n_classes} classes"
@@ -114,9 +122,9 @@ def fit(
     try:
         with progress(f"{config.method}, {config.engine}", logger, progress_bar) as report:
             if fabric is None:
-                trained = train_full(inner, config, run=run, start=start, report=report)
+                trained = train_full(inner, config, run=run, start=start, report=report, chooser=chooser)
             else:
-                trained = train_minibatch(inner, config, fabric, run=run, start=start, report=report)
+                trained = train_minibatch(inner, config, fabric, run=run, start=start, report=report, chooser=chooser)
     except Exception:
         if run is not None and lead:
             run.abandon()
@@ -147,7 +155,7 @@ def _finish(predictor: Predictor, trained: Trained, task: Task, config: RunConfi
         outputs = torch.softmax(logits, dim=1).numpy()
     p = uniform_weights(task.n_source) if solution is None else np.asarray(solution.p)
     q = uniform_weights(task.n_target) if solution is None else np.asarray(solution.q)
-    return Fitted(predictor, outputs, p, q, solution, trained.history, config)
+    return Fitted(predictor, outputs, p, q, solution, trained.step, trained.history, config)
 
 
 def _write(run: RunDir, fitted: Fitted, task: Task) -> None:

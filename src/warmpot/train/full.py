@@ -27,6 +27,8 @@ from warmpot.train.config import RunConfig
 from warmpot.train.head import fit_classifier, fit_ridge, mapped
 from warmpot.train.health import Health
 from warmpot.train.interrupt import asked_to_stop
+from warmpot.train.keep import Chooser, Keeper, Snapshot
+from warmpot.train.predictor import apply_network
 from warmpot.train.rundir import RunDir
 from warmpot.train.state import Checkpoint
 from warmpot.weights import believed_beta, class_means, predicted_shares
@@ -37,13 +39,14 @@ logger = logging.getLogger(__name__)
 
 
 class Trained(NamedTuple):
-    """What an engine hands over: the network, its shape, and both domains' features and outputs."""
+    """What an engine hands over: the network, its shape, both domains' features and outputs, and whose they are."""
 
     network: Network
     settings: NetworkSettings
     history: list[dict[str, Any]]
     source: Outputs
     target: Outputs
+    step: int
 
 
 @dataclass
@@ -159,12 +162,17 @@ class _Alternation:
         counts = np.bincount(labels, minlength=n_classes)
         return mixed + settings.fill * believed_beta(shares) ** 2 * (shares / np.maximum(counts, 1))[labels]
 
+    def snapshot(self, state: _State, number: int, transport: float | None) -> Snapshot:
+        """Show a state as the network that it stands for."""
+        return Snapshot(number, self.finish(state), *self.outputs(state), transport)
+
     def finish(self, state: _State) -> Network:
-        """Put the result into the network, as it sees the target."""
+        """Put a state into the network."""
         projection = self.network.bottleneck[0]
         assert isinstance(projection, Projection)
         with torch.no_grad():
             projection.centre.copy_(self.centre + self.axes @ state.target_centre)
+            projection.source_centre.copy_(self.centre + self.axes @ state.source_centre)
             projection.matrix.copy_(self.axes @ state.metric)
             self.network.head.weight.copy_(state.head[:-1].T)
             self.network.head.bias.copy_(state.head[-1])
@@ -184,36 +192,56 @@ def _principal_axes(x: Tensor, width: int) -> tuple[Tensor, Tensor]:
 
 
 def train_full(
-    task: Task, config: RunConfig, *, run: RunDir | None, start: Checkpoint | None, report: Report
+    task: Task,
+    config: RunConfig,
+    *,
+    run: RunDir | None,
+    start: Checkpoint | None,
+    report: Report,
+    chooser: Chooser | None = None,
 ) -> Trained:
     """Train a head on frozen features by alternating plans and refits; arguments as in `train_minibatch`."""
     settings = config.full
     history = run.history() if run else []
     work = _Alternation(task, config)
-    health = Health(work.method.expected_share)
+    health, keeper = Health(work.method.expected_share), Keeper(chooser)
     if start is not None:
-        state = _State(**{name: start.tensors[name] for name in _State.__dataclass_fields__})
+        # Cloned: products of tensors that lie elsewhere in memory, as a file has them, may round otherwise.
+        state = _State(**{name: start.tensors[name].clone() for name in _State.__dataclass_fields__})
         health.load({name: start.tensors[name] for name in health.state()})
+        keeper.load(start.tensors, start.facts)
     else:
         state = work.begin()
         health.see(work.outputs(state)[1].logits)
         health.check(0.0, torch.ones(1))  # what the source alone says is what later rounds are compared with
+        if chooser is not None:
+            keeper.offer(work.snapshot(state, 0, None))
+    done = start.step if start else 0
     with asked_to_stop() as stop:
-        for number in range(start.step + 1 if start else 1, settings.rounds + 1):
+        for number in range(done + 1, settings.rounds + 1):
             line = work.round(state, number)
             if line is None:
                 break
+            done = number
             if not task.for_regression:
                 health.see(work.outputs(state)[1].logits)
             weights = torch.from_numpy(line.pop("weights"))
             line = {"step": number, **line, **health.check(number / settings.rounds, weights)}
+            if chooser is not None:
+                line |= keeper.offer(work.snapshot(state, number, line["transport"] / line["alpha"]))
             history.append(line)
             report(number / settings.rounds, f"round {number} of {settings.rounds}")
             if run is not None:
                 run.log(line)
-                run.save(Checkpoint(number, {**state.tensors(), **health.state()}, {}))
+                tensors = {**state.tensors(), **health.state(), **keeper.tensors()}
+                run.save(Checkpoint(number, tensors, keeper.facts()))
             if stop():
                 if run is not None:
                     logger.warning("stopped after round %d; saved", number)
                 raise KeyboardInterrupt
-    return Trained(work.finish(state), work.shape, history, *work.outputs(state))
+    network = work.finish(state)
+    if keeper.step is None or keeper.step == done:
+        return Trained(network, work.shape, history, *work.outputs(state), done)
+    keeper.restore(network)
+    source, target = apply_network(network.for_source(), task.xs), apply_network(network, task.xt)
+    return Trained(network, work.shape, history, source, target, keeper.step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from warmpot.train.config import HardwareSettings, MinibatchSettings, OptimizerS
 from warmpot.train.full import Trained
 from warmpot.train.health import Health
 from warmpot.train.interrupt import asked_to_stop
+from warmpot.train.keep import Chooser, Keeper, Snapshot
 from warmpot.train.predictor import apply_network
 from warmpot.train.rundir import RunDir
 from warmpot.train.state import (
@@ -153,15 +155,24 @@ class _Trainer:
         flags = self.fabric.all_gather(torch.tensor(float(flag), device=self.fabric.device))
         return bool(torch.as_tensor(flags).max() > 0)
 
-    def checkpoint(self, step: int) -> Checkpoint:
+    def snapshot(self, step: int, task: Task, said: Step) -> Snapshot:
+        """Show the network as it is now, apart from the one that is trained."""
+        network = copy.deepcopy(self.network).cpu().eval()
+        source, target = apply_network(network, task.xs), apply_network(network, task.xt)
+        has_plan = "transport" in said.metrics
+        transport = float(said.metrics["transport"]) / float(said.metrics["alpha"]) if has_plan else None
+        return Snapshot(step, network, source, target, transport)
+
+    def checkpoint(self, step: int, keeper: Keeper) -> Checkpoint:
         tensors, facts = pack_optimizer(self.optimizer)
         named = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
         named |= {f"optimizer.{name}": tensor for name, tensor in tensors.items()}
         named |= {f"random.{name}": tensor for name, tensor in random_state().items()}
         named |= {f"health.{name}": tensor for name, tensor in self.health.state().items()}
-        return Checkpoint(step, named, {"optimizer": facts, "sampler": {"seed": self.config.seed, "step": step}})
+        others = {"optimizer": facts, "sampler": {"seed": self.config.seed, "step": step}, **keeper.facts()}
+        return Checkpoint(step, named | keeper.tensors(), others)
 
-    def restore(self, checkpoint: Checkpoint) -> int:
+    def restore(self, checkpoint: Checkpoint, keeper: Keeper) -> int:
         def part(prefix: str) -> dict[str, Tensor]:
             found = checkpoint.tensors.items()
             return {name[len(prefix) :]: tensor for name, tensor in found if name.startswith(prefix)}
@@ -170,6 +181,7 @@ class _Trainer:
         unpack_optimizer(self.optimizer, part("optimizer."), checkpoint.facts["optimizer"])
         set_random_state(part("random."))
         self.health.load(part("health."))
+        keeper.load(checkpoint.tensors, checkpoint.facts)
         return checkpoint.step
 
 
@@ -203,7 +215,14 @@ def make_fabric(hardware: HardwareSettings) -> Fabric:
 
 
 def train_minibatch(
-    task: Task, config: RunConfig, fabric: Fabric, *, run: RunDir | None, start: Checkpoint | None, report: Report
+    task: Task,
+    config: RunConfig,
+    fabric: Fabric,
+    *,
+    run: RunDir | None,
+    start: Checkpoint | None,
+    report: Report,
+    chooser: Chooser | None = None,
 ) -> Trained:
     """Train a network by mini-batches.
 
@@ -220,6 +239,8 @@ def train_minibatch(
         Where to go on.
     report : Report
         Called with the share of the work that is done.
+    chooser : Chooser, optional
+        Says which of the iterates, one every ``checkpoint_every`` steps, is the result; default: the last.
 
     Returns
     -------
@@ -230,7 +251,8 @@ def train_minibatch(
     settings, history = config.minibatch, (run.history() if run else [])
     with _seeded(config.seed), asked_to_stop() as stop:
         trainer = _Trainer(task, config, fabric)
-        begin = trainer.restore(start) if start is not None else 0
+        keeper = Keeper(chooser)
+        begin = trainer.restore(start, keeper) if start is not None else 0
         trainer.model.train()
         for step in range(begin, settings.steps):
             said, target = trainer.step(step)
@@ -243,17 +265,25 @@ def train_minibatch(
                     run.log(line)
                 report(done / settings.steps, f"step {done}, loss {line['loss']:.3f}")
             stopping = trainer.agreed(stop())
-            if run is not None and (done % settings.checkpoint_every == 0 or done == settings.steps or stopping):
+            due = done % settings.checkpoint_every == 0 or done == settings.steps
+            if due and chooser is not None:
+                line = {"step": done, **keeper.offer(trainer.snapshot(done, task, said))}
+                history.append(line)
+                if run is not None and fabric.is_global_zero:
+                    run.log(line)
+            if run is not None and (due or stopping):
                 if fabric.is_global_zero:
-                    run.save(trainer.checkpoint(done))
+                    run.save(trainer.checkpoint(done, keeper))
                 fabric.barrier()
             if stopping:
                 if run is not None and fabric.is_global_zero:
                     logger.warning("stopped after step %d; saved. Go on with --resume %s", done, run.folder)
                 raise KeyboardInterrupt
     network = trainer.network.cpu().eval()
+    keeper.restore(network)
     source, target = apply_network(network, task.xs), apply_network(network, task.xt)
-    return Trained(network, settings.network, history, source, target)
+    step = settings.steps if keeper.step is None else keeper.step
+    return Trained(network, settings.network, history, source, target, step)
 
 
 def _line(step: int, said: Step, signs: dict[str, float]) -> dict[str, Any]:

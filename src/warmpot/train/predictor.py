@@ -59,11 +59,11 @@ class Predictor:
         """Number of features it takes."""
         return int(self.network.n_inputs)
 
-    def outputs(self, x: Any, name: str = "X") -> Outputs:
-        """Features and raw outputs of samples, as float64 tensors; all of them finite."""
+    def outputs(self, x: Any, name: str = "X", *, source: bool = False) -> Outputs:
+        """Features and raw outputs of samples of the target, or of the source, as float64 tensors; all finite."""
         rows = np.require(check_matrix(name, x, width=self.width), requirements=["C", "W"])  # torch warns otherwise
         check_features(name, rows)
-        found = apply_network(self.network, rows)
+        found = apply_network(self.network.for_source() if source else self.network, rows)
         bad = ~torch.isfinite(found.logits).all(dim=1)
         if bad.any():
             got, allowed = f"{int(bad.sum())} samples whose predictions overflow", "features as in training"

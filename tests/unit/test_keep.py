@@ -1,0 +1,82 @@
+"""Choosing an iterate within a run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from warmpot.data import digits_task, make_task
+from warmpot.train import Predictor, fit, load_config
+
+SMALL = {"full": {"rounds": 3, "width": 16, "iterations": 5}}
+QUICK = {"minibatch": {"steps": 12, "checkpoint_every": 4, "log_every": 3}}
+
+
+class Wants:
+    """Keeps the snapshots whose step is in a list, and remembers all it saw."""
+
+    def __init__(self, *steps: int) -> None:
+        self.steps, self.seen = steps, []
+
+    def offer(self, snapshot):
+        assert np.isfinite(snapshot.target.logits.numpy()).all()
+        self.seen.append(snapshot.step)
+        return snapshot.step in self.steps, {"score": float(snapshot.step)}
+
+    def state(self):
+        return {"seen": self.seen}
+
+    def load(self, state):
+        self.seen = list(state["seen"])
+
+
+@pytest.fixture(scope="module")
+def task():
+    return make_task(*digits_task(seed=0))[0]
+
+
+@pytest.mark.parametrize(
+    ("preset", "changes", "offered", "wanted"),
+    [("full", SMALL, [0, 1, 2, 3], 1), ("official", QUICK, [4, 8, 12], 8), ("source-only", {}, [0], 0)],
+)
+def test_the_kept_iterate_is_the_result(task, tmp_path, preset, changes, offered, wanted):
+    config, chooser = load_config(preset, changes=changes), Wants(wanted)
+    fitted = fit(task, config, chooser=chooser, out=tmp_path / "run", progress_bar=False)
+    assert chooser.seen == offered
+    assert fitted.step == wanted
+    last = fit(task, config, progress_bar=False)
+    assert last.step == offered[-1]
+    if wanted != offered[-1]:
+        assert np.abs(last.outputs - fitted.outputs).max() > 1e-3
+    saved = Predictor.load(tmp_path / "run")
+    np.testing.assert_allclose(saved.probabilities(task.xt), fitted.outputs, atol=1e-4)
+
+
+@pytest.mark.parametrize(("preset", "changes", "wanted"), [("full", SMALL, 1), ("official", QUICK, 4)])
+def test_a_resumed_run_keeps_what_was_kept_before(task, tmp_path, preset, changes, wanted):
+    class StopsAfter(Wants):
+        def offer(self, snapshot):
+            answer = super().offer(snapshot)
+            if snapshot.step == wanted * 2:
+                raise KeyboardInterrupt
+            return answer
+
+    config, whole = load_config(preset, changes=changes), Wants(wanted)
+    unbroken = fit(task, config, chooser=whole, progress_bar=False)
+    with pytest.raises(KeyboardInterrupt):
+        fit(task, config, chooser=StopsAfter(wanted), out=tmp_path / "run", progress_bar=False)
+    after = Wants(wanted)
+    resumed = fit(task, config, chooser=after, out=tmp_path / "run", resume=True, progress_bar=False)
+    assert resumed.step == wanted
+    assert after.seen == whole.seen
+    np.testing.assert_array_equal(resumed.outputs, unbroken.outputs)
+
+
+def test_the_network_as_it_sees_the_source(task):
+    """The full engine shifts each domain by its own mean; a saved model knows both."""
+    fitted = fit(task, load_config("full", changes=SMALL), progress_bar=False)
+    as_source = fitted.predictor.outputs(task.xs, source=True).logits
+    as_target = fitted.predictor.outputs(task.xs).logits
+    assert (as_source - as_target).abs().max() > 1e-3
+    accuracy = [(z.argmax(1).numpy() == task.ys).mean() for z in (as_source, as_target)]
+    assert accuracy[0] > accuracy[1] - 0.02
