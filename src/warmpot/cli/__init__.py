@@ -13,11 +13,13 @@ from typer.core import TyperGroup
 
 from warmpot import __version__
 from warmpot.cli._shared import complain, one_line
+from warmpot.cli.bound import bound
 from warmpot.cli.demo import demo
 from warmpot.cli.doctor import doctor
 from warmpot.cli.fit import fit
 from warmpot.cli.methods import methods
 from warmpot.cli.predict import predict
+from warmpot.cli.sweep import sweep
 from warmpot.cli.weights import weights
 from warmpot.errors import WarmpotError
 
@@ -47,8 +49,10 @@ def _show_version(asked: bool) -> None:
 app = typer.Typer(
     cls=_Verbs, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
-for verb in (demo, fit, predict, weights, methods, doctor):
-    app.command(no_args_is_help=verb in (fit, predict, weights))(verb)  # the others need nothing to be said
+for verb in (demo, fit, sweep, predict, bound, weights, methods, doctor):
+    app.command(no_args_is_help=verb in (fit, sweep, predict, bound, weights))(
+        verb
+    )  # the others need nothing to be said
 
 
 @app.callback()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from warmpot.cli._data_files import DataFiles, nested_changes, remembered_files
 from warmpot.cli._shared import (
     LABEL_HELP,
     REGRESSION_HELP,
@@ -19,7 +20,6 @@ from warmpot.cli._shared import (
     facts_grid,
     messages,
     one_line,
-    read_side,
     recorded,
     score,
     show,
@@ -27,7 +27,7 @@ from warmpot.cli._shared import (
 from warmpot.errors import InputError, explain
 
 if TYPE_CHECKING:
-    from warmpot.data import Task, Truth
+    from warmpot.data import Truth
     from warmpot.train import Fitted, RunConfig
 
 __all__ = ["fit"]
@@ -38,34 +38,11 @@ EVALUATION = "(target labels, evaluation only)"
 
 
 @dataclass(frozen=True)
-class _Data:
-    """Where the two files are and how to read them."""
-
-    source: Path
-    target: Path
-    label: str | None
-    regression: bool
-
-    def facts(self) -> dict[str, Any]:
-        """Return what the run directory remembers; whole paths, so that a run can be resumed from any folder."""
-        paths = {"source": str(self.source.resolve()), "target": str(self.target.resolve())}
-        return {**paths, "label": self.label, "regression": self.regression}
-
-    def read(self) -> tuple[Task, Truth | None]:
-        """Read both; the target's labels only reach the `Truth`."""
-        from warmpot.data import make_task
-
-        source = read_side(self.source, self.label, regression=self.regression, needed=True)
-        target = read_side(self.target, self.label, regression=self.regression, needed=False)
-        return make_task(source, target)
-
-
-@dataclass(frozen=True)
 class _Job:
     """A run to do: new, or to go on with."""
 
     folder: Path
-    data: _Data
+    data: DataFiles
     config: RunConfig
     resume: bool
 
@@ -88,6 +65,9 @@ def fit(
     alpha: Annotated[float | None, typer.Option(help="Share of the target to match, in (0, 1].")] = None,
     beta: Annotated[float | None, typer.Option(help="Share of the source believed to matter, in (0, 1].")] = None,
     seed: Annotated[int | None, typer.Option(help="[default: 0]")] = None,
+    choose: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Keep the best round by this validator. [default: last]")
+    ] = None,
     label: Annotated[str | None, typer.Option(help=LABEL_HELP)] = None,
     regression: Annotated[bool, typer.Option("--regression", help=REGRESSION_HELP)] = False,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder; nothing else needed.")] = None,
@@ -101,10 +81,10 @@ def fit(
     Writes a folder with the model, the predictions for the target, the weights of the source and everything needed to
     go on after a stop. Flags win over the YAML file, which wins over the preset.
     """
-    flags: dict[str, Any] = {"params.alpha": alpha, "params.beta": beta, "seed": seed}
+    flags: dict[str, Any] = {"params.alpha": alpha, "params.beta": beta, "seed": seed, "choose": choose}
     hardware = {"devices": devices, "accelerator": accelerator, "precision": precision}
     flags |= {f"minibatch.hardware.{name}": value for name, value in hardware.items()}
-    changes = _changes(settings or [], {name: value for name, value in flags.items() if value is not None})
+    changes = nested_changes(settings or [], {name: value for name, value in flags.items() if value is not None})
     wanted = not quiet and _rank() == 0
     if resume is None:
         _run(_new_job(_given(source, target, label, regression), out, preset, config, changes), wanted)
@@ -120,37 +100,11 @@ def fit(
     _run(job, wanted)
 
 
-def _changes(settings: list[str], flags: dict[str, Any]) -> dict[str, Any]:
-    """Nest ``--set`` texts and the flags that stand for a setting; a flag of its own wins."""
-    from warmpot._settings import merged, with_value
-
-    found: dict[str, Any] = {}
-    for name, value in [*map(_setting, settings), *flags.items()]:
-        found = merged(found, with_value(name, value))
-    return found
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    import yaml
-
-    name, equals, value = text.partition("=")
-    got = repr(text)
-    if name.strip() == "preset":
-        raise InputError(explain("--set", got=got, allowed="a setting of the run", remedy="Use --preset."))
-    try:
-        if equals and all(name.strip().split(".")):
-            return name.strip(), yaml.safe_load(value)
-    except yaml.YAMLError:
-        got += ", whose value is no YAML"
-    remedy = "Write it as --set minibatch.steps=100; `warmpot methods full` shows all settings."
-    raise InputError(explain("--set", got=got, allowed="NAME=VALUE", remedy=remedy))
-
-
-def _given(source: Path | None, target: Path | None, label: str | None, regression: bool) -> _Data:
+def _given(source: Path | None, target: Path | None, label: str | None, regression: bool) -> DataFiles:
     if source is None or target is None:
         got, remedy = "no target" if source else "no data", "Run: warmpot fit source.npz target.npz"
         raise InputError(explain("SOURCE TARGET", got=got, allowed="two files (or --resume DIR)", remedy=remedy))
-    return _Data(source, target, label, regression)
+    return DataFiles(source, target, label, regression)
 
 
 def _refuse_beside_resume(flags: list[str], changes: dict[str, Any]) -> None:
@@ -160,7 +114,7 @@ def _refuse_beside_resume(flags: list[str], changes: dict[str, Any]) -> None:
         raise InputError(explain("--resume", got=got, allowed="no other settings", remedy=remedy))
 
 
-def _new_job(data: _Data, out: Path | None, preset: str | None, file: Path | None, changes: dict[str, Any]) -> _Job:
+def _new_job(data: DataFiles, out: Path | None, preset: str | None, file: Path | None, changes: dict[str, Any]) -> _Job:
     """Resolve the configuration and the folder; refuse a folder in use before any data is read."""
     from warmpot.train.config import load_config
 
@@ -187,23 +141,7 @@ def _old_job(folder: Path, source: Path | None, target: Path | None) -> _Job:
     """Read what the folder remembers; files may be named anew, when the data was moved."""
     from warmpot.train.config import load_config
 
-    facts = recorded(folder)
-    if not facts:
-        got, remedy = "no run, or one that ended before it began", "Start a new one: warmpot fit SOURCE TARGET"
-        raise InputError(explain(f"--resume {folder}", got=got, allowed="the folder of a run", remedy=remedy))
-    missing = [name for name in ("source", "target") if name not in facts]
-    if missing and (source is None or target is None):
-        got, remedy = (
-            "a run that was not started by `warmpot fit`",
-            "Name the files: warmpot fit SOURCE TARGET --resume",
-        )
-        raise InputError(explain(f"--resume {folder}", got=got, allowed="the folder of a run", remedy=remedy))
-    data = _Data(
-        source or Path(facts["source"]),
-        target or Path(facts["target"]),
-        facts.get("label"),
-        bool(facts.get("regression")),
-    )
+    data = remembered_files(folder, source, target, "--resume")
     return _Job(folder, data, load_config(file=folder / "config.yaml"), resume=True)
 
 
@@ -232,7 +170,7 @@ def _run(job: _Job, wanted: bool) -> None:
             complain(
                 f"{sizes}; {f'{task.n_classes} classes' if task.classes else 'real labels'} -> {job.folder}", "dim"
             )
-        from warmpot.train import fit as train
+        from warmpot.select.within import fit_chosen as train
 
         start = time.perf_counter()
         try:
@@ -265,6 +203,12 @@ def _check_new(job: _Job) -> None:
         raise InputError(explain(f"--out {job.folder}", got=got, allowed=allowed, remedy=remedy))
 
 
+def _iterate(fitted: Fitted) -> str:
+    what = "round" if fitted.config.engine == "full" else "step"
+    how = "last" if fitted.config.choose == "last" else f"best by {fitted.config.choose}"
+    return f"{what} {fitted.step} ({how})"
+
+
 def _summary(fitted: Fitted, truth: Truth | None, seconds: float) -> list[tuple[str, ...]]:
     """Tell what became of a run, a row a fact."""
     from warmpot.weights import effective_share
@@ -272,6 +216,7 @@ def _summary(fitted: Fitted, truth: Truth | None, seconds: float) -> list[tuple[
     config, outputs = fitted.config, fitted.outputs
     rows: list[tuple[str, ...]] = [
         ("method", config.method, f"preset {config.preset}, seed {config.seed}"),
+        ("result", _iterate(fitted), "chosen without target labels" if config.choose != "last" else ""),
         ("time", f"{seconds:.1f} s", "without reading the files"),
         ("target samples", f"{len(outputs)}"),
     ]

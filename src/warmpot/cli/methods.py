@@ -18,7 +18,7 @@ __all__ = ["methods"]
 def methods(
     preset: Annotated[str | None, typer.Argument(metavar="PRESET", help="Show all settings of this one.")] = None,
 ) -> None:
-    """List methods and presets, or show a PRESET with all its settings.
+    """List methods, presets and validators, or show a PRESET with all its settings.
 
     What `warmpot methods PRESET` prints is a whole YAML file for `warmpot fit --config`.
     """
@@ -31,6 +31,7 @@ def methods(
     from rich.text import Text
 
     from warmpot.methods import METHODS
+    from warmpot.select import VALIDATORS
 
     known = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in ("method", "what it does", "parameters"):
@@ -45,7 +46,13 @@ def methods(
     for name in preset_names():
         config = load_config(name)
         recipes.add_row(Text(name), Text(config.engine), Text(config.method), Text(_first_sentence(name)))
-    show(known, "", recipes, "")
+    validators = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in ("validator", "what it measures without target labels"):
+        validators.add_column(heading, overflow="fold")
+    for name, kind in VALIDATORS.items():
+        validators.add_row(Text(name), Text(kind.summary))
+    show(known, "", recipes, "", validators, "")
+    show("Choose by one: warmpot fit ... --choose VALIDATOR, warmpot sweep ... --validator VALIDATOR.")
     show("Use one: warmpot fit SOURCE TARGET --preset NAME. See its settings: warmpot methods NAME.")
 
 

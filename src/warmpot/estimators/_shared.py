@@ -138,7 +138,7 @@ def _source_rows(sample_domain: Any, n: int) -> BoolArray:
 
 
 class TrainedMixin:
-    """Estimators that `warmpot.train.fit` trains; what they have in common once the labels are understood."""
+    """Estimators that `warmpot.select.fit_chosen` trains; what they have in common once the labels are understood."""
 
     preset: str
     scale: str | None
@@ -163,10 +163,10 @@ class TrainedMixin:
 
     def _train(self, domains: Domains, ys: IntArray | FloatArray, classes: tuple[str, ...]) -> Fitted:
         """Train, and set the attributes every such estimator has."""
-        from warmpot.train import fit
+        from warmpot.select.within import fit_chosen
 
         config = self._config()
-        fitted = fit(Task(domains.xs, ys, domains.xt, classes), config, progress_bar=self.progress_bar)
+        fitted = fit_chosen(Task(domains.xs, ys, domains.xt, classes), config, progress_bar=self.progress_bar)
         self.config_ = config
         self.predictor_ = fitted.predictor
         self.source_weights_ = fitted.source_weights

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from warmpot._checks import check_choice, check_count, check_nonnegative, check_positive
+from warmpot._checks import check_choice, check_count, check_fraction, check_nonnegative, check_positive
 from warmpot._settings import from_mapping, merged, suggestion, to_mapping
 from warmpot.costs import LABEL_LOSSES
 from warmpot.errors import InputError, explain
@@ -19,6 +19,7 @@ from warmpot.methods import Method, make_method
 from warmpot.nets import SCALES, NetworkSettings
 
 __all__ = [
+    "LAST",
     "FullSettings",
     "HardwareSettings",
     "MinibatchSettings",
@@ -30,6 +31,9 @@ __all__ = [
 ]
 
 ENGINES = ("full", "minibatch")
+OBJECTIVES = ("cross_entropy", "bound")
+LAST = "last"
+"""The choice of no chooser: the last iterate."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +161,17 @@ class FullSettings:
     smooth, neighbours, smooth_after
         Outputs in the plan's cost are averaged with those of so many nearest target samples, by this share, after
         so many rounds (averaging the first guesses would wipe out classes).
+    objective : "cross_entropy" or "bound"
+        What the classifier is fitted to: the labels that the plan carries; or, from where that ends, the computable
+        part of Theorem 2 (`warmpot.train.bound_objective`), for a certificate below 1.
+    bound_rounds : int
+        Plans solved for the bound.
+    bound_beta : float
+        Share of the source that the bound's plan uses at least. The theorem holds for any.
+    feature_start : float
+        Weight of feature distances in the first of these rounds; it grows to 1 over the first half of them, and from
+        then on the bound cannot rise. 1 minimises the bound from the start: tighter, but further from the labels that
+        the first rounds found.
     """
 
     rounds: int = 6
@@ -171,6 +186,10 @@ class FullSettings:
     smooth: float = 0.5
     neighbours: int = 7
     smooth_after: int = 2
+    objective: str = "cross_entropy"
+    bound_rounds: int = 8
+    bound_beta: float = 0.1
+    feature_start: float = 0.1
 
     def __post_init__(self) -> None:
         for name in ("rounds", "width", "iterations", "neighbours"):
@@ -183,6 +202,20 @@ class FullSettings:
         for name in ("class_share", "smooth"):
             check_nonnegative(name, getattr(self, name), maximum=1.0)
         check_nonnegative("fill", self.fill)
+        check_choice("objective", self.objective, OBJECTIVES)
+        check_count("bound_rounds", self.bound_rounds)
+        for name in ("bound_beta", "feature_start"):
+            check_fraction(name, getattr(self, name))
+
+    @property
+    def all_rounds(self) -> int:
+        """Rounds of both kinds."""
+        return self.rounds + (self.bound_rounds if self.objective == "bound" else 0)
+
+    def feature_weight(self, number: int) -> float:
+        """Return the factor of feature distances in the bound's round `number`, from 1."""
+        ramp = self.bound_rounds // 2
+        return float(self.feature_start ** (1 - (number - 1) / ramp)) if number <= ramp else 1.0
 
 
 @dataclass(frozen=True)
@@ -201,6 +234,10 @@ class RunConfig:
     loss : str
         Label loss: "cross_entropy" for classes; "absolute" or "squared" for real labels.
     seed : int
+    choose : str
+        Which iterate is the result: "last", or the best by a validator of `warmpot.select.VALIDATORS`.
+    held : float
+        Share of the source kept out of the training for a validator that needs it.
     tensorboard : bool
         Write metrics for TensorBoard too (extra ``track``).
     full, minibatch
@@ -213,6 +250,8 @@ class RunConfig:
     params: Mapping[str, Any] = field(default_factory=dict)
     loss: str = "cross_entropy"
     seed: int = 0
+    choose: str = LAST
+    held: float = 0.2
     tensorboard: bool = False
     full: FullSettings = field(default_factory=FullSettings)
     minibatch: MinibatchSettings = field(default_factory=MinibatchSettings)
@@ -221,6 +260,7 @@ class RunConfig:
         check_choice("engine", self.engine, ENGINES)
         check_choice("loss", self.loss, LABEL_LOSSES)
         check_count("seed", self.seed, minimum=0)
+        check_fraction("held", self.held)
         # The resolved parameters are saved, defaults and all.
         object.__setattr__(self, "params", dataclasses.asdict(make_method(self.method, self.params)))  # type: ignore[call-overload]
 

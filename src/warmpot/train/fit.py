@@ -31,9 +31,11 @@ if TYPE_CHECKING:
 
     from warmpot.transport import Solution
 
-__all__ = ["Fitted", "fit"]
+__all__ = ["WEIGHTS", "Fitted", "fit", "write_weights"]
 
 logger = logging.getLogger(__name__)
+
+WEIGHTS = "source_weights.csv"
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,12 @@ def _write(run: RunDir, fitted: Fitted, task: Task) -> None:
             strict=True,
         )  # fmt: skip
         run.write_csv("predictions.csv", ["row", "prediction", "confidence", "weight"], rows)
+    write_weights(run, p, task)
+
+
+def write_weights(run: RunDir, p: FloatArray, task: Task) -> None:
+    """Write ``source_weights.csv``: a row a source sample."""
     names = [task.classes[k] for k in task.ys] if task.classes else task.ys.tolist()
     relative = p / p.max() if p.max() > 0 else p
     rows = zip(range(task.n_source), names, p.tolist(), relative.tolist(), strict=True)
-    run.write_csv("source_weights.csv", ["row", "label", "weight", "relative"], rows)
+    run.write_csv(WEIGHTS, ["row", "label", "weight", "relative"], rows)

@@ -1,0 +1,27 @@
+"""The bounds of the paper as numbers, term by term."""
+
+from __future__ import annotations
+
+from warmpot.bounds.lipschitz import Lipschitz, head_lipschitz, module_lipschitz
+from warmpot.bounds.oracle import with_labels
+from warmpot.bounds.pac_bayes import pac_bayes_bound, pac_bayes_penalty
+from warmpot.bounds.report import BoundReport, PlanRecord, Term
+from warmpot.bounds.search import BoundSearch, tightest_bound
+from warmpot.bounds.theorems import BoundProblem, feature_bound, joint_bound
+
+__all__ = [
+    "BoundProblem",
+    "BoundReport",
+    "BoundSearch",
+    "Lipschitz",
+    "PlanRecord",
+    "Term",
+    "feature_bound",
+    "head_lipschitz",
+    "joint_bound",
+    "module_lipschitz",
+    "pac_bayes_bound",
+    "pac_bayes_penalty",
+    "tightest_bound",
+    "with_labels",
+]

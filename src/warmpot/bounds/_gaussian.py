@@ -1,0 +1,184 @@
+"""Gaussian distributions over linear heads: their divergence, their draws, and what a theorem says of each draw."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.special import softmax
+
+from warmpot._typing import FloatArray
+from warmpot.bounds.lipschitz import head_lipschitz
+from warmpot.bounds.report import BoundReport
+from warmpot.bounds.theorems import BoundProblem
+
+__all__ = ["Draws", "GaussianHead", "HeadBound", "gaussian_kl", "mean_at_most"]
+
+BETS = 12
+"""Number of fixed bets that `mean_at_most` spreads its wealth over."""
+
+
+def gaussian_kl(square: float, size: int, scale: float, prior_scale: float) -> float:
+    """KL(N(m, s^2 I) || N(m0, s0^2 I)) in closed form.
+
+    Parameters
+    ----------
+    square : float
+        ``||m - m0||^2``.
+    size : int
+        Number of dimensions.
+    scale, prior_scale : float
+        s and s0.
+
+    Examples
+    --------
+    >>> gaussian_kl(8.0, 3, 2.0, 2.0)
+    1.0
+    """
+    log_ratio = 2.0 * (math.log(scale) - math.log(prior_scale))
+    return 0.5 * (size * max(0.0, math.expm1(log_ratio) - log_ratio) + square / prior_scale**2)
+
+
+def mean_at_most(values: FloatArray, delta: float) -> float:
+    """Upper confidence bound on the mean of independent draws of a variable in [0, 1].
+
+    By betting (Waudby-Smith and Ramdas, 2024): for the true mean mu and every fixed theta in [0, 1), the product of
+    ``1 + theta (mu - x_k) / (1 - mu)`` is non-negative and has expectation 1, and so has the average of such products
+    over a fixed grid of theta. By Markov's inequality it reaches 1/delta with probability at most delta. It grows
+    with mu, so the means it refutes form an interval that ends at 1. The grid adapts to the variance: draws of a
+    bound hardly spread, and there this is about a quarter of the width of Hoeffding's, of Maurer and Pontil's and of
+    the inverted Bernoulli divergence.
+
+    Parameters
+    ----------
+    values : (m,) array
+        In [0, 1].
+    delta : float
+        Probability with which the bound may fail.
+
+    Examples
+    --------
+    >>> 0.5 < mean_at_most(np.full(100, 0.5), 0.01) < 0.54
+    True
+    """
+    low, high = float(values.mean()), 1.0
+    bets = np.geomspace(0.5 / values.size, 1.0 - 1e-3, BETS)[:, None]
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        if not low < middle < high:
+            break
+        wealth = np.log1p(bets * ((middle - values) / (1.0 - middle))).sum(axis=1)
+        if np.logaddexp.reduce(wealth) - np.log(BETS) < -np.log(delta):
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+@dataclass(frozen=True)
+class GaussianHead:
+    """Centre of a Gaussian over heads ``softmax(W (u - origin) + bias)``.
+
+    The bias is the one at `origin`, the mean of the source features: noise in W then moves the logits by the distance
+    from there, not from 0.
+    """
+
+    weight: FloatArray
+    bias: FloatArray
+
+    @property
+    def size(self) -> int:
+        """Dimensions that softmax can see: a shift common to all classes makes no other head."""
+        classes, features = self.weight.shape
+        return int((classes - 1) * (features + 1))
+
+    def square_from(self, other: GaussianHead) -> float:
+        """Squared distance of two centres, less what all classes share."""
+        change = np.column_stack([self.weight - other.weight, self.bias - other.bias])
+        return float(np.square(change - change.mean(axis=0)).sum())
+
+    def drawn(self, scale: float, rng: np.random.Generator) -> GaussianHead:
+        """Draw a head."""
+        weight = self.weight + scale * rng.standard_normal(self.weight.shape)
+        return GaussianHead(weight, self.bias + scale * rng.standard_normal(self.bias.shape))
+
+    def proba(self, centred: FloatArray) -> FloatArray:
+        """Class probabilities of features less the origin."""
+        found: FloatArray = softmax(centred @ self.weight.T + self.bias, axis=1)
+        return found
+
+
+class Draws(NamedTuple):
+    """Computable terms (one row a head) and Lipschitz constants of heads that were drawn."""
+
+    terms: FloatArray
+    gammas: FloatArray
+
+    @property
+    def bounds(self) -> FloatArray:
+        """Sum of the terms of each head, at most 1."""
+        found: FloatArray = np.minimum(1.0, self.terms.sum(axis=1))
+        return found
+
+    @property
+    def cut_terms(self) -> FloatArray:
+        """Terms scaled down to sum to 1 where they sum to more."""
+        found: FloatArray = self.terms / np.maximum(1.0, self.terms.sum(axis=1, keepdims=True))
+        return found
+
+    @property
+    def means(self) -> tuple[float, float]:
+        """Mean bound of a head, cut at 1 and as it is."""
+        return float(self.bounds.mean()), float(self.terms.sum(axis=1).mean())
+
+
+class HeadBound:
+    """Computable part of Theorem 1 or 2 for any linear head, with one plan for all of them.
+
+    The theorems hold for every feasible plan, so one plan may serve all heads, each with its own Lipschitz constant.
+    Of the plan only sums are needed: those of its rows, its total distance, and its mass between each source class
+    and each target sample.
+
+    Parameters
+    ----------
+    problem : BoundProblem
+        Samples, loss and theorem; its own head is not looked at.
+    plan : (n_s, n_t) csr_array
+        Feasible.
+    origin : (d,) array
+        See `GaussianHead`.
+    base : BoundReport
+        The theorem's bound with this plan, for any head.
+    """
+
+    def __init__(self, problem: BoundProblem, plan: csr_array, origin: FloatArray, base: BoundReport) -> None:
+        scale, factor = problem.coefficients(base.alpha, base.form)
+        entries, p = plan.tocoo(), np.asarray(plan.sum(axis=1))
+        used = np.flatnonzero(p > 0)
+        self.loss, self.left_out = problem.loss, base["target left out"].value or 0.0
+        self.source, self.labels, self.p = problem.source[used] - origin, problem.labels[used], scale * p[used]
+        self.distance = scale * factor * float(entries.data @ problem.matched_distances(entries.row, entries.col))
+        self.target: FloatArray | None = None
+        if problem.kind == "joint":
+            self.target = problem.target - origin
+            shape = (int(problem.labels.max()) + 1, problem.shape[1])
+            cells = (problem.labels[entries.row], entries.col)
+            self.by_class = csr_array((scale * entries.data, cells), shape=shape).toarray()
+
+    def terms(self, head: GaussianHead) -> tuple[list[float], float]:
+        """Return the computable terms in the order of the theorem's report, and the head's Lipschitz constant."""
+        gamma = head_lipschitz(head.weight, self.loss.name).value
+        found = [float(self.p @ self.loss.of_labels(head.proba(self.source), self.labels)), gamma * self.distance]
+        if self.target is not None:
+            losses = self.loss.of_pairs(np.arange(len(self.by_class)), head.proba(self.target))
+            found.append(float(np.vdot(self.by_class, losses)))
+        return [*found, self.left_out], gamma
+
+    def draws(self, centre: GaussianHead, scale: float, count: int, seed: np.random.SeedSequence) -> Draws:
+        """Draw heads around `centre` and evaluate them."""
+        rng = np.random.default_rng(seed)
+        terms, gammas = zip(*(self.terms(centre.drawn(scale, rng)) for _ in range(count)), strict=True)
+        return Draws(np.array(terms), np.array(gammas))

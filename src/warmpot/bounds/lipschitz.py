@@ -1,0 +1,140 @@
+"""How fast a head can change its mind: Lipschitz constants with respect to the loss of the bound."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warmpot._checks import check_matrix, check_nonnegative
+from warmpot._typing import Array, FloatArray
+from warmpot.bounds.losses import loss_named
+from warmpot.errors import InputError, explain
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["Lipschitz", "as_lipschitz", "head_lipschitz", "module_lipschitz"]
+
+GELU_SLOPE = 1.13
+"""Largest slope of GELU, 1.1289 (erf) or 1.1290 (tanh form), rounded up."""
+
+
+@dataclass(frozen=True)
+class Lipschitz:
+    """A constant and where it comes from: ``l(g(u), g(v)) <= value * ||u - v||`` for the loss l of the bound."""
+
+    value: float
+    origin: str
+
+
+def as_lipschitz(gamma: Lipschitz | float) -> Lipschitz:
+    """Take a constant of the user's at its word."""
+    if isinstance(gamma, Lipschitz):
+        return gamma
+    return Lipschitz(check_nonnegative("gamma", gamma), "given")
+
+
+def head_lipschitz(weight: Array, loss: str) -> Lipschitz:
+    """Return the constant of ``softmax(W u + b)`` with respect to a loss.
+
+    - ``"tv"``: ``max_{k != l} ||w_k - w_l|| / 4``. Along a direction h the logits move by ``z = W h`` and the
+      prediction p by ``p_k (z_k - <p, z>)``; half the sum of their sizes is half a mean absolute deviation, which is at
+      most a quarter of ``max z - min z``.
+    - ``"euclidean"``: ``sigma_max(W - mean row) / 2 / sqrt(2)``. The Jacobian ``diag(p) - p p'`` of softmax has norm at
+      most 1/2 and does not see a shift common to all rows; ``1/sqrt(2)`` is the loss's zeta.
+
+    Parameters
+    ----------
+    weight : (C, d) array or tensor
+        Rows are classes, as in ``torch.nn.Linear``.
+    loss : "tv" or "euclidean"
+
+    Examples
+    --------
+    >>> head_lipschitz(np.array([[1.0, 0.0], [-1.0, 0.0]]), "tv")
+    Lipschitz(value=0.5, origin='linear head: max ||w_k - w_l|| / 4')
+    """
+    return _head(check_matrix("weight", weight), loss)
+
+
+def _head(weight: FloatArray, loss: str) -> Lipschitz:
+    W = weight - weight.mean(axis=0)
+    if loss_named(loss).name == "euclidean":
+        value = float(np.linalg.norm(W, 2)) / 2 / math.sqrt(2)
+        return Lipschitz(value, "linear head: sigma_max(centred W) / 2 / sqrt(2)")
+    # Differences, not a product form: two nearly equal rows must not come out closer than they are.
+    widest = max(float(np.linalg.norm(W - row, axis=1).max()) for row in W)
+    return Lipschitz(widest / 4, "linear head: max ||w_k - w_l|| / 4")
+
+
+def module_lipschitz(module: nn.Module, loss: str) -> Lipschitz:
+    """Return a constant of ``softmax(module(u))`` with respect to a loss, as a product over its layers.
+
+    Layers that are understood: Linear, Identity, Flatten, Dropout, ReLU, LeakyReLU, Tanh, Sigmoid, GELU, BatchNorm1d
+    with running statistics, and Sequential of these. Dropout and BatchNorm are taken as in ``eval()``.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Features in, logits out.
+    loss : "tv" or "euclidean"
+
+    Examples
+    --------
+    >>> import torch
+    >>> body = torch.nn.Linear(2, 2, bias=False)
+    >>> _ = torch.nn.init.eye_(body.weight)
+    >>> module_lipschitz(torch.nn.Sequential(body, torch.nn.ReLU(), body), "tv").origin
+    'spectral product of 3 layers'
+    """
+    layers = _flattened(module)
+    last = _matrix(layers[-1]) if layers else None
+    if last is not None:  # its centred rows give a smaller constant than its norm
+        head, layers = _head(last, loss).value, layers[:-1]
+    else:
+        loss_named(loss)
+        head = 1 / (2 * math.sqrt(2))  # both losses: softmax of a map of constant 1
+    value = head * math.prod(_slope(layer) for layer in layers)
+    if last is not None and not layers:
+        return _head(last, loss)
+    return Lipschitz(value, f"spectral product of {len(_flattened(module))} layers")
+
+
+def _flattened(module: nn.Module) -> list[nn.Module]:
+    from torch import nn
+
+    if not isinstance(module, nn.Sequential):
+        return [module]
+    return [layer for child in module for layer in _flattened(child)]
+
+
+def _matrix(layer: Any) -> FloatArray | None:
+    from torch import nn
+
+    return check_matrix("weight", layer.weight) if isinstance(layer, nn.Linear) else None
+
+
+def _slope(layer: Any) -> float:
+    """Largest stretch of one layer."""
+    from torch import nn
+
+    weight = _matrix(layer)
+    if weight is not None:
+        return float(np.linalg.norm(weight, 2))
+    if isinstance(layer, nn.Identity | nn.Flatten | nn.Dropout | nn.ReLU | nn.Tanh):
+        return 1.0
+    if isinstance(layer, nn.LeakyReLU):
+        return max(1.0, abs(float(layer.negative_slope)))
+    if isinstance(layer, nn.Sigmoid):
+        return 0.25
+    if isinstance(layer, nn.GELU):
+        return GELU_SLOPE
+    if isinstance(layer, nn.BatchNorm1d) and layer.running_var is not None:
+        scale = layer.weight.detach() if layer.weight is not None else 1.0
+        return float((scale / (layer.running_var + layer.eps).sqrt()).abs().max())
+    allowed = "Linear, Identity, Flatten, Dropout, ReLU, LeakyReLU, Tanh, Sigmoid, GELU, BatchNorm1d, Sequential"
+    remedy = "Pass gamma as a number: the Lipschitz constant of the head with respect to the loss."
+    raise InputError(explain("module", got=type(layer).__name__, allowed=allowed, remedy=remedy))

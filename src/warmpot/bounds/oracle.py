@@ -1,0 +1,199 @@
+"""The terms that need target labels. This is the only module of the room that can receive them.
+
+L_f and L^_f are minima over all heads of constant at most gamma. Any one such head g' gives an upper bound of both, so
+what is reported never understates the paper's term:
+
+- Theorem 1: ``L_f <= max over all labelled points of l(g'(f(x)), y)``.
+- Theorem 2: ``L^_f = min T + Xi = min (S + T) - min S <= S(g') + T(g')``, with S and T the losses on source and target
+  weighted by ``p/alpha`` and ``q/alpha`` (Eq. Xi; ``min S >= 0``).
+
+Heads tried: the learnt one, the one that says the same everywhere, and affine heads fitted to the labels of both
+domains under the constraint ``constant <= gamma``, which holds by construction.
+
+Both proofs give more for a given g' (Lemma and Eq. joint-pf-last-step before the last step), reported as
+`BoundReport.total_refined`. With ``R = S(g') + T(g')``:
+
+- Theorem 1: ``2 L_f`` may be replaced by R, an average where L_f is a maximum.
+- Theorem 2: the source loss of w may be dropped: ``L_target <= <C, P>/alpha + TV + R``.
+
+Both hold in every form of `warmpot.bounds.theorems`, with R times alpha in the mixed and the sharp one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from warmpot._checks import check_count, check_matrix
+from warmpot._typing import Array, FloatArray, IntArray
+from warmpot.bounds.lipschitz import head_lipschitz
+from warmpot.bounds.losses import Loss, check_labels, check_proba, loss_named
+from warmpot.bounds.report import BoundReport
+from warmpot.bounds.theorems import THEOREMS
+from warmpot.errors import InputError, explain
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["with_labels"]
+
+SHARPNESS = 0.05
+"""Temperature of the smooth maximum that a head for L_f is fitted to."""
+
+
+def with_labels(
+    report: BoundReport,
+    source: Array,
+    labels: Array,
+    target: Array,
+    source_proba: Array,
+    target_proba: Array,
+    target_labels: Array,
+    *,
+    iterations: int = 50,
+) -> BoundReport:
+    """Complete a bound with its ideal term and the true target loss. For evaluation only.
+
+    Parameters
+    ----------
+    report : BoundReport
+        Of `feature_bound` or `joint_bound`, for the same samples.
+    source, labels, target, source_proba, target_proba
+        As in `joint_bound`.
+    target_labels : (n_t,) array or tensor
+        Class codes of the target samples.
+    iterations : int
+        Of L-BFGS for each fitted head; 0 tries only the learnt and the constant heads.
+
+    Returns
+    -------
+    BoundReport
+        With values for the ideal term (an upper bound of the paper's), `target_loss` and `total_refined`.
+    """
+    if report.theorem not in THEOREMS.values() or report.p is None or report.q is None:
+        allowed = "a report of feature_bound or joint_bound"
+        raise InputError(explain("report", got=report.theorem, allowed=allowed, remedy="Pass one of these."))
+    loss, first = loss_named(report.loss), report.theorem == THEOREMS["features"]
+    x = np.concatenate([check_matrix("source", source), check_matrix("target", target)])
+    n, m = len(report.p), len(report.q)
+    known = check_proba("source_proba", source_proba, n)
+    n_classes = known.shape[1]
+    proba = np.concatenate([known, check_proba("target_proba", target_proba, m, n_classes)])
+    y = np.concatenate(
+        [check_labels("labels", labels, n, n_classes), check_labels("target_labels", target_labels, m, n_classes)]
+    )
+    weights = np.concatenate([report.p, report.q]) * (1.0 / report.alpha if report.form == "paper" else 1.0)
+    heads = _Heads(x, y, weights, n_classes, report.lipschitz.value, loss)
+    losses = [loss.of_labels(proba, y), *heads.losses(check_count("iterations", iterations, 0), worst=first)]
+    averages = [float(weights @ found) for found in losses]
+    refined = min(averages)
+    factor = 2.0 * (1.0 if report.form == "paper" else report.alpha)
+    ideal = factor * min(float(found.max()) for found in losses) if first else refined
+    return replace(
+        report,
+        terms=tuple(term if term.computable else replace(term, value=ideal) for term in report.terms),
+        target_loss=float(losses[0][n:].mean()),
+        total_refined=report.total + refined - (0.0 if first else report["source loss"].value or 0.0),
+        notes=(*report.notes, "the term that needs labels is bounded from above by the best head found"),
+    )
+
+
+class _Heads:
+    """Affine heads of constant at most gamma, fitted to labelled points.
+
+    Centring the points and one common scale leave the set of heads as it is and condition the fit.
+    """
+
+    def __init__(
+        self, x: FloatArray, y: IntArray, weights: FloatArray, n_classes: int, gamma: float, loss: Loss
+    ) -> None:
+        centred = x - x.mean(axis=0)
+        size = float(np.sqrt(np.square(centred).sum(axis=1).mean())) or 1.0
+        self.x, self.y, self.weights, self.n_classes = centred / size, y, weights / weights.sum(), n_classes
+        self.gamma, self.loss = gamma * size, loss
+
+    def losses(self, iterations: int, worst: bool) -> list[FloatArray]:
+        """Losses at every point of the constant head and, with any iterations, of the fitted ones."""
+        heads = [np.zeros((self.n_classes, self.x.shape[1] + 1))]
+        if iterations:
+            heads += [np.asarray(head, np.float64) for head in self._fitted(iterations, worst)]
+        return [self.loss.of_labels(_softmax(self._allowed(head), self.x), self.y) for head in heads]
+
+    def _allowed(self, head: FloatArray) -> FloatArray:
+        """Scale a head down until its constant is at most gamma, also after rounding."""
+        constant = head_lipschitz(head[:, :-1], self.loss.name).value
+        factor = np.ones(head.shape[1])
+        factor[:-1] = 1.0 if constant <= self.gamma else self.gamma / constant * (1.0 - 1e-12)
+        return head * factor
+
+    def _fitted(self, iterations: int, worst: bool) -> list[Tensor]:
+        """Fit ``W = V min(1, gamma / constant(V))`` to cross-entropy, and from there to mean and worst loss."""
+        import torch
+
+        # float32 halves the time; what the heads are worth is computed in float64 afterwards.
+        x, y, every = torch.from_numpy(self.x).float(), torch.from_numpy(self.y), torch.arange(len(self.y))
+        weights = torch.from_numpy(self.weights).float()
+
+        def constant(V: Tensor) -> Tensor:  # noqa: N803
+            if self.loss.name == "tv":
+                return (V[:, None] - V[None]).square().sum(dim=2).max().sqrt() / 4
+            widest: Tensor = torch.linalg.matrix_norm(V - V.mean(dim=0), 2)
+            return widest / 8**0.5
+
+        def logs(head: Tensor) -> Tensor:
+            V = head[:, :-1]
+            stretch = (self.gamma / constant(V).clamp_min(1e-30)).clamp_max(1.0)
+            return torch.log_softmax(torch.addmm(head[:, -1], x, stretch * V.T), dim=1)
+
+        def losses(head: Tensor) -> Tensor:
+            proba = logs(head).exp()
+            right = proba[every, y]
+            if self.loss.name == "tv":
+                return 1.0 - right
+            return ((proba.square().sum(dim=1) - 2 * right + 1) / 2).clamp_min(1e-8).sqrt()
+
+        start = _class_means(self.x, self.y, self.n_classes)
+        entropy = _minimise(lambda head: -(weights @ logs(head)[every, y]), start, iterations)
+        found = [entropy, _minimise(lambda head: weights @ losses(head), entropy, iterations)]
+        if worst:
+            sharp = _minimise(lambda head: torch.logsumexp(losses(head) / SHARPNESS, dim=0), entropy, iterations)
+            found.append(sharp)
+        return found
+
+
+def _softmax(head: FloatArray, x: FloatArray) -> FloatArray:
+    logits = x @ head[:, :-1].T + head[:, -1]
+    found: FloatArray = np.exp(logits - logits.max(axis=1, keepdims=True))
+    found /= found.sum(axis=1, keepdims=True)
+    return found
+
+
+def _class_means(x: FloatArray, y: IntArray, n_classes: int) -> Tensor:
+    """Class means as a first head."""
+    import torch
+
+    sums = np.zeros((n_classes, x.shape[1] + 1))
+    np.add.at(sums[:, :-1], y, x)
+    sums /= np.maximum(np.bincount(y, minlength=n_classes), 1)[:, None]
+    sums[:, :-1] += 1e-6 * np.eye(n_classes, x.shape[1])  # never all equal: a norm has no gradient at 0
+    return torch.from_numpy(sums).float()
+
+
+def _minimise(objective: Callable[[Tensor], Tensor], start: Tensor, iterations: int) -> Tensor:
+    import torch
+
+    head = start.clone().requires_grad_()
+    solver = torch.optim.LBFGS([head], max_iter=iterations, history_size=10, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        solver.zero_grad()
+        value = objective(head)
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    solver.step(closure)  # type: ignore[no-untyped-call]
+    found = head.detach()
+    return found if bool(torch.isfinite(found).all()) else start

@@ -1,0 +1,353 @@
+"""From the target sample to the target population: the PAC-Bayes lemma and both corollaries.
+
+For a loss in [0, 1], a prior that knows nothing of the target sample and a fixed lambda > 0, with probability 1 - delta
+over the target sample, for *every* posterior (the PAC-Bayes lemma and its proof),
+
+    E_post[L_population]  <=  E_post[R] + lambda / (8 n_t) + (KL(post || prior) + log(1/delta)) / lambda,
+
+where R(w) is anything that is at least the loss on the target sample: here Theorem 1 or 2. What the proof allows:
+
+- Chance enters once, in Hoeffding's inequality for the target sample (drawn independently, and of the source). All else
+  may depend on the *source*: prior, its scale, lambda, features. The whole source, not a split of it: source labels
+  enter R by a deterministic theorem, not by concentration, so a prior learnt from them is not used twice.
+- Nothing that the inequality is applied to may depend on the *target sample*: not the prior, and not the features
+  either. A loss of features fitted to the target sample is no average of independent losses.
+- It holds for all posteriors at once, so the posterior's scale is free; and R is a bound for every alpha, beta and
+  feasible plan at once, so these are free. lambda and the prior's scale are not: choosing them from a grid splits delta
+  evenly over it (union bound).
+- ``L <= 1`` and the ideal term is not negative, so ``min(1, computable part) + ideal term`` bounds L as well.
+- Each head is in the set of heads of its own Lipschitz constant, so the ideal term is a mean over heads, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from warmpot._checks import check_choice, check_count, check_features, check_fraction, check_matrix, check_nonnegative
+from warmpot._typing import Array, FloatArray
+from warmpot.bounds._gaussian import Draws, GaussianHead, HeadBound, gaussian_kl, mean_at_most
+from warmpot.bounds.lipschitz import Lipschitz, head_lipschitz
+from warmpot.bounds.report import BoundReport, Term
+from warmpot.bounds.theorems import THEOREMS, BoundProblem
+from warmpot.errors import InputError, explain
+
+__all__ = ["Penalty", "lambda_grid", "pac_bayes_bound", "pac_bayes_penalty"]
+
+LAMBDAS = 16
+NOISE = tuple(np.geomspace(0.02, 5.0, 12))
+"""Default prior scales, as the noise they put on the logits of a typical source sample."""
+PILOT = 8
+"""Draws for each posterior scale from which the scale is chosen; the bound is computed from fresh ones."""
+SCALE_RANGE = (1e-40, 1e40)
+FITTED = (
+    "NOT A CERTIFICATE: the features were fitted to the target sample, the proof needs features that were not. The "
+    "number reads as if they had been fixed before; fit f on the source or on other target samples and say "
+    "features_saw_target=False"
+)
+
+
+class Penalty(NamedTuple):
+    """What the lemma adds to E_post[R].
+
+    Attributes
+    ----------
+    complexity : float
+        ``KL / lambda``.
+    confidence : float
+        ``log(1/delta') / lambda + lambda / (8 n_t)`` with delta' = delta / number of lambdas.
+    lam : float
+        The lambda that was chosen.
+    """
+
+    complexity: float
+    confidence: float
+    lam: float
+
+    @property
+    def total(self) -> float:
+        """Sum of both parts."""
+        return self.complexity + self.confidence
+
+
+def lambda_grid(n_t: int) -> FloatArray:
+    """Lambdas among which one is close to the best, whatever the data turn out to be.
+
+    The best lambda is ``sqrt(8 n_t K)`` for ``K = KL + log(1/delta)``, and the lemma then adds ``sqrt(K / (2 n_t))``.
+    ``1 <= K <= 2 n_t`` covers all that is not vacuous: from ``sqrt(8 n_t)`` to ``4 n_t``.
+
+    Examples
+    --------
+    >>> lambda_grid(200)[[0, -1]]
+    array([ 40., 800.])
+    """
+    n_t = check_count("n_t", n_t)
+    return np.geomspace(np.sqrt(8.0 * n_t), 4.0 * n_t, LAMBDAS)
+
+
+def pac_bayes_penalty(
+    kl: float, n_t: int, delta: float, lambdas: Sequence[float] | FloatArray | None = None
+) -> Penalty:
+    """Return what the PAC-Bayes lemma adds to the posterior's mean of R, at the best lambda of a grid.
+
+    Parameters
+    ----------
+    kl : float
+        KL(posterior || prior).
+    n_t : int
+        Size of the target sample.
+    delta : float
+        In (0, 1): probability with which the bound may fail, split evenly over the lambdas.
+    lambdas : sequence of float, optional
+        Fixed before the target sample is seen; `lambda_grid` by default.
+
+    Examples
+    --------
+    >>> found = pac_bayes_penalty(1.0, 50, 0.05, [10.0, 40.0])
+    >>> found.lam, found.complexity, round(found.confidence, 3)
+    (40.0, 0.025, 0.192)
+    """
+    kl, n_t, delta = check_nonnegative("kl", kl, maximum=1e300), check_count("n_t", n_t), _probability("delta", delta)
+    grid = lambda_grid(n_t) if lambdas is None else _grid("lambdas", lambdas)
+    confidence = np.log(grid.size / delta) / grid + grid / (8.0 * n_t)
+    best = int(np.argmin(kl / grid + confidence))
+    return Penalty(float(kl / grid[best]), float(confidence[best]), float(grid[best]))
+
+
+def pac_bayes_bound(
+    source: Array,
+    labels: Array,
+    target: Array,
+    weight: Array,
+    bias: Array | None = None,
+    *,
+    kind: str = "joint",
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    plan: Any = "tightest",
+    eps: float | None = None,
+    loss: str | None = None,
+    form: str = "paper",
+    prior: str | tuple[Array, Array | None] = "zero",
+    prior_scales: Sequence[float] | float | None = None,
+    posterior_scales: Sequence[float] | float | None = None,
+    features_saw_target: bool = True,
+    delta: float = 0.04,
+    delta_mc: float = 0.01,
+    draws: int = 500,
+    lambdas: Sequence[float] | None = None,
+    seed: int = 0,
+) -> BoundReport:
+    """Bound the loss of a randomised linear head on the target *population* (both corollaries).
+
+    The head is drawn from ``N((W, b), s^2 I)``, the prior is ``N((W0, b0), s0^2 I)``; biases are counted at the mean of
+    the source features. The mean of R over heads is estimated from `draws` heads; `delta_mc` is the probability with
+    which this may fail, see `mean_at_most`. Where that brings the bound below 1, terms of a head whose computable part
+    exceeds 1 are scaled down to sum to 1 (see the module); a vacuous bound is left as it is, to show by how much.
+
+    Parameters
+    ----------
+    source, labels, target
+        Features of both domains and class codes of the source, as in `joint_bound`.
+    weight, bias : (C, d) and (C,) arrays or tensors
+        The learnt head, in logits; no bias is a bias of 0, around which it is drawn all the same.
+    kind : "joint" or "features"
+        Theorem 2 or Theorem 1.
+    alpha, beta, plan, eps, form
+        As in `joint_bound`; a plan that is solved for is that of the head (W, b), and serves all heads.
+    loss : "tv" or "euclidean", optional
+        By default as in `joint_bound` and `feature_bound`.
+    prior : "zero" or (W0, b0)
+        Centre of the prior. A head learnt from the source alone is allowed, from all of it; a head that has seen the
+        target sample is not.
+    prior_scales : float or sequence, optional
+        s0, fixed before the target sample is seen; delta is split evenly over several. By default a grid that puts
+        noise of 0.02 to 5 on the logits of a typical source sample.
+    posterior_scales : float or sequence, optional
+        Candidates for s, at no price: a pilot chooses, fresh draws judge. By default the prior's.
+    features_saw_target : bool
+        Whether the feature extractor, or a scaling of the features, was fitted to this target sample. Then the number
+        is no certificate, and the report says so.
+    delta : float
+        Probability with which the lemma may fail.
+    delta_mc : float
+        Probability with which the mean over heads may be underestimated.
+    draws : int
+        Number of heads.
+    lambdas : sequence of float, optional
+        Fixed before the target sample is seen; `lambda_grid` by default.
+    seed : int
+
+    Returns
+    -------
+    BoundReport
+        Holds with probability ``1 - delta - delta_mc``.
+    """
+    delta, delta_mc = _probability("delta", delta), _probability("delta_mc", delta_mc)
+    _probability("delta + delta_mc", delta + delta_mc)
+    draws, seed = check_count("draws", draws), check_count("seed", seed, minimum=0)
+    xs, xt = _features(source, target)
+    origin = xs.mean(axis=0)
+    head = _head("weight", weight, bias, origin)
+    start = _start(prior, head, origin)
+    s0 = _scales("prior_scales", _default_scales(xs - origin) if prior_scales is None else prior_scales)
+    s = s0 if posterior_scales is None else _scales("posterior_scales", posterior_scales)
+    joint = check_choice("kind", kind, THEOREMS) == "joint"
+    loss = loss if loss is not None else "euclidean" if joint else "tv"
+
+    proba = head.proba(xs - origin), head.proba(xt - origin) if joint else None
+    problem = BoundProblem(kind, xs, labels, xt, *proba, gamma=head_lipschitz(head.weight, loss), loss=loss)
+    alpha, beta = check_fraction("alpha", alpha), check_fraction("beta", beta)
+    matrix, record = problem.planned(alpha, beta, plan=plan, eps=eps, form=form)
+    base = replace(problem.report(alpha, beta, plan=matrix, form=form), plan=record)
+
+    heads = HeadBound(problem, matrix, origin, base)
+    grid = lambda_grid(len(xt)) if lambdas is None else _grid("lambdas", lambdas)
+    gaps = [_smallest_gap(head, start, one, s0, len(xt), delta, grid) for one in s.tolist()]
+    pilot_seed, final_seed = np.random.SeedSequence(seed).spawn(2)
+    pick = 0
+    if s.size > 1:
+        pilot = [heads.draws(head, one, PILOT, pilot_seed) for one in s]
+        totals = [[mean + gap.penalty.total for mean in one.means] for one, gap in zip(pilot, gaps, strict=True)]
+        cut, plain = np.array(totals).T
+        pick = int(np.argmin(cut if cut.min() < 1.0 else plain))  # what is cut to 1 anyway says nothing of the scale
+    found = heads.draws(head, float(s[pick]), draws, final_seed)
+    report = _report(base, found, gaps[pick], delta, delta_mc)
+    return replace(report, notes=(*report.notes, FITTED)) if features_saw_target else report
+
+
+class _Gap(NamedTuple):
+    """Price of a posterior: scales of posterior and prior, their divergence, what the lemma adds, and the grids."""
+
+    scale: float
+    prior_scale: float
+    kl: float
+    penalty: Penalty
+    grids: tuple[int, int]
+
+    @property
+    def paid(self) -> str:
+        """What choosing from grids costs."""
+        price = np.log(math.prod(self.grids)) / self.penalty.lam
+        grids = "delta split over {} lambdas and {} prior scales".format(*self.grids)
+        return f"{grids}, {price:.2g} of the bound; alpha, beta, plan and posterior are free"
+
+    @property
+    def choice(self) -> str:
+        """What was chosen."""
+        scales = f"posterior scale {self.scale:.3g}, prior scale {self.prior_scale:.3g}"
+        return f"{scales}, KL {self.kl:.4g}, lambda {self.penalty.lam:.4g}"
+
+
+def _smallest_gap(
+    head: GaussianHead,
+    start: GaussianHead,
+    scale: float,
+    prior_scales: FloatArray,
+    n_t: int,
+    delta: float,
+    lambdas: FloatArray,
+) -> _Gap:
+    """Return the cheapest prior of the grid, which delta is split over."""
+    square, found = head.square_from(start), []
+    for prior_scale in prior_scales:
+        kl = gaussian_kl(square, head.size, scale, float(prior_scale))
+        penalty = pac_bayes_penalty(kl, n_t, delta / prior_scales.size, lambdas)
+        found.append(_Gap(scale, float(prior_scale), kl, penalty, (lambdas.size, prior_scales.size)))
+    return min(found, key=lambda gap: gap.penalty.total)
+
+
+def _report(base: BoundReport, found: Draws, gap: _Gap, delta: float, delta_mc: float) -> BoundReport:
+    """Put means over heads and the lemma's terms into the report of the theorem."""
+    cut, plain = found.means
+    noise = mean_at_most(found.bounds, delta_mc) - cut
+    vacuous = cut + noise + gap.penalty.total >= 1.0
+    means = (found.terms if vacuous else found.cut_terms).mean(axis=0)
+    known = [term for term in base.terms if term.computable]
+    notes = ["bounds the loss on the target population of a head drawn anew for every prediction; terms are means"]
+    if plain > cut and not vacuous:
+        share = float((found.bounds == 1.0).mean())
+        notes.append(f"{share:.0%} of the heads have a bound above 1 and count as 1 (mean before {plain:.3g})")
+    return replace(
+        base,
+        theorem=f"PAC-Bayes, {base.theorem}",
+        terms=(
+            *(replace(term, value=float(mean)) for term, mean in zip(known, means, strict=True)),
+            Term("complexity", gap.penalty.complexity, "divergence of the posterior from the prior, KL / lambda"),
+            Term("confidence", gap.penalty.confidence, "chance in target: log(1/delta') / lambda + lambda / 8 n_t"),
+            Term("Monte Carlo", noise, f"chance in the {len(found.gammas)} heads drawn"),
+            *(term for term in base.terms if not term.computable),
+        ),
+        lipschitz=Lipschitz(float(found.gammas.mean()), f"mean over heads; {base.lipschitz.origin}"),
+        union_bound=gap.paid,
+        confidence=1.0 - delta - delta_mc,
+        notes=(*base.notes, *notes, gap.choice),
+    )
+
+
+def _features(source: Array, target: Array) -> tuple[FloatArray, FloatArray]:
+    xs = check_matrix("source", source)
+    xt = check_matrix("target", target, width=xs.shape[1])
+    check_features("source", xs)
+    check_features("target", xt)
+    return xs, xt
+
+
+def _head(name: str, weight: Array, bias: Array | None, origin: FloatArray) -> GaussianHead:
+    """Check a head and count its bias at the origin."""
+    W = check_matrix(name, weight, width=origin.size)
+    b = np.zeros(len(W)) if bias is None else _vector(f"bias of {name}", bias)
+    if b.size != len(W):
+        remedy = "Pass one logit a class, the rows of the weights."
+        raise InputError(explain(f"bias of {name}", got=f"{b.size} numbers", allowed=str(len(W)), remedy=remedy))
+    for what, x in ((name, W), (f"bias of {name}", b)):
+        check_features(what, x)
+    return GaussianHead(W, b + W @ origin)
+
+
+def _start(prior: str | tuple[Array, Array | None], head: GaussianHead, origin: FloatArray) -> GaussianHead:
+    """Centre of the prior."""
+    if isinstance(prior, str):
+        check_choice("prior", prior, ("zero",))
+        return GaussianHead(np.zeros_like(head.weight), np.zeros_like(head.bias))
+    start = _head("prior", *prior, origin)
+    if start.weight.shape != head.weight.shape:
+        got, allowed = f"weights of shape {start.weight.shape}", f"shape {head.weight.shape}"
+        remedy = "Prior and posterior are over the same heads."
+        raise InputError(explain("prior", got=got, allowed=allowed, remedy=remedy))
+    return start
+
+
+def _default_scales(centred: FloatArray) -> FloatArray:
+    """Scales in the units of the source features."""
+    typical = math.sqrt(1.0 + float(np.einsum("ij,ij->i", centred, centred).mean()))
+    return np.array([noise / typical for noise in NOISE])
+
+
+def _scales(name: str, x: Sequence[float] | FloatArray | float) -> FloatArray:
+    return _grid(name, x, *SCALE_RANGE)
+
+
+def _grid(name: str, x: Sequence[float] | FloatArray | float, low: float = 1e-100, high: float = 1e100) -> FloatArray:
+    grid = _vector(name, x)
+    if grid.min() < low or grid.max() > high:
+        got, allowed = f"numbers from {grid.min():g} to {grid.max():g}", f"numbers in [{low:g}, {high:g}]"
+        raise InputError(explain(name, got=got, allowed=allowed, remedy="Rescale the features."))
+    return grid
+
+
+def _vector(name: str, x: Any) -> FloatArray:
+    array = x if hasattr(x, "reshape") else np.asarray(x)
+    found: FloatArray = check_matrix(name, array.reshape(1, -1))[0]
+    return found
+
+
+def _probability(name: str, x: object) -> float:
+    value = check_fraction(name, x, "It is a probability of failure: pass a number in (0, 1).")
+    if value == 1.0:
+        raise InputError(explain(name, got=1, allowed=f"0 < {name} < 1", remedy="It is a probability of failure."))
+    return value

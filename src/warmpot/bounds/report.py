@@ -1,0 +1,188 @@
+"""What a bound says: every term by name, what it means, and what proves it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from warmpot._typing import FloatArray
+from warmpot.bounds.lipschitz import Lipschitz
+
+__all__ = ["BoundReport", "PlanRecord", "Term"]
+
+
+@dataclass(frozen=True)
+class Term:
+    """One summand of a bound.
+
+    Attributes
+    ----------
+    name : str
+    value : float or None
+        What it adds to the bound, factors included; None while unknown.
+    meaning : str
+        One line for a person.
+    computable : bool
+        Whether it is known without target labels.
+    """
+
+    name: str
+    value: float | None
+    meaning: str
+    computable: bool = True
+
+
+@dataclass(frozen=True)
+class PlanRecord:
+    """Which plan a bound was written with, and how good it is proven to be.
+
+    Attributes
+    ----------
+    kind : str
+        Where the plan comes from.
+    status : str
+        Name of the solver's `Status`; "GIVEN" for a plan of the user's.
+    gap : float or None
+        Proven distance of the plan's cost from the least one, in units of the bound: how much a better plan could
+        still take off the transport and source terms. None for a given plan, which is used as it is.
+    residual : float
+        Worst relative violation of a constraint; within 1e-12, or the plan would have been refused.
+    """
+
+    kind: str
+    status: str
+    gap: float | None
+    residual: float
+
+
+@dataclass(frozen=True)
+class BoundReport:
+    """An upper bound of the target loss, term by term.
+
+    Attributes
+    ----------
+    theorem : str
+        Which bound, for example "Theorem 1 (features)".
+    terms : tuple of Term
+    alpha, beta : float
+        Mass moved, and share of the source believed to matter.
+    loss : str
+        Name of the loss, see `warmpot.bounds.losses`.
+    lipschitz : Lipschitz
+        Constant of the head with respect to the loss, and where it comes from.
+    plan : PlanRecord
+    form : "paper", "mixed" or "sharp"
+        See `warmpot.bounds.theorems`.
+    union_bound : str
+        What was paid for choosing alpha, beta or anything else after seeing the data.
+    confidence : float or None
+        Probability with which the bound holds; None if it always does.
+    target_loss : float or None
+        The true loss on the target sample, when an oracle has given the labels.
+    total_refined : float or None
+        The tighter form of the bound that labels allow (see `warmpot.bounds.oracle`).
+    notes : tuple of str
+    p, q : arrays or None
+        Source and target weights of the plan.
+    """
+
+    theorem: str
+    terms: tuple[Term, ...]
+    alpha: float
+    beta: float
+    loss: str
+    lipschitz: Lipschitz
+    plan: PlanRecord
+    form: str = "paper"
+    union_bound: str = "none"
+    confidence: float | None = None
+    target_loss: float | None = None
+    total_refined: float | None = None
+    notes: tuple[str, ...] = ()
+    p: FloatArray | None = field(default=None, repr=False, compare=False)
+    q: FloatArray | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def total(self) -> float:
+        """Sum of the computable terms; a bound of the target loss up to the term that needs labels."""
+        return sum(term.value or 0.0 for term in self.terms if term.computable)
+
+    @property
+    def ideal(self) -> float | None:
+        """Sum of the terms that need target labels, when known."""
+        values = [term.value for term in self.terms if not term.computable]
+        return None if any(value is None for value in values) else sum(value or 0.0 for value in values)
+
+    @property
+    def total_with_labels(self) -> float | None:
+        """The whole bound, when the labels were given."""
+        return None if self.ideal is None else self.total + self.ideal
+
+    @property
+    def vacuous(self) -> bool:
+        """Whether what is known of the bound is at least 1, which every loss is below anyway."""
+        known = self.total_with_labels
+        return (self.total if known is None else known) >= 1.0
+
+    @property
+    def dominant(self) -> Term:
+        """The largest computable term."""
+        return max((term for term in self.terms if term.computable), key=lambda term: term.value or 0.0)
+
+    def __getitem__(self, name: str) -> Term:
+        for term in self.terms:
+            if term.name == name:
+                return term
+        raise KeyError(name)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the weights, ready for JSON."""
+        return {
+            "theorem": self.theorem,
+            "alpha": self.alpha,
+            "beta": self.beta,
+            "loss": self.loss,
+            "form": self.form,
+            "terms": [vars(term).copy() for term in self.terms],
+            "total": self.total,
+            "ideal": self.ideal,
+            "total_with_labels": self.total_with_labels,
+            "total_refined": self.total_refined,
+            "target_loss": self.target_loss,
+            "vacuous": self.vacuous,
+            "dominant": self.dominant.name,
+            "lipschitz": vars(self.lipschitz).copy(),
+            "plan": vars(self.plan).copy(),
+            "union_bound": self.union_bound,
+            "confidence": self.confidence,
+            "notes": list(self.notes),
+        }
+
+    def __str__(self) -> str:
+        rows = [(term.name, term.value, term.meaning) for term in self.terms if term.computable]
+        judged = "vacuous" if self.total >= 1 else f"mostly {self.dominant.name}"
+        rows.append(("total", self.total, f"what is known without target labels: {judged}"))
+        rows += [(f"+ {term.name}", term.value, term.meaning) for term in self.terms if not term.computable]
+        if self.total_with_labels is not None:
+            rows.append(("total with labels", self.total_with_labels, "vacuous" if self.vacuous else ""))
+        if self.total_refined is not None:
+            rows.append(("refined total", self.total_refined, "the proof's tighter form, with labels"))
+        if self.target_loss is not None:
+            rows.append(("true target loss", self.target_loss, "what the bound is a bound of"))
+        width = max(len(name) for name, _, _ in rows)
+        gap = "" if self.plan.gap is None else f", gap {self.plan.gap:.1g}"
+        form = "" if self.form == "paper" else f", {self.form} form"
+        lines = [
+            f"{self.theorem}: alpha {self.alpha:.4g}, beta {self.beta:.4g}, loss {self.loss}{form}",
+            *(f"  {name:<{width}}  {_number(value)}  {meaning}".rstrip() for name, value, meaning in rows),
+            f"  gamma {self.lipschitz.value:.4g} ({self.lipschitz.origin})",
+            f"  plan: {self.plan.kind} ({self.plan.status}{gap}, residual {self.plan.residual:.1g})",
+            f"  union bound: {self.union_bound}",
+        ]
+        if self.confidence is not None:
+            lines.append(f"  holds with probability {self.confidence:g}")
+        return "\n".join([*lines, *(f"  note: {note}" for note in self.notes)])
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:7.4f}"

@@ -1,0 +1,355 @@
+"""Theorem 1 (features) and Theorem 2 (features and labels) as numbers.
+
+With p, q the row and column sums of a plan P of mass alpha, row capacities ``1/(beta n_s)``, column capacities
+``1/n_t``, and l_i the loss of source sample i, both theorems read
+
+    L_target  <=  sum_i p_i l_i / alpha  +  k <C, P> / alpha  +  1/2 sum_j |1/n_t - q_j/alpha|  +  ideal term,
+
+with k = 2, ``C_ij = gamma ||f_i - f~_j||`` and ideal term ``2 L_f`` in Theorem 1; with k = 1,
+``C_ij = gamma ||f_i - f~_j|| + l(y_i, w(x~_j))`` and ideal term ``L^_f`` in Theorem 2 (gamma as in
+`warmpot.bounds.losses`). The ideal term needs target labels and is left unknown here; see `warmpot.bounds.oracle`.
+
+What the proofs (Appendices B and C) give beyond the statements:
+
+- They use of the plan only that it is feasible, so the bound holds for *every* feasible plan. The sum of the first two
+  terms is linear in P: its least value is reached by the plan of the cost ``k C_ij + l_i``, not of C_ij. That plan is
+  the default (``plan="tightest"``); ``plan="paper"`` is the optimum of C.
+- They are deterministic and hold for all alpha and beta at once. Choosing these after seeing the data costs no union
+  bound. A smaller beta only loosens constraints, so source loss + transport of the tightest plan at one alpha can only
+  fall with it. In Theorem 1 that is free, L_f knows no plan; in Theorem 2 its price is hidden in L^_f: a plan free to
+  choose finds source labels that agree with any prediction.
+- The third term is at most ``1 - alpha``, since ``sum_j (q_j/alpha - 1/n_t)_+ <= sum_j (q_j/alpha - q_j)``, and equal
+  to it when every q_j is 0 or ``1/n_t``. In that case splitting the target loss as
+  ``sum_j q_j l~_j + sum_j (1/n_t - q_j) l~_j`` and bounding the second sum by ``1 - alpha`` is tighter (ours):
+
+      L_target  <=  sum_i p_i l_i  +  k <C, P>  +  (1 - alpha)  +  alpha * ideal term        (``form="mixed"``).
+
+- Labels are corners of the simplex, 1 apart. In Theorem 1 a matched pair with ``y_i = y~_j`` has
+  ``l~_j <= l_i + gamma ||f_i - f~_j||`` since g is Lipschitz, and one with ``y_i != y~_j`` has
+  ``l~_j <= 1 = l(y_i, y~_j) <= L_f + gamma ||f_i - f~_j|| + L_f`` through the best head. So k = 1 is enough (ours):
+  ``form="sharp"`` is the mixed form with k = 1 in both theorems. It is never above the mixed form.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array, issparse
+
+from warmpot._checks import check_choice, check_features, check_fraction, check_matrix, check_positive
+from warmpot._interop import kind_of
+from warmpot._typing import Array, FloatArray, IntArray
+from warmpot.bounds.lipschitz import Lipschitz, as_lipschitz
+from warmpot.bounds.losses import check_labels, check_proba, loss_named
+from warmpot.bounds.report import BoundReport, PlanRecord, Term
+from warmpot.costs import PairCosts
+from warmpot.errors import InputError, explain
+from warmpot.transport import Solution, certify, round_to_feasible, solve_partial, solve_partial_points
+from warmpot.transport.certify import FEASIBLE
+from warmpot.transport.problem import residuals_of
+
+__all__ = ["FORMS", "PLANS", "THEOREMS", "BoundProblem", "feature_bound", "joint_bound"]
+
+THEOREMS = {"features": "Theorem 1 (features)", "joint": "Theorem 2 (features and labels)"}
+PLANS = ("tightest", "paper")
+FORMS = ("paper", "mixed", "sharp")
+LARGEST_FEATURE = 1e100
+FREE = "none to pay: the bound holds for every alpha and beta at once"
+
+
+def feature_bound(
+    source: Array,
+    labels: Array,
+    target: Array,
+    source_proba: Array,
+    *,
+    gamma: Lipschitz | float,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    plan: Any = "tightest",
+    eps: float | None = None,
+    loss: str = "tv",
+    form: str = "paper",
+) -> BoundReport:
+    """Bound the target loss of a classifier by its source loss and the transport of features (Theorem 1).
+
+    Parameters
+    ----------
+    source, target : (n_s, d) and (n_t, d) arrays or tensors
+        Features f(x) of both domains.
+    labels : (n_s,) array or tensor
+        Class codes of the source samples.
+    source_proba : (n_s, C) array or tensor
+        Class probabilities that the head gives the source samples.
+    gamma : Lipschitz or float
+        Lipschitz constant of the head with respect to the loss; see `head_lipschitz` and `module_lipschitz`. It defines
+        the set of heads that the ideal term ranges over.
+    alpha, beta : float
+        In (0, 1]: mass moved, and share of the source believed to matter.
+    plan : "tightest", "paper", Solution, array or scipy sparse matrix
+        See the module. A plan of your own must be feasible.
+    eps : float, optional
+        Use the entropic plan, which is rounded to feasible, instead of the exact one; in units of the cost.
+    loss : "tv" or "euclidean"
+    form : "paper", "mixed" or "sharp"
+        See the module.
+
+    Returns
+    -------
+    BoundReport
+
+    Examples
+    --------
+    >>> source, target = np.array([[0.0], [1.0]]), np.array([[0.25], [1.0]])
+    >>> proba = np.array([[0.75, 0.25], [0.25, 0.75]])
+    >>> report = feature_bound(source, np.array([0, 1]), target, proba, gamma=0.5)
+    >>> report["source loss"].value, report["transport"].value, report.total
+    (0.25, 0.125, 0.375)
+    """
+    problem = BoundProblem("features", source, labels, target, source_proba, gamma=gamma, loss=loss)
+    return problem.report(alpha, beta, plan=plan, eps=eps, form=form)
+
+
+def joint_bound(
+    source: Array,
+    labels: Array,
+    target: Array,
+    source_proba: Array,
+    target_proba: Array,
+    *,
+    gamma: Lipschitz | float,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    plan: Any = "tightest",
+    eps: float | None = None,
+    loss: str = "euclidean",
+    form: str = "paper",
+) -> BoundReport:
+    """Bound the target loss by source loss and the transport of features with labels (Theorem 2).
+
+    Parameters
+    ----------
+    source, labels, target, source_proba, alpha, beta, plan, eps, loss, form
+        As in `feature_bound`.
+    target_proba : (n_t, C) array or tensor
+        Class probabilities that the head gives the target samples.
+    gamma : Lipschitz or float
+        Lipschitz constant of the head with respect to the loss: the paper's product ``zeta * gamma``.
+
+    Returns
+    -------
+    BoundReport
+        The transport term comes in two parts, features and labels.
+    """
+    problem = BoundProblem("joint", source, labels, target, source_proba, target_proba, gamma=gamma, loss=loss)
+    return problem.report(alpha, beta, plan=plan, eps=eps, form=form)
+
+
+class BoundProblem:
+    """One classifier on one pair of samples, ready for bounds at many (alpha, beta).
+
+    Parameters
+    ----------
+    kind : "features" or "joint"
+        Theorem 1 or 2.
+    source, labels, target, source_proba, target_proba, gamma, loss
+        As in `feature_bound` and `joint_bound`; `target_proba` for "joint" only.
+    costs : PairCosts, optional
+        Of `source` and `target`, to share their distances among problems.
+
+    Attributes
+    ----------
+    factor : int
+        The k of the module's formula, in the paper's form.
+    source_losses : (n_s,) array
+        The l_i.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        source: Array,
+        labels: Array,
+        target: Array,
+        source_proba: Array,
+        target_proba: Array | None = None,
+        *,
+        gamma: Lipschitz | float,
+        loss: str,
+        costs: PairCosts | None = None,
+    ) -> None:
+        self.kind, self.loss, self.lipschitz = (
+            check_choice("kind", kind, THEOREMS),
+            loss_named(loss),
+            as_lipschitz(gamma),
+        )
+        self.source = check_matrix("source", source)
+        self.target = check_matrix("target", target, width=self.source.shape[1])
+        check_features("source", self.source, LARGEST_FEATURE)
+        check_features("target", self.target, LARGEST_FEATURE)
+        n, m = self.shape = (len(self.source), len(self.target))
+        proba = check_proba("source_proba", source_proba, n)
+        self.labels = check_labels("labels", labels, n, proba.shape[1])
+        self.target_proba: FloatArray | None = None
+        self._label_losses: FloatArray | None = None  # of every class and every target sample
+        if kind == "joint":
+            self.target_proba = check_proba("target_proba", target_proba, m, proba.shape[1])
+            self._label_losses = self.loss.of_pairs(np.arange(proba.shape[1]), self.target_proba)
+        self.source_losses = self.loss.of_labels(proba, self.labels)
+        self.factor = 2 if kind == "features" else 1
+        self.costs = PairCosts(self.source, self.target) if costs is None else costs
+
+    def report(
+        self,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        *,
+        plan: Any = "tightest",
+        eps: float | None = None,
+        form: str = "paper",
+    ) -> BoundReport:
+        """Return the bound at one (alpha, beta); the arguments are those of `feature_bound`."""
+        alpha, beta = check_fraction("alpha", alpha), check_fraction("beta", beta)
+        scale, factor = self.coefficients(alpha, form)
+        matrix, record = self.planned(alpha, beta, plan=plan, eps=eps, form=form)
+        p, q = np.asarray(matrix.sum(axis=1)), np.asarray(matrix.sum(axis=0))
+        left_out = 0.5 * float(np.abs(1.0 / q.size - q / alpha).sum()) if form == "paper" else max(0.0, 1.0 - alpha)
+        terms = (
+            Term("source loss", scale * float(p @ self.source_losses), "loss on the source, weighted by the plan"),
+            *self._transport_terms(matrix, scale, factor),
+            Term("target left out", left_out, "target mass the plan does not match or matches unevenly"),
+            self._ideal_term(alpha, form),
+        )
+        return BoundReport(
+            theorem=THEOREMS[self.kind],
+            terms=terms,
+            alpha=alpha,
+            beta=beta,
+            loss=self.loss.name,
+            lipschitz=self.lipschitz,
+            plan=record,
+            form=form,
+            union_bound=FREE,
+            p=p,
+            q=q,
+        )
+
+    def coefficients(self, alpha: float, form: str) -> tuple[float, int]:
+        """Return what a form multiplies source loss and transport with, and the k of the transport."""
+        scale = 1.0 / alpha if check_choice("form", form, FORMS) == "paper" else 1.0
+        return scale, 1 if form == "sharp" else self.factor
+
+    def best_alpha(self, beta: float = 1.0, *, form: str = "sharp") -> float:
+        """Return the alpha of the least computable total in the mixed or the sharp form; at least ``1 / n_t``.
+
+        There a target sample left out costs 1 per unit of mass, so the best plan of any mass moves whatever costs less:
+        one transport of mass 1 with another source sample, of capacity 1 and cost 1 to everyone.
+        """
+        n, m = self.shape
+        _, factor = self.coefficients(1.0, check_choice("form", form, FORMS[1:]))
+        capacity = np.append(np.full(n, 1.0 / (check_fraction("beta", beta) * n)), 1.0)
+
+        def cost(rows: IntArray, _: Any) -> FloatArray:
+            block = np.ones((rows.size, m))
+            real = rows < n
+            block[real] = self._block(rows[real], True, factor)
+            return block
+
+        found = solve_partial_points(
+            np.arange(n + 1), np.arange(m), a=capacity, mass=1.0, cost=cost, progress_bar=False, throw=False
+        )
+        return min(max(1.0 - float(found.p[n]), 1.0 / m), 1.0)
+
+    def _ideal_term(self, alpha: float, form: str) -> Term:
+        name, what = {
+            "features": ("2 L_f", "worst loss of the best head on all labelled points, twice"),
+            "joint": ("L^_f", "what the best head loses on target and source at once"),
+        }[self.kind]
+        if form != "paper" and alpha < 1.0:
+            name, what = f"alpha * {name}", f"{what}, times alpha"
+        return Term(name, None, f"{what}; needs target labels", computable=False)
+
+    def _transport_terms(self, plan: csr_array, scale: float, factor: int) -> tuple[Term, ...]:
+        entries = plan.tocoo()
+        rows, cols, mass = entries.row, entries.col, entries.data
+        near = self.lipschitz.value * float(mass @ self.matched_distances(rows, cols))
+        if self._label_losses is None:
+            times = f"times {'2 ' if factor == 2 else ''}gamma"
+            return (Term("transport", scale * factor * near, f"distance between matched features, {times}"),)
+        unlike = float(mass @ self._label_losses[self.labels[rows], cols])
+        return (
+            Term("transport, features", scale * near, "distance between matched features, times gamma"),
+            Term("transport, labels", scale * unlike, "source labels against predictions on the matched target"),
+        )
+
+    def matched_distances(self, rows: IntArray, cols: IntArray) -> FloatArray:
+        """Distances of matched pairs, in float64 from the features: the kept ones are rounded to float32."""
+        found = np.empty(rows.size)
+        step = max(1, 2**22 // self.source.shape[1])
+        for k in range(0, rows.size, step):
+            part = slice(k, k + step)
+            found[part] = np.linalg.norm(self.source[rows[part]] - self.target[cols[part]], axis=1)
+        return found
+
+    def _block(self, rows: IntArray, tightest: bool, factor: int) -> FloatArray:
+        """Cost of the plan: C, or ``k C + l_i``."""
+        block = self.costs.distances(rows)
+        block *= self.lipschitz.value
+        if self._label_losses is not None:
+            block += self._label_losses[self.labels[rows]]
+        if tightest:
+            block *= factor
+            block += self.source_losses[rows, None]
+        return block
+
+    def planned(
+        self, alpha: float, beta: float, *, plan: Any = "tightest", eps: float | None = None, form: str = "paper"
+    ) -> tuple[csr_array, PlanRecord]:
+        """Solve for the plan, or check the one that was given."""
+        n, m = self.shape
+        a, b = np.full(n, 1.0 / (beta * n)), np.full(m, 1.0 / m)
+        if not isinstance(plan, str):
+            return _given(plan, a, b, alpha)
+        scale, k = self.coefficients(alpha, form)
+        tightest = check_choice("plan", plan, PLANS) == "tightest"
+        aim = "of least source loss + transport" if tightest else "of least transport"
+        unit = scale * (1 if tightest else k)  # of the plan's cost in the bound
+        if eps is None:
+            found: Solution[Any] = solve_partial_points(
+                np.arange(n), np.arange(m),
+                a=a, b=b, mass=alpha, cost=lambda rows, _: self._block(rows, tightest, k),
+                progress_bar=False, throw=False,
+            )  # fmt: skip
+            # A plan short of its tolerance is still feasible, and so is its bound; the status says so.
+            return found.plan, PlanRecord(f"exact, {aim}", found.status.name, unit * found.gap, found.residuals.worst)
+        check_positive("eps", eps, remedy="Pass a positive regularisation, or None for the exact plan.")
+        cost = self._block(np.arange(n), tightest, k)
+        found = solve_partial(cost, a, b, mass=alpha, eps=eps, throw=False)
+        proof = certify(found.plan, cost, a, b, alpha, potentials=found.potentials)
+        kind = f"entropic (eps {eps:g}) rounded to feasible, {aim}"
+        return csr_array(found.plan), PlanRecord(kind, found.status.name, unit * proof.gap, proof.residuals.worst)
+
+
+def _given(plan: Any, a: FloatArray, b: FloatArray, alpha: float) -> tuple[csr_array, PlanRecord]:
+    """Check that a plan is feasible; one that is so only to its own coarse dtype is repaired in float64."""
+    matrix = plan.plan if isinstance(plan, Solution) else plan
+    resolution = kind_of(matrix.data if issparse(matrix) else matrix).resolution
+    shape = (a.size, b.size)
+    found = matrix.shape if issparse(matrix) else np.shape(getattr(matrix, "detach", lambda: matrix)())
+    if tuple(found) != shape:
+        remedy = "Rows are source samples, columns target samples."
+        raise InputError(explain("plan", got=f"shape {tuple(found)}", allowed=f"shape {shape}", remedy=remedy))
+    dense = check_matrix("plan", matrix.data[None] if issparse(matrix) else matrix)
+    rows = csr_array(matrix, dtype=np.float64) if issparse(matrix) else csr_array(dense)
+    residuals = residuals_of(rows.sum(axis=1), rows.sum(axis=0), a, b, alpha)
+    worst = max(residuals.worst, -float(dense.min()) / alpha)
+    if worst > max(FEASIBLE, 64 * resolution):
+        allowed = f"a feasible plan of mass {alpha:g}: entries >= 0, rows <= {a[0]:g}, columns <= {b[0]:g}"
+        remedy = "An infeasible plan proves nothing: pass it through warmpot.transport.round_to_feasible first."
+        raise InputError(explain("plan", got=f"violations up to {worst:.3g}", allowed=allowed, remedy=remedy))
+    if worst > FEASIBLE:
+        rows.data = np.maximum(rows.data, 0.0)
+        rows = round_to_feasible(rows, a, b, alpha)
+        residuals = residuals_of(rows.sum(axis=1), rows.sum(axis=0), a, b, alpha)
+    return rows, PlanRecord("given", "GIVEN", None, residuals.worst)

@@ -1,0 +1,42 @@
+"""The validators by name; the oracle is not among them, it must be made on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from warmpot._settings import from_mapping, suggestion
+from warmpot.errors import InputError, explain
+from warmpot.select.base import Validator
+from warmpot.select.predictions import Confusion, Entropy, Infomax, NuclearNorm, SoftNeighbourhood
+from warmpot.select.source import DeepEmbedded, SourceAccuracy
+from warmpot.select.structure import Neighbours, Reverse
+from warmpot.select.transport import Bound, PlanValue, TransportValue
+
+__all__ = ["DEFAULT_VALIDATOR", "VALIDATORS", "make_validator"]
+
+_ALL: tuple[type[Validator], ...] = (
+    *(SourceAccuracy, DeepEmbedded),
+    *(Entropy, Infomax, NuclearNorm, Confusion, SoftNeighbourhood),
+    *(Neighbours, Reverse),
+    *(PlanValue, TransportValue, Bound),
+)
+DEFAULT_VALIDATOR = "neighbours"
+"""Who chooses when nobody is named; docs/selection.md has the figures behind it."""
+VALIDATORS: dict[str, type[Validator]] = {cls.name: cls for cls in _ALL}
+
+
+def make_validator(name: str, params: Mapping[str, Any] | None = None) -> Validator:
+    """Make a validator from its name and parameters; unknown ones are refused with the nearest known.
+
+    Examples
+    --------
+    >>> make_validator("snd", {"temperature": 0.1}).temperature
+    0.1
+    """
+    if name not in VALIDATORS:
+        allowed = ", ".join(VALIDATORS)
+        raise InputError(
+            explain("validator", got=repr(name), allowed=allowed, remedy=suggestion(str(name), VALIDATORS))
+        )
+    return from_mapping(VALIDATORS[name], params or {}, "params")

@@ -1,0 +1,146 @@
+"""The choice of an iterate within one run: `fit_chosen` is `warmpot.train.fit` with the choice that the run names."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from warmpot._typing import BoolArray, IntArray
+from warmpot.data import Task
+from warmpot.errors import InputError, explain
+from warmpot.select.base import Validator
+from warmpot.select.evidence import Evidence
+from warmpot.select.guard import classes_in_effect, collapsed
+from warmpot.select.registry import make_validator
+from warmpot.train import Fitted, RunConfig, fit
+from warmpot.train.config import LAST
+from warmpot.train.fit import WEIGHTS, write_weights
+from warmpot.train.keep import Snapshot
+from warmpot.train.predictor import apply_network
+from warmpot.train.rundir import RunDir
+
+__all__ = ["BestSoFar", "Held", "evidence_of", "fit_chosen", "hold_out"]
+
+
+class Held(NamedTuple):
+    """A part of the source that is kept out of the training: features, labels, and which samples."""
+
+    x: NDArray[np.floating[Any]]
+    y: IntArray
+    rows: BoolArray
+
+
+def hold_out(task: Task, share: float, seed: int) -> tuple[Task, Held]:
+    """Keep a share of every class out of the training; a class keeps at least one sample in it.
+
+    Parameters
+    ----------
+    task : Task
+        Of classification.
+    share : float
+        In (0, 1).
+    seed : int
+        Which samples.
+    """
+    rng = np.random.default_rng(seed)
+    out = np.zeros(task.n_source, dtype=bool)
+    for code in range(task.n_classes):
+        rows = rng.permutation(np.flatnonzero(task.ys == code))
+        out[rows[: min(math.ceil(share * len(rows)), len(rows) - 1)]] = True
+    if not out.any():
+        got, remedy = "one sample of every class", "Choose by a validator that needs no held part."
+        raise InputError(explain("source", got=got, allowed="two of some class, to hold one out", remedy=remedy))
+    rest = dataclasses.replace(task, xs=task.xs[~out], ys=task.ys[~out])
+    return rest, Held(task.xs[out], np.asarray(task.ys[out], np.int64), out)
+
+
+def evidence_of(snapshot: Snapshot, task: Task, held: Held | None = None) -> Evidence:
+    """Return what a validator may see of a snapshot."""
+    network = snapshot.network
+    apart = apply_network(network.for_source(), held.x) if held is not None else None
+    return Evidence(
+        source_features=snapshot.source.features.numpy(),
+        source_logits=snapshot.source.logits.numpy(),
+        source_labels=np.asarray(task.ys, np.int64),
+        target_features=snapshot.target.features.numpy(),
+        target_logits=snapshot.target.logits.numpy(),
+        held_features=apart.features.numpy() if apart else None,
+        held_logits=apart.logits.numpy() if apart else None,
+        held_labels=held.y if held else None,
+        source_inputs=np.asarray(task.xs),
+        target_inputs=np.asarray(task.xt),
+        held_inputs=np.asarray(held.x) if held else None,
+        transport=snapshot.transport,
+        head=(network.head.weight.detach().numpy(), network.head.bias.detach().numpy()),
+    )
+
+
+class BestSoFar:
+    """The `Chooser` of a validator: keeps the best snapshot that is no collapse against the first one."""
+
+    def __init__(self, validator: Validator, task: Task, held: Held | None) -> None:
+        self._validator, self._task, self._held = validator, task, held
+        self._best: float | None = None
+        self._before: float | None = None
+
+    def offer(self, snapshot: Snapshot) -> tuple[bool, dict[str, Any]]:
+        """Score it; the first one is kept until something better comes."""
+        evidence = evidence_of(snapshot, self._task, self._held)
+        classes = classes_in_effect(evidence)
+        first = self._before is None
+        self._before = classes if self._before is None else self._before
+        if "transport" in self._validator.needs and evidence.transport is None:
+            return first, {}  # there was no plan yet: it can be kept, but not compared
+        score = self._validator.score(evidence)
+        better = not collapsed(classes, self._before) and (self._best is None or score > self._best)
+        if better:
+            self._best = score
+        return better or first, {"score": score}
+
+    def state(self) -> dict[str, Any]:
+        """Return the numbers that a resumed run needs."""
+        return {"best": self._best, "before": self._before}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Undo `state`."""
+        self._best, self._before = state["best"], state["before"]
+
+
+def fit_chosen(
+    task: Task,
+    config: RunConfig,
+    *,
+    out: Path | None = None,
+    resume: bool = False,
+    progress_bar: bool | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> Fitted:
+    """Train on a task and return the iterate that ``config.choose`` prefers; arguments as in `warmpot.train.fit`.
+
+    Target labels have no way in. A validator that needs a held part of the source gets the share ``config.held`` of
+    every class; the source weight of a held sample is 0.
+    """
+    if config.choose == LAST:
+        return fit(task, config, out=out, resume=resume, progress_bar=progress_bar, facts=facts)
+    validator, held = make_validator(config.choose), None
+    if task.for_regression:
+        remedy = "Leave `choose` at last."
+        raise InputError(explain("choose", got=f"{config.choose!r} for real labels", allowed=LAST, remedy=remedy))
+    rest = task
+    if "held" in validator.needs:
+        rest, held = hold_out(task, config.held, config.seed)
+    chooser = BestSoFar(validator, rest, held)
+    fitted = fit(rest, config, out=out, resume=resume, progress_bar=progress_bar, facts=facts, chooser=chooser)
+    if held is None:
+        return fitted
+    weights = np.zeros(task.n_source)
+    weights[~held.rows] = fitted.source_weights
+    if out is not None and (out / WEIGHTS).exists():  # one process of several wrote it
+        write_weights(RunDir(out), weights, task)
+    return dataclasses.replace(fitted, source_weights=weights)

@@ -1,0 +1,136 @@
+"""`warmpot bound` as a user sees it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from warmpot.bounds import head_lipschitz, joint_bound
+from warmpot.cli import app
+from warmpot.data import as_table, make_task
+from warmpot.train import Predictor, fit, load_config
+
+NAMES = {"Theorem 1", "Theorem 1, sharp", "Theorem 2", "Theorem 2, sharp", "PAC-Bayes"}
+
+
+def invoke(*words: str) -> Any:
+    return CliRunner().invoke(app, list(words))
+
+
+def arrays(path: Path) -> dict[str, Any]:
+    with np.load(path) as found:
+        return dict(found)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bound")
+    rng = np.random.default_rng(0)
+    centres = 3 * rng.normal(size=(4, 6))
+    ys, yt = np.repeat(np.arange(4), 12), np.repeat([0, 1], 15)
+    xt = centres[yt] + rng.normal(size=(30, 6)) + 0.3
+    np.savez(folder / "s.npz", X=centres[ys] + rng.normal(size=(48, 6)), y=ys)
+    np.savez(folder / "t.npz", X=xt)
+    np.savez(folder / "labelled.npz", X=xt, y=yt)
+    few = ["--set", "full.rounds=2", "--set", "full.iterations=5", "--quiet"]
+    for name, preset in (("full", "full"), ("source", "source-only")):
+        words = [str(folder / "s.npz"), str(folder / "t.npz"), "--out", str(folder / name), "--preset", preset, *few]
+        assert invoke("fit", *words).exit_code == 0
+    return folder
+
+
+def test_terms_are_printed_and_written(data: Path) -> None:
+    result = invoke("bound", str(data / "full"))
+    assert result.exit_code == 0, result.output
+    assert "source loss" in result.output
+    assert "evaluation" not in result.output  # there are no target labels
+    found = json.loads((data / "full" / "bound.json").read_text())
+    assert set(found) == NAMES
+    for report in found.values():
+        values = [term["value"] for term in report["terms"] if term["computable"]]
+        assert all(value >= 0 for value in values)
+        assert report["total"] == pytest.approx(sum(values))
+        assert report["ideal"] is report["target_loss"] is None
+    assert (data / "full" / "bound.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_numbers_are_those_of_the_library(data: Path, tmp_path: Path) -> None:
+    words = ["bound", str(data / "full"), "--alpha", "0.9", "--beta", "0.5", "--out", str(tmp_path), "--quiet"]
+    result = invoke(*words)
+    assert (result.exit_code, result.output) == (0, "")
+    found = json.loads((tmp_path / "bound.json").read_text())["Theorem 2"]
+    predictor, s, t = Predictor.load(data / "full"), arrays(data / "s.npz"), arrays(data / "t.npz")
+    source, target = predictor.outputs(s["X"], source=True), predictor.outputs(t["X"])
+    weight = predictor.network.head.weight.detach().double().numpy()
+    report = joint_bound(
+        source.features, s["y"], target.features, source.logits.softmax(1), target.logits.softmax(1),
+        gamma=head_lipschitz(weight, "euclidean"), alpha=0.9, beta=0.5,
+    )  # fmt: skip
+    assert found["total"] == pytest.approx(report.total, rel=1e-9)
+
+
+def test_labels_add_their_terms_and_change_no_other(data: Path, tmp_path: Path) -> None:
+    outs = []
+    for name, target in (("a", "t.npz"), ("b", "labelled.npz")):
+        out = tmp_path / name
+        out.mkdir()
+        files = [str(data / "s.npz"), str(data / target)]
+        result = invoke("bound", str(data / "full"), *files, "--out", str(out))
+        assert result.exit_code == 0, result.output
+        outs.append(json.loads((out / "bound.json").read_text()))
+    assert "evaluation only" in result.output
+    for name in NAMES - {"PAC-Bayes"}:
+        plain, labelled = (out[name] for out in outs)
+        assert labelled["total"] == plain["total"]
+        assert labelled["target_loss"] <= labelled["total_with_labels"]
+        assert labelled["target_loss"] <= labelled["total_refined"] + 1e-9
+
+
+def test_only_features_that_never_saw_the_target_give_a_pac_bayes_certificate(data: Path) -> None:
+    assert "NOT A CERTIFICATE" in invoke("bound", str(data / "full")).output
+    assert "NOT A CERTIFICATE" not in invoke("bound", str(data / "source")).output
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "no run"),
+        (["{full}", "--alpha", "2"], "alpha"),
+        (["{full}", "--delta", "0"], "delta"),
+        (["{full}", "--out", "nowhere"], "folder that exists"),
+        (["{full}", "{s}", "nowhere.npz"], "nowhere.npz"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(data: Path, words: list[str], message: str) -> None:
+    result = invoke("bound", *(word.format(full=data / "full", s=data / "s.npz") for word in words))
+    assert result.exit_code == 2, result.output
+    assert re.search(message, result.output)
+
+
+def test_a_run_on_real_labels_is_refused(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(20, 2))
+    np.savez(tmp_path / "s.npz", X=x, y=x[:, 0])
+    np.savez(tmp_path / "t.npz", X=x)
+    files = [str(tmp_path / "s.npz"), str(tmp_path / "t.npz")]
+    assert invoke("fit", *files, "--regression", "--out", str(tmp_path / "run"), "--quiet").exit_code == 0
+    result = invoke("bound", str(tmp_path / "run"))
+    assert result.exit_code == 2
+    assert "real labels" in result.output
+
+
+def test_a_run_from_python_needs_its_files_named(tmp_path: Path, data: Path) -> None:
+    s, t = arrays(data / "s.npz"), arrays(data / "t.npz")
+    task = make_task(as_table(s["X"], s["y"]), as_table(t["X"]))[0]
+    fit(task, load_config("source-only"), out=tmp_path / "run", progress_bar=False)
+    result = invoke("bound", str(tmp_path / "run"))
+    assert result.exit_code == 2
+    assert "Name the files" in result.output
+    named = invoke("bound", str(tmp_path / "run"), str(data / "s.npz"), str(data / "t.npz"))
+    assert named.exit_code == 0, named.output
