@@ -2,7 +2,8 @@
 
 Round by round: the exact plan over all pairs with the joint cost (Theorem 2), then the classifier refitted to the
 source weighted by the plan's row sums and to the target with the plan's soft labels; alpha grows over the rounds.
-docs/engines.md tells what each step adds.
+With ``objective="bound"`` further rounds minimise the bound of Theorem 2 from there. docs/engines.md tells what each
+step adds.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from warmpot._progress import Report
 from warmpot._typing import FloatArray
 from warmpot.costs import PairCosts
 from warmpot.data import Task
-from warmpot.errors import DivergedError, explain
+from warmpot.errors import DivergedError, InputError, explain
 from warmpot.nets import Network, NetworkSettings, Outputs, build_network
 from warmpot.nets.network import NARROW, Projection
+from warmpot.train.bound_objective import PlannedBound, descend, tightest_plan
 from warmpot.train.config import RunConfig
 from warmpot.train.head import fit_classifier, fit_ridge, mapped
 from warmpot.train.health import Health
@@ -76,6 +78,11 @@ class _Alternation:
     def __init__(self, task: Task, config: RunConfig) -> None:
         self.task, self.config, self.settings = task, config, config.full
         self.method = config.make_method()
+        if self.settings.objective == "bound" and (task.for_regression or not self.method.uses_target):
+            got = "real labels" if task.for_regression else f"{config.method!r}, which does not see the target"
+            allowed = "classes, and a method that adapts: the loss of the bound is a metric on class probabilities"
+            remedy = 'Use "cross_entropy".'
+            raise InputError(explain('full.objective "bound"', got=got, allowed=allowed, remedy=remedy))
         self.labels = torch.as_tensor(task.ys)
         self.n_outputs = task.n_classes or 1
         if task.for_regression:
@@ -130,6 +137,8 @@ class _Alternation:
     def round(self, state: _State, number: int) -> dict[str, Any] | None:
         """Solve the plan and refit; return what to log, or None if the method has no plan."""
         settings = self.settings
+        if number > settings.rounds:
+            return self._bound_round(state, number - settings.rounds)
         progress = (number - 1) / max(settings.rounds - 1, 1)
         source, target = self.outputs(state)
         smooth = settings.smooth if number > settings.smooth_after and not self.task.for_regression else 0.0
@@ -151,6 +160,33 @@ class _Alternation:
             state.source_centre = torch.from_numpy(p / p.sum()).float() @ self.xs
             state.target_centre = torch.from_numpy(q / q.sum()).float() @ self.xt
         return {"transport": float(solution.value), "gap": solution.gap, "alpha": float(p.sum()), "weights": p}
+
+    def _bound_round(self, state: _State, number: int) -> dict[str, Any]:
+        """Solve the tightest plan and descend its bound (`warmpot.train.bound_objective`).
+
+        Feature distances count little at first: taken in full they drown the labels in the first plan, and the descent
+        would rather flatten the head than draw classes together.
+        """
+        settings = self.settings
+        weight = settings.feature_weight(number)
+        source, target = self.outputs(state)
+        solution = tightest_plan(
+            source, self.labels, target, state.head[:-1], beta=settings.bound_beta, feature_weight=weight
+        )
+        xs, xt = self.xs - state.source_centre, self.xt - state.target_centre
+        bound = PlannedBound(xs, self.labels, xt, solution.plan, unit=self.unit)
+        state.head, state.metric = descend(
+            bound, state.head, state.metric,
+            iterations=settings.iterations, feature_weight=weight, learn_metric=settings.metric_penalty is not None,
+        )  # fmt: skip
+        terms = bound.terms(state.head.double(), state.metric.double())
+        return {
+            "transport": float(terms[1:].sum()),
+            "gap": solution.gap,
+            "alpha": 1.0,
+            "bound": float(terms.sum()) + bound.left_out,
+            "weights": np.asarray(solution.p),
+        }
 
     def _source_weights(self, p: FloatArray, logits: Tensor) -> FloatArray:
         """Half of each weight is its class's mean; the whole source joins in, the more the less partial it looks."""
@@ -218,7 +254,7 @@ def train_full(
             keeper.offer(work.snapshot(state, 0, None))
     done = start.step if start else 0
     with asked_to_stop() as stop:
-        for number in range(done + 1, settings.rounds + 1):
+        for number in range(done + 1, settings.all_rounds + 1):
             line = work.round(state, number)
             if line is None:
                 break
@@ -226,11 +262,11 @@ def train_full(
             if not task.for_regression:
                 health.see(work.outputs(state)[1].logits)
             weights = torch.from_numpy(line.pop("weights"))
-            line = {"step": number, **line, **health.check(number / settings.rounds, weights)}
+            line = {"step": number, **line, **health.check(number / settings.all_rounds, weights)}
             if chooser is not None:
                 line |= keeper.offer(work.snapshot(state, number, line["transport"] / line["alpha"]))
             history.append(line)
-            report(number / settings.rounds, f"round {number} of {settings.rounds}")
+            report(number / settings.all_rounds, f"round {number} of {settings.all_rounds}")
             if run is not None:
                 run.log(line)
                 tensors = {**state.tensors(), **health.state(), **keeper.tensors()}
