@@ -19,13 +19,12 @@ import subprocess
 import sys
 import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _jobs import ROOT, between, read, run_all
 
-ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "adaptation.jsonl"
 SPEED = ROOT / "benchmarks" / "results" / "adaptation-speed.json"
 PRESETS = ("source-only", "official", "frozen", "full")
@@ -105,26 +104,11 @@ def accuracies(args: argparse.Namespace) -> None:
         for task in args.tasks
         if (task, preset, seed) not in done and not (seed and always_the_same(task, preset))
     ]
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    args.out.parent.mkdir(exist_ok=True)
-    with ProcessPoolExecutor(args.jobs, max_tasks_per_child=1, mp_context=_spawn()) as pool:
-        waiting = {pool.submit(run, *job, args.data): job for job in todo}
-        for count, future in enumerate(as_completed(waiting), 1):
-            found = future.result()
-            with open(args.out, "a", encoding="utf-8") as stream:
-                stream.write(json.dumps(found) + "\n")
-            print(f"{count}/{len(todo)} {found['task']} {found['preset']} seed {found['seed']}: "
-                  f"{100 * found['accuracy']:.1f} % in {found['seconds']:.0f} s", flush=True)  # fmt: skip
-
-
-def _spawn() -> Any:
-    import multiprocessing
-
-    return multiprocessing.get_context("spawn")
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    jobs = [(*job, args.data) for job in todo]
+    run_all(run, jobs, args.out, args.jobs, lambda found: (
+        f"{found['task']} {found['preset']} seed {found['seed']}: "
+        f"{100 * found['accuracy']:.1f} % in {found['seconds']:.0f} s"
+    ))  # fmt: skip
 
 
 def steps_per_second(peer: bool, steps: int, folder: Path) -> float:
@@ -224,15 +208,8 @@ def tables(args: argparse.Namespace) -> None:
             f"`full` on Product -> RealWorld: {alone['seconds']:.0f} s, peak {alone['peak_gib']:.1f} GiB "
             f"({found['machine']})."
         )
-    _between(ROOT / "docs" / "engines.md", "adaptation", text)
-    _between(ROOT / "README.md", "adaptation-summary", "\n".join(summary))
-
-
-def _between(path: Path, marker: str, text: str) -> None:
-    start, end = f"<!-- {marker}:start -->", f"<!-- {marker}:end -->"
-    page = path.read_text(encoding="utf-8")
-    head, rest = page.split(start)
-    path.write_text(f"{head}{start}\n{text}\n{end}{rest.split(end)[1]}", encoding="utf-8")
+    between(ROOT / "docs" / "engines.md", "adaptation", text)
+    between(ROOT / "README.md", "adaptation-summary", "\n".join(summary))
 
 
 def main() -> int:
