@@ -31,7 +31,8 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
     Parameters
     ----------
     cls : type
-        A dataclass whose fields are bool, int, float, str, an optional one of these, a mapping or such a dataclass.
+        A dataclass whose fields are bool, int, float, str, an optional one of these, one of these or a literal word
+        (``float | Literal["auto"]``), a mapping or such a dataclass.
     mapping : mapping
         What a YAML file or flags gave.
     where : str
@@ -61,6 +62,11 @@ def _converted(hint: Any, value: Any, where: str) -> Any:
     options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     if value is None and type(None) in options:
         return None
+    words = [
+        word for option in options if typing.get_origin(option) is typing.Literal for word in typing.get_args(option)
+    ]
+    if isinstance(value, str) and value in words:
+        return value
     hint = next(option for option in options if option is not type(None))
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         return value if isinstance(value, hint) else from_mapping(hint, value, where)
@@ -74,6 +80,7 @@ def _converted(hint: Any, value: Any, where: str) -> Any:
             pass
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
         allowed = {"Mapping": "a mapping"}.get(wanted.__name__, f"a value of type {wanted.__name__}")
+        allowed = " or ".join([allowed, *map(repr, words)])
         raise InputError(explain(where, got=repr(value), allowed=allowed, remedy="Correct the setting."))
     return dict(value) if isinstance(value, Mapping) else value
 

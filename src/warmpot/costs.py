@@ -23,7 +23,7 @@ from warmpot.transport.large import EuclideanBlocks
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["LABEL_LOSSES", "PairCosts", "feature_distance", "joint_cost", "label_loss"]
+__all__ = ["LABEL_LOSSES", "PairCosts", "feature_distance", "joint_cost", "label_loss", "rms_distance"]
 
 ROUNDING = 1e-14
 """Squared distances below this share of the squared norms are taken for 0."""
@@ -44,6 +44,22 @@ def feature_distance(source: Tensor, target: Tensor) -> Tensor:
     square = x_square + y_square - 2.0 * (x @ y.T)
     same = square <= ROUNDING * (x_square + y_square).detach()  # what is left there is rounding, also in its gradient
     return square.masked_fill(same, 1.0).sqrt().masked_fill(same, 0.0).to(dtype)
+
+
+def rms_distance(source: Any, target: Any) -> float:
+    """Root mean square distance over all pairs, from means and spreads alone; arrays or tensors.
+
+    Examples
+    --------
+    >>> rms_distance(np.array([[0.0], [2.0]]), np.array([[1.0]]))
+    1.0
+    """
+    x, y = (
+        np.asarray(part.detach().cpu() if hasattr(part, "detach") else part, np.float64) for part in (source, target)
+    )
+    centre_x, centre_y = x.mean(axis=0), y.mean(axis=0)
+    spread = np.square(x - centre_x).sum() / len(x) + np.square(y - centre_y).sum() / len(y)
+    return float(np.sqrt(spread + np.square(centre_x - centre_y).sum()))
 
 
 def label_loss(labels: Tensor, outputs: Tensor, loss: str = "cross_entropy") -> Tensor:
@@ -133,6 +149,12 @@ class PairCosts:
         How many nearest target samples the outputs of a target sample are averaged with.
     smooth : float
         By which share, in [0, 1]; 0 leaves the outputs as they are.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    rms : float
+        Root mean square distance.
     """
 
     def __init__(
@@ -142,6 +164,7 @@ class PairCosts:
         self._near = _nearest(xt, min(check_count("neighbours", neighbours), len(xt) - 1)) if smooth else None
         budget = check_positive("max_memory", max_memory, remedy="Give it in GiB.") * 2**30
         self.shape = (xs.shape[0], xt.shape[0])
+        self.rms = rms_distance(xs, xt)
         self._blocks = EuclideanBlocks(np.asarray(xs, np.float64), np.asarray(xt, np.float64))
         self._kept: Any = None
         if 4 * self.shape[0] * self.shape[1] <= budget:

@@ -63,13 +63,28 @@ def test_source_only_ignores_the_target() -> None:
 @given(alpha=st.floats(0.001, 1.0), start=st.floats(0.001, 1.0), ramp=st.floats(0, 1), progress=st.floats(0, 1))
 def test_the_ramp_never_exceeds_alpha(alpha: float, start: float, ramp: float, progress: float) -> None:
     method = Warmpot(alpha=alpha, alpha_start=start, ramp=ramp)
-    assert 0 < method.alpha_at(progress) <= alpha
-    assert method.alpha_at(1.0) == alpha
+    assert 0 < method.alpha_at(progress, alpha) <= alpha
+    assert method.alpha_at(1.0, alpha) == alpha
+
+
+def test_distances_in_automatic_units_do_not_know_the_units_of_features() -> None:
+    source, target = _outputs(12, 0), _outputs(10, 1)
+    method = Warmpot(alpha=0.6, beta=0.5, eta1="auto", eta2=0.5, eps="auto", ramp=0)
+    far = [Outputs(1000 * out.features, out.logits) for out in (source, target)]
+    near, away = (method.step(s, LABELS, t, 1.0, "cross_entropy") for s, t in ((source, target), far))
+    torch.testing.assert_close(near.weights, away.weights)
+    torch.testing.assert_close(near.loss, away.loss)
+    pairs = torch.cdist(source.features, target.features)
+    unit = (2.0 / pairs.square().mean()).sqrt().item()
+    given = Warmpot(alpha=0.6, beta=0.5, eta1=unit, eta2=0.5, eps="auto", ramp=0)
+    torch.testing.assert_close(given.step(source, LABELS, target, 1.0, "cross_entropy").loss, near.loss)
 
 
 def test_the_ramp_is_the_papers() -> None:
     method = Warmpot()
-    assert [method.alpha_at(step / 5000) for step in (0, 1250, 2500, 4000)] == pytest.approx([0.01, 0.405, 0.8, 0.8])
+    assert [method.alpha_at(step / 5000, 0.8) for step in (0, 1250, 2500, 4000)] == pytest.approx(
+        [0.01, 0.405, 0.8, 0.8]
+    )
 
 
 @pytest.mark.parametrize(

@@ -62,8 +62,12 @@ def fit(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting, as minibatch.steps=100.")
     ] = None,
-    alpha: Annotated[float | None, typer.Option(help="Share of the target to match, in (0, 1].")] = None,
-    beta: Annotated[float | None, typer.Option(help="Share of the source believed to matter, in (0, 1].")] = None,
+    alpha: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="Share of the target to match, in (0, 1], or auto.")
+    ] = None,
+    beta: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="Share of the source believed to matter, in (0, 1], or auto.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="[default: 0]")] = None,
     choose: Annotated[
         str | None, typer.Option(metavar="NAME", help="Keep the best round by this validator. [default: last]")

@@ -176,7 +176,7 @@ class TrainedMixin:
         return fitted
 
 
-def plan_changes(alpha: float | None, beta: float | None) -> dict[str, Any]:
+def plan_changes(alpha: float | str | None, beta: float | str | None) -> dict[str, Any]:
     """Nest the settings of the plan that are not the preset's as `load_config` takes them."""
     given = {name: _plain(value) for name, value in (("alpha", alpha), ("beta", beta)) if value is not None}
     return {"params": given} if given else {}

@@ -101,11 +101,12 @@ class WarmpotClassifier(_Classifier):
         A recipe of the package, see `warmpot.train.preset_names`: "full" (plans over all pairs, a linear classifier),
         "frozen" (mini-batches, for features of a network), or the mini-batch training of the paper, "official",
         "paper", "imagenet-caltech".
-    alpha : float, optional
-        In (0, 1]: share of the target that is matched. Default: the preset's.
-    beta : float, optional
+    alpha : float or "auto", optional
+        In (0, 1]: share of the target that is matched. Default: the preset's. "auto", as in "full": what the
+        predictions expect to be matched rightly.
+    beta : float or "auto", optional
         In (0, 1]: share of the source believed to matter; a source sample weighs at most ``1 / (beta n_source)``.
-        Default: the preset's; "full" takes the share of classes that the predictions on the target use.
+        Default: the preset's. "auto", as in "full": as the classes predicted on the target say.
     scale : "auto", "rows", "columns" or "none", optional
         Units of the features. "rows": every sample is scaled to one length (features of a network). "columns": every
         feature is standardised over both domains (tables of measurements). "none": as they are. "auto": "columns"
@@ -175,8 +176,8 @@ class WarmpotClassifier(_Classifier):
         self,
         preset: str = "full",
         *,
-        alpha: float | None = None,
-        beta: float | None = None,
+        alpha: float | str | None = None,
+        beta: float | str | None = None,
         scale: str | None = None,
         overrides: Mapping[str, Any] | None = None,
         random_state: Any = None,

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
 from warmpot._checks import check_fraction, check_nonnegative, check_positive
-from warmpot.costs import joint_cost
+from warmpot.costs import joint_cost, rms_distance
 from warmpot.methods.base import Method, Step
 from warmpot.methods.losses import mean_entropy, supervised
 from warmpot.methods.source_only import SourceOnly
 from warmpot.nets import Outputs
 from warmpot.transport import solve_partial, solve_partial_points
-from warmpot.weights import believed_beta, normalized, plan_weights, predicted_shares
+from warmpot.weights import believed_alpha, believed_beta, normalized, plan_weights
 from warmpot.weights.class_level import SMALLEST_BETA
 
 if TYPE_CHECKING:
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Warmpot"]
 
-PAPER_BETA = 0.35
+PAPER_ALPHA, PAPER_BETA = 0.8, 0.35
+"""What "auto" means where there are no classes."""
+AUTO_EPS = 0.05
+"""Of the standard deviation of the batch's cost."""
 
 
 @dataclass(frozen=True)
@@ -38,19 +42,21 @@ class Warmpot(Method):
 
     Attributes
     ----------
-    alpha : float
-        Share of the target mass that is matched at the end of the ramp.
-    beta : float or None
-        Share of the source believed to matter: a source sample has capacity ``1 / (beta n_s)``. None: the share of
-        classes that the predictions on the target use in effect, anew for every plan (ours); .35 in regression.
-    eta1, eta2 : float
-        Weights of feature distance and label loss in the cost *of the plan*.
-    eps : float or None
-        Entropic regularisation of the batch plan, in units of that cost; None: the exact plan. The full engine's plan
-        is always exact.
-    relative_eps : bool
-        Take `eps` in units of the standard deviation of the batch's cost instead (ours): a plan cannot flatten
-        because the features shrink, nor harden because the losses grow.
+    alpha : float or "auto"
+        Share of the target mass that is matched at the end of the ramp. "auto": what the predictions expect to be
+        matched rightly, anew for every plan (`believed_alpha`, ours); .8 in regression.
+    beta : float or "auto"
+        Share of the source believed to matter: a source sample has capacity ``1 / (beta n_s)``. "auto": as the classes
+        predicted on the target say, anew for every plan (`believed_beta`, ours); .35 in regression.
+    eta1 : float or "auto"
+        Weight of the feature distance in the cost *of the plan*. "auto": such that a pair at random is sqrt(2) apart,
+        as two features of length 1 are (ours); for features whose units are not fixed.
+    eta2 : float
+        Weight of the label loss, which has a unit of its own, the nat.
+    eps : float, "auto" or None
+        Entropic regularisation of the batch plan, in units of that cost; None: the exact plan. "auto": .05 of the
+        standard deviation of the batch's cost (ours): a plan cannot flatten because the features shrink, nor harden
+        because the losses grow. The full engine's plan is always exact.
     loss_scale : float
         Factor of ``<P, C>`` in the loss. The paper's (eta1, eta2) are the products of the code's with its .25.
     normalize_weights : bool
@@ -73,12 +79,11 @@ class Warmpot(Method):
     name: ClassVar[str] = "warmpot"
     summary: ClassVar[str] = "partial transport: source weights and alignment from one plan"
 
-    alpha: float = 0.8
-    beta: float | None = 0.35
-    eta1: float = 0.5
+    alpha: float | Literal["auto"] = 0.8
+    beta: float | Literal["auto"] = 0.35
+    eta1: float | Literal["auto"] = 0.5
     eta2: float = 7.0
-    eps: float | None = 7.0
-    relative_eps: bool = False
+    eps: float | Literal["auto"] | None = 7.0
     loss_scale: float = 0.25
     normalize_weights: bool = True
     entropy: float = 0.0
@@ -87,54 +92,65 @@ class Warmpot(Method):
     ramp: float = 0.5
 
     def __post_init__(self) -> None:
-        check_fraction("alpha", self.alpha)
-        if self.beta is not None:
-            check_fraction("beta", self.beta)
+        for name in ("alpha", "beta"):
+            if getattr(self, name) != "auto":
+                check_fraction(name, getattr(self, name))
         check_fraction("alpha_start", self.alpha_start)
-        for name in ("eta1", "eta2", "loss_scale", "entropy"):
+        for name in ("eta2", "loss_scale", "entropy"):
             check_nonnegative(name, getattr(self, name))
-        check_positive("eta1 + eta2", self.eta1 + self.eta2, remedy="The cost must not be 0 everywhere.")
+        if self.eta1 != "auto":
+            check_nonnegative("eta1", self.eta1)
+            check_positive("eta1 + eta2", self.eta1 + self.eta2, remedy="The cost must not be 0 everywhere.")
         check_nonnegative("ramp", self.ramp, maximum=1.0)
         check_nonnegative("warmup", self.warmup, maximum=1.0)
-        if self.eps is not None:
+        if self.eps is not None and self.eps != "auto":
             check_positive("eps", self.eps, remedy="Pass a positive number, or null for the exact plan.")
 
     @property
     def expected_share(self) -> float:
         """Share of the source samples that carry the plan when each is used in full."""
-        return self.alpha * (SMALLEST_BETA if self.beta is None else self.beta)
+        alpha = self.alpha_start if self.alpha == "auto" else self.alpha
+        return alpha * (SMALLEST_BETA if self.beta == "auto" else self.beta)
 
     @property
     def stages(self) -> tuple[float, float]:
         """When plans begin, and when alpha is reached."""
         return self.warmup, max(self.warmup, self.ramp)
 
-    def alpha_at(self, progress: float) -> float:
-        """Return the mass to move after a share `progress` of the training; never above `alpha`."""
-        start = min(self.alpha_start, self.alpha)
+    def alpha_at(self, progress: float, alpha: float) -> float:
+        """Return the mass to move after a share `progress` of the training, on the way to `alpha`; never above it."""
+        start = min(self.alpha_start, alpha)
         length = self.ramp - self.warmup
         done = min(max(progress - self.warmup, 0.0) / length, 1.0) if length > 0 else 1.0
-        return min(start + (self.alpha - start) * done, self.alpha)
+        return min(start + (alpha - start) * done, alpha)
 
-    def _beta_of(self, outputs: Tensor) -> float:
-        if self.beta is not None:
-            return self.beta
-        return believed_beta(predicted_shares(outputs.detach())) if outputs.shape[1] > 1 else PAPER_BETA
+    def masses(self, outputs: Tensor, labels: Tensor, progress: float) -> tuple[float, float]:
+        """Return the mass to move and beta, read off the predictions where they are not given."""
+        with_classes, codes, outputs = outputs.shape[1] > 1, labels.cpu(), outputs.detach()
+        alpha, beta = self.alpha, self.beta
+        if beta == "auto":
+            beta = believed_beta(outputs, codes) if with_classes else PAPER_BETA
+        if alpha == "auto":
+            probabilities = outputs.double().softmax(dim=1).cpu().numpy() if with_classes else None
+            alpha = PAPER_ALPHA if probabilities is None else believed_alpha(probabilities, codes, beta)
+        return self.alpha_at(progress, alpha), beta
+
+    def _eta1_of(self, rms: float) -> float:
+        return math.sqrt(2.0) / max(rms, 1e-30) if self.eta1 == "auto" else self.eta1
 
     def _eps_of(self, cost: Tensor) -> float | None:
-        if self.eps is None or not self.relative_eps:
-            return self.eps
-        return self.eps * max(float(cost.detach().double().std()), 1e-9)
+        if self.eps == "auto":
+            return AUTO_EPS * max(float(cost.detach().double().std()), 1e-9)
+        return self.eps
 
     def step(self, source: Outputs, labels: Tensor, target: Outputs, progress: float, loss: str) -> Step:
         """Return the loss of one batch, with the plan and the weights held fixed."""
         if progress < self.warmup:
             return SourceOnly().step(source, labels, target, progress, loss)
-        cost = joint_cost(
-            source.features, labels, target.features, target.logits, eta1=self.eta1, eta2=self.eta2, loss=loss
-        )
-        n, alpha = len(labels), self.alpha_at(progress)
-        capacity = np.full(n, 1.0 / (self._beta_of(target.logits) * n))
+        eta1 = self._eta1_of(rms_distance(source.features, target.features) if self.eta1 == "auto" else 1.0)
+        cost = joint_cost(source.features, labels, target.features, target.logits, eta1=eta1, eta2=self.eta2, loss=loss)
+        n, (alpha, beta) = len(labels), self.masses(target.logits, labels, progress)
+        capacity = np.full(n, 1.0 / (beta * n))
         # A plan short of its tolerance is still feasible; the log shows it, training goes on.
         solution = solve_partial(cost.detach(), a=capacity, mass=alpha, eps=self._eps_of(cost), throw=False)
         plan, p = solution.plan, plan_weights(solution.plan)
@@ -149,6 +165,7 @@ class Warmpot(Method):
             "transport": transport.detach(),
             "mean_cost": cost.detach().mean(),
             "alpha": alpha,
+            "beta": beta,
             "plan_ok": float(solution.status.ok),
         }
         return Step(total, weights, metrics)
@@ -158,12 +175,12 @@ class Warmpot(Method):
     ) -> Solution[csr_array]:
         """Return the exact plan over all pairs."""
         n, m = costs.shape
-        cost = costs.joint(labels, outputs, eta1=self.eta1, eta2=self.eta2, loss=loss)
-        alpha = self.alpha_at(progress)
+        cost = costs.joint(labels, outputs, eta1=self._eta1_of(costs.rms), eta2=self.eta2, loss=loss)
+        alpha, beta = self.masses(outputs, labels, progress)
         return solve_partial_points(
             np.arange(n),
             np.arange(m),
-            beta=self._beta_of(outputs),
+            beta=beta,
             mass=alpha,
             cost=cost,
             progress_bar=False,

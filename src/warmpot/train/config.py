@@ -156,8 +156,8 @@ class FullSettings:
     class_share : float
         Part of a source weight that is its class's mean weight.
     fill : float
-        Weight of the whole source, by predicted class shares, times the square of the share of classes believed
-        present: adaptation to a target that is not partial must not forget classes.
+        Weight of the whole source, times the beta that is believed; its classes count as in the source by that share,
+        as predicted on the target by the rest: adaptation to a target that is not partial must not forget classes.
     smooth, neighbours, smooth_after
         Outputs in the plan's cost are averaged with those of so many nearest target samples, by this share, after
         so many rounds (averaging the first guesses would wipe out classes).

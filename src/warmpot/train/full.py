@@ -193,10 +193,11 @@ class _Alternation:
         if self.task.for_regression:
             return p
         settings, labels, n_classes = self.settings, self.task.ys, self.task.n_classes
-        shares = predicted_shares(logits)
         mixed = settings.class_share * class_means(p, labels, n_classes) + (1 - settings.class_share) * p
-        counts = np.bincount(labels, minlength=n_classes)
-        return mixed + settings.fill * believed_beta(shares) ** 2 * (shares / np.maximum(counts, 1))[labels]
+        counts, beta = np.bincount(labels, minlength=n_classes), believed_beta(logits, labels)
+        # Its own classes keep those that the target's predictions lose; the predicted ones leave outlier classes out.
+        classes = beta * counts / len(labels) + (1 - beta) * predicted_shares(logits)
+        return mixed + settings.fill * beta * (classes / np.maximum(counts, 1))[labels]
 
     def snapshot(self, state: _State, number: int, transport: float | None) -> Snapshot:
         """Show a state as the network that it stands for."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from warmpot.weights.class_level import believed_beta, believed_classes, class_means, predicted_shares
+from warmpot.weights.class_level import believed_alpha, believed_beta, believed_classes, class_means, predicted_shares
 from warmpot.weights.plan import effective_share, normalized, plan_weights
 from warmpot.weights.uniform import uniform_weights
 
 __all__ = [
+    "believed_alpha",
     "believed_beta",
     "believed_classes",
     "class_means",

@@ -8,8 +8,9 @@ import numpy as np
 
 from warmpot._typing import FloatArray
 
-__all__ = ["SMALLEST_BETA", "believed_beta", "believed_classes", "class_means", "predicted_shares"]
+__all__ = ["SMALLEST_BETA", "believed_alpha", "believed_beta", "believed_classes", "class_means", "predicted_shares"]
 
+SMALLEST_ALPHA = 0.01
 SMALLEST_BETA = 0.05
 PRESENT = 0.25
 """A class is believed present from this part of an equal share of the target on."""
@@ -32,17 +33,55 @@ def predicted_shares(outputs: Any) -> FloatArray:
     return np.bincount(best, minlength=outputs.shape[1]) / len(best)
 
 
-def believed_beta(shares: FloatArray) -> float:
-    """Share of the classes that the target seems to hold: the perplexity of the shares over their number.
+def believed_beta(outputs: Any, labels: Any) -> float:
+    """Share of the source that matters if the target's classes are as predicted, ``1 / sum_c pi_t(c)^2 / pi_s(c)``.
+
+    It is the `effective_share` of source samples weighted by ``pi_t(y) / pi_s(y)``, and k / C when k of C equal classes
+    occur. The squares are counted over pairs of different samples, which is unbiased in batches too. Classes without a
+    source sample are left out: no plan can serve them.
+
+    Parameters
+    ----------
+    outputs : (n_t, C) array or tensor
+        Scores of the target samples; the largest in a row is the prediction.
+    labels : (n_s,) array or tensor
+        Class codes of the source samples.
 
     Examples
     --------
-    >>> believed_beta(np.array([0.5, 0.5, 0.0, 0.0]))
-    0.5
+    >>> believed_beta(np.eye(4)[[0, 0, 0, 1, 1, 1]], np.arange(4))  # 6 of 15 pairs agree; with many samples: 0.5
+    0.625
     """
-    used = shares[shares > 0]
-    perplexity = np.exp(-(used * np.log(used)).sum())
-    return float(np.clip(perplexity / len(shares), SMALLEST_BETA, 1.0))
+    source = np.bincount(np.asarray(labels), minlength=outputs.shape[1])
+    target = predicted_shares(outputs) * len(outputs) * (source > 0)
+    pairs = target.sum() * (target.sum() - 1)
+    twice = float((target * (target - 1) / np.maximum(source, 1)).sum()) * source.sum()
+    return float(np.clip(pairs / twice, SMALLEST_BETA, 1.0)) if twice > 0 else 1.0
+
+
+def believed_alpha(probabilities: Any, labels: Any, beta: float) -> float:
+    """Share of the target that can be matched rightly: ``sum_c min(kappa_c, pi_s(c) / beta)``.
+
+    ``kappa_c`` is the share of the target predicted as c, every sample counted with its probability: what the
+    classifier expects to get right. ``pi_s(c) / beta`` is all that the source samples of class c may give; a plan of
+    more mass must match across classes.
+
+    Parameters
+    ----------
+    probabilities : (n_t, C) array
+        Class probabilities of the target samples.
+    labels, beta
+        As in `believed_beta`, and its result or another.
+
+    Examples
+    --------
+    >>> believed_alpha(np.array([[0.8, 0.2], [0.6, 0.4]]), np.array([0, 0, 1]), beta=1.0)  # 2/3 could be served
+    0.6666666666666666
+    """
+    n, classes = probabilities.shape
+    expected = np.bincount(probabilities.argmax(1), probabilities.max(1), minlength=classes) / n
+    source = np.bincount(np.asarray(labels), minlength=classes) / len(labels)
+    return float(np.clip(np.minimum(expected, source / beta).sum(), SMALLEST_ALPHA, 1.0))
 
 
 def believed_classes(shares: FloatArray) -> dict[int, float]:
