@@ -15,7 +15,8 @@ from warmpot.train import RunConfig, load_config
 __all__ = ["DEFAULT_SPACE", "Range", "Space"]
 
 DEFAULT_SPACE: tuple[dict[str, Any], ...] = (
-    {"preset": "full", "params.alpha": [0.5, 0.8, 0.95]},
+    {"preset": "full"},
+    {"preset": "bound"},
     {"preset": "frozen"},
 )
 """What is tried when nothing is said, beside the source-only reference of every sweep."""
