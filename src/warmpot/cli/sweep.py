@@ -29,9 +29,7 @@ def sweep(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Labelled file, as for `warmpot fit`.")],
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="File of the target; labels in it do not choose.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder; a sweep in it is continued.")],
-    space: Annotated[
-        Path | None, typer.Option(help="YAML file of what to try. [default: full, bound, frozen]")
-    ] = None,
+    space: Annotated[Path | None, typer.Option(help="YAML file of what to try. [default: full, bound, frozen]")] = None,
     validator: Annotated[str | None, typer.Option(help="Who chooses; `warmpot methods` lists them.")] = None,
     trials: Annotated[int | None, typer.Option(help="Candidates to try; needs Optuna. [default: all]")] = None,
     workers: Annotated[int, typer.Option(help="Candidates trained at a time.")] = 1,
