@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types rooms pytest bench bench-adaptation clean
+.PHONY: demo test lint types rooms pytest bench bench-adaptation bench-selection clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -28,13 +28,18 @@ rooms: $(VENV)/.installed
 	$(BIN)/lint-imports
 
 pytest: $(VENV)/.installed
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/transport.py
 
 bench-adaptation: $(VENV)/.installed
 	$(BIN)/python benchmarks/adaptation.py
+
+bench-selection: $(VENV)/.installed
+	$(BIN)/python benchmarks/selection.py
+	$(BIN)/python benchmarks/selection.py --overlap
+	$(BIN)/python benchmarks/bounds.py
 
 clean:
 	rm -rf $(VENV) demo build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

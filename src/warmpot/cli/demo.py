@@ -147,3 +147,4 @@ def _show(results: list[_Result], out: Path) -> None:
     show(f"Wrote {out}: {', '.join(sorted(entry.name for entry in out.iterdir()))}")
     files = f"{shlex.quote(str(out / 'source.npz'))} {shlex.quote(str(out / 'target.npz'))}"
     show(f"The same by hand: warmpot fit {files}")
+    show(f"What can be proven of it: warmpot bound {shlex.quote(str(last.folder))}")
