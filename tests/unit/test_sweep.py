@@ -87,6 +87,17 @@ def test_the_best_round_by_a_validator_is_kept(task: Any) -> None:
     assert fitted.step in (0, best)
 
 
+def test_units_of_columns_do_not_change_the_choice(task: Any) -> None:
+    """A column in other units, or one of noise that is huge in its units, must not decide who is near whom."""
+    import dataclasses
+
+    units = np.array([1.0, 1000.0, 1.0, 0.001, 1.0, 1e6])
+    other = dataclasses.replace(task, xs=task.xs * units, xt=task.xt * units)
+    config = load_config("full", changes={**QUICK, "choose": "neighbours"})
+    one, two = (fit_chosen(each, config, progress_bar=False) for each in (task, other))
+    assert [line["score"] for line in one.history] == pytest.approx([line["score"] for line in two.history], abs=1e-6)
+
+
 def test_choosing_in_regression_is_refused() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(20, 2))

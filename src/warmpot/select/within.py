@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from warmpot._typing import BoolArray, IntArray
 from warmpot.data import Task
 from warmpot.errors import InputError, explain
+from warmpot.nets.network import NARROW, ColumnScale
 from warmpot.select.base import Validator
 from warmpot.select.evidence import Evidence
 from warmpot.select.guard import classes_in_effect, collapsed
@@ -61,8 +63,15 @@ def hold_out(task: Task, share: float, seed: int) -> tuple[Task, Held]:
 
 
 def evidence_of(snapshot: Snapshot, task: Task, held: Held | None = None) -> Evidence:
-    """Return what a validator may see of a snapshot."""
-    network = snapshot.network
+    """Return what a validator may see of a snapshot.
+
+    Inputs of a narrow table are standardised, as the engines do: its columns have units of their own.
+    """
+    network, inputs = snapshot.network, (task.xs, task.xt, *([held.x] if held else []))
+    if task.width < NARROW:
+        scale = ColumnScale(task.width, radius=1.0)
+        scale.fit(*(torch.from_numpy(np.ascontiguousarray(x)) for x in inputs[:2]))
+        inputs = tuple(scale(torch.from_numpy(np.ascontiguousarray(x))).numpy() for x in inputs)
     apart = apply_network(network.for_source(), held.x) if held is not None else None
     return Evidence(
         source_features=snapshot.source.features.numpy(),
@@ -73,9 +82,9 @@ def evidence_of(snapshot: Snapshot, task: Task, held: Held | None = None) -> Evi
         held_features=apart.features.numpy() if apart else None,
         held_logits=apart.logits.numpy() if apart else None,
         held_labels=held.y if held else None,
-        source_inputs=np.asarray(task.xs),
-        target_inputs=np.asarray(task.xt),
-        held_inputs=np.asarray(held.x) if held else None,
+        source_inputs=np.asarray(inputs[0]),
+        target_inputs=np.asarray(inputs[1]),
+        held_inputs=np.asarray(inputs[2]) if held else None,
         transport=snapshot.transport,
         head=(network.head.weight.detach().numpy(), network.head.bias.detach().numpy()),
     )
