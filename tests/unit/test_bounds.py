@@ -29,7 +29,9 @@ from warmpot.bounds import (
     tightest_bound,
     with_labels,
 )
+from warmpot.bounds.lipschitz import GELU_SLOPE
 from warmpot.bounds.losses import LOSSES, loss_named
+from warmpot.bounds.oracle import _Heads
 from warmpot.bounds.search import ALPHAS
 from warmpot.errors import InputError
 from warmpot.transport import round_to_feasible, solve_partial
@@ -362,3 +364,65 @@ def test_other_bad_input() -> None:
     report = feature_bound(*inputs(data, "features"), **SETTINGS)
     with pytest.raises(InputError, match="target_labels"):
         with_labels(report, *inputs(data, "joint"), data["target_labels"] + 7)
+
+
+def test_a_constant_of_another_loss_is_refused() -> None:
+    data = task()
+    with pytest.raises(InputError, match="gamma: got the constant of the loss 'tv'"):
+        joint_bound(*inputs(data, "joint"), gamma=head_lipschitz(np.eye(3), "tv"))
+    with pytest.raises(InputError, match="gamma"):
+        Lipschitz(-1.0, "given")
+
+
+class _Residual(torch.nn.Sequential):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + super().forward(x)
+
+
+def test_layers_that_compute_something_else_are_refused() -> None:
+    hooked = torch.nn.Linear(2, 2)
+    hooked.register_forward_hook(lambda layer, given, found: 10 * found)
+    for module in (_Residual(torch.nn.Linear(2, 2)), hooked, torch.nn.Sequential(torch.nn.ReLU(), hooked)):
+        with pytest.raises(InputError, match="Pass gamma as a number"):
+            module_lipschitz(module, "tv")
+
+
+def test_the_slope_of_gelu_is_its_largest() -> None:
+    x = torch.linspace(-5, 5, 20001, dtype=torch.float64, requires_grad=True)
+    for form in ("none", "tanh"):
+        slope = torch.autograd.grad(torch.nn.GELU(approximate=form)(x).sum(), x)[0].abs().max().item()
+        assert slope <= GELU_SLOPE <= slope + 2e-3
+
+
+@pytest.mark.parametrize("loss", ["tv", "euclidean"])
+@pytest.mark.parametrize("gamma", [1e-3, 0.05, 0.5])
+def test_heads_fitted_to_labels_stay_in_the_set(loss: str, gamma: float) -> None:
+    """A head beyond gamma would understate the term that needs labels."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(30, 3)), rng.integers(3, size=30)
+    heads = _Heads(x, y, np.full(30, 1 / 30), 3, gamma, loss_named(loss))
+    for head in heads._fitted(20, worst=True):
+        wild = np.asarray(head, np.float64) * 50.0
+        for given in (np.asarray(head, np.float64), wild):
+            assert head_lipschitz(heads._allowed(given)[:, :-1], loss).value <= heads.gamma
+    assert min(found.max() for found in heads.losses(20, worst=True)) > 0.5 - 5 * gamma  # nobody this flat is sure
+
+
+def test_the_best_alpha_may_be_less_than_one_target_sample() -> None:
+    """Ten source samples, one target sample, one cheap pair: only a tenth of it can go there."""
+    source, target = np.r_[[[0.0]], np.full((9, 1), 100.0)], np.array([[0.0]])
+    proba = np.tile([0.9, 0.1], (10, 1))
+    found = tightest_bound("features", source, np.zeros(10, int), target, proba, gamma=1.0, form="sharp")
+    assert found.best.alpha == pytest.approx(0.1)
+    assert found.best.total < 1.0
+
+
+def test_labels_of_other_samples_are_refused() -> None:
+    data = task()
+    report = joint_bound(*inputs(data, "joint"), gamma=0.1)
+    source, labels, target, *proba = inputs(data, "joint")
+    hidden = np.zeros(len(target), int)
+    with pytest.raises(InputError, match=r"target: got .* rows"):
+        with_labels(report, source, labels, target[:-1], *proba, target_labels=hidden)
+    with pytest.raises(InputError, match="target"):
+        with_labels(report, source, labels, target[:, :1], *proba, target_labels=hidden)

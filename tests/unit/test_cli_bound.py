@@ -16,7 +16,8 @@ from warmpot.cli import app
 from warmpot.data import as_table, make_task
 from warmpot.train import Predictor, fit, load_config
 
-NAMES = {"Theorem 1", "Theorem 1, sharp", "Theorem 2", "Theorem 2, sharp", "PAC-Bayes"}
+POPULATION = "PAC-Bayes"
+NAMES = {"Theorem 1", "Theorem 1, sharp", "Theorem 2", "Theorem 2, sharp", POPULATION}
 
 
 def invoke(*words: str) -> Any:
@@ -50,6 +51,7 @@ def test_terms_are_printed_and_written(data: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "source loss" in result.output
     assert "evaluation" not in result.output  # there are no target labels
+    assert "needs target labels" in result.output
     found = json.loads((data / "full" / "bound.json").read_text())
     assert set(found) == NAMES
     for report in found.values():
@@ -85,7 +87,7 @@ def test_labels_add_their_terms_and_change_no_other(data: Path, tmp_path: Path) 
         assert result.exit_code == 0, result.output
         outs.append(json.loads((out / "bound.json").read_text()))
     assert "evaluation only" in result.output
-    for name in NAMES - {"PAC-Bayes"}:
+    for name in NAMES - {POPULATION}:
         plain, labelled = (out[name] for out in outs)
         assert labelled["total"] == plain["total"]
         assert labelled["target_loss"] <= labelled["total_with_labels"]
@@ -95,6 +97,14 @@ def test_labels_add_their_terms_and_change_no_other(data: Path, tmp_path: Path) 
 def test_only_features_that_never_saw_the_target_give_a_pac_bayes_certificate(data: Path) -> None:
     assert "NOT A CERTIFICATE" in invoke("bound", str(data / "full")).output
     assert "NOT A CERTIFICATE" not in invoke("bound", str(data / "source")).output
+
+
+def test_features_that_the_target_has_chosen_give_none(data: Path, tmp_path: Path) -> None:
+    files = [str(data / "s.npz"), str(data / "t.npz")]
+    few = ["--set", "engine=minibatch", "--set", "minibatch.steps=4", "--set", "minibatch.checkpoint_every=2"]
+    words = [*files, "--preset", "source-only", "--choose", "entropy", "--out", str(tmp_path / "run"), "--quiet", *few]
+    assert invoke("fit", *words).exit_code == 0
+    assert "NOT A CERTIFICATE" in invoke("bound", str(tmp_path / "run")).output
 
 
 @pytest.mark.parametrize(

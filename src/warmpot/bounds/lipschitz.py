@@ -18,23 +18,35 @@ if TYPE_CHECKING:
 
 __all__ = ["Lipschitz", "as_lipschitz", "head_lipschitz", "module_lipschitz"]
 
+LAYERS = "Linear, Identity, Flatten, Dropout, ReLU, LeakyReLU, Tanh, Sigmoid, GELU, BatchNorm1d, Sequential"
+BY_HAND = "Pass gamma as a number: the Lipschitz constant of the head with respect to the loss."
 GELU_SLOPE = 1.13
 """Largest slope of GELU, 1.1289 (erf) or 1.1290 (tanh form), rounded up."""
 
 
 @dataclass(frozen=True)
 class Lipschitz:
-    """A constant and where it comes from: ``l(g(u), g(v)) <= value * ||u - v||`` for the loss l of the bound."""
+    """A constant and where it comes from: ``l(g(u), g(v)) <= value * ||u - v||`` for the loss l of the bound.
+
+    `loss` names l; None for a constant of the user's, whose word is taken for the loss of the bound.
+    """
 
     value: float
     origin: str
+    loss: str | None = None
+
+    def __post_init__(self) -> None:
+        check_nonnegative("gamma", self.value)
 
 
-def as_lipschitz(gamma: Lipschitz | float) -> Lipschitz:
-    """Take a constant of the user's at its word."""
+def as_lipschitz(gamma: Lipschitz | float, loss: str) -> Lipschitz:
+    """Take a constant of the user's at its word; refuse one that was computed for another loss."""
     if isinstance(gamma, Lipschitz):
+        if gamma.loss not in (None, loss):
+            got, remedy = f"the constant of the loss {gamma.loss!r}", f"Pass loss={gamma.loss!r}, or gamma of {loss!r}."
+            raise InputError(explain("gamma", got=got, allowed=f"that of {loss!r}", remedy=remedy))
         return gamma
-    return Lipschitz(check_nonnegative("gamma", gamma), "given")
+    return Lipschitz(gamma, "given")
 
 
 def head_lipschitz(weight: Array, loss: str) -> Lipschitz:
@@ -55,7 +67,7 @@ def head_lipschitz(weight: Array, loss: str) -> Lipschitz:
     Examples
     --------
     >>> head_lipschitz(np.array([[1.0, 0.0], [-1.0, 0.0]]), "tv")
-    Lipschitz(value=0.5, origin='linear head: max ||w_k - w_l|| / 4')
+    Lipschitz(value=0.5, origin='linear head: max ||w_k - w_l|| / 4', loss='tv')
     """
     return _head(check_matrix("weight", weight), loss)
 
@@ -64,10 +76,10 @@ def _head(weight: FloatArray, loss: str) -> Lipschitz:
     W = weight - weight.mean(axis=0)
     if loss_named(loss).name == "euclidean":
         value = float(np.linalg.norm(W, 2)) / 2 / math.sqrt(2)
-        return Lipschitz(value, "linear head: sigma_max(centred W) / 2 / sqrt(2)")
+        return Lipschitz(value, "linear head: sigma_max(centred W) / 2 / sqrt(2)", loss)
     # Differences, not a product form: two nearly equal rows must not come out closer than they are.
     widest = max(float(np.linalg.norm(W - row, axis=1).max()) for row in W)
-    return Lipschitz(widest / 4, "linear head: max ||w_k - w_l|| / 4")
+    return Lipschitz(widest / 4, "linear head: max ||w_k - w_l|| / 4", loss)
 
 
 def module_lipschitz(module: nn.Module, loss: str) -> Lipschitz:
@@ -100,15 +112,24 @@ def module_lipschitz(module: nn.Module, loss: str) -> Lipschitz:
     value = head * math.prod(_slope(layer) for layer in layers)
     if last is not None and not layers:
         return _head(last, loss)
-    return Lipschitz(value, f"spectral product of {len(_flattened(module))} layers")
+    return Lipschitz(value, f"spectral product of {len(_flattened(module))} layers", loss)
 
 
 def _flattened(module: nn.Module) -> list[nn.Module]:
     from torch import nn
 
+    _check_plain(module)
     if not isinstance(module, nn.Sequential):
         return [module]
     return [layer for child in module for layer in _flattened(child)]
+
+
+def _check_plain(layer: nn.Module) -> None:
+    """Refuse what computes something else than its class says: subclasses with a forward of their own, and hooks."""
+    plain = type(layer).__module__.startswith("torch.nn.modules")
+    if not plain or layer._forward_hooks or layer._forward_pre_hooks:
+        got = f"{type(layer).__name__}{' with hooks' if plain else ', no layer of torch itself'}"
+        raise InputError(explain("module", got=got, allowed=LAYERS, remedy=BY_HAND))
 
 
 def _matrix(layer: Any) -> FloatArray | None:
@@ -135,6 +156,4 @@ def _slope(layer: Any) -> float:
     if isinstance(layer, nn.BatchNorm1d) and layer.running_var is not None:
         scale = layer.weight.detach() if layer.weight is not None else 1.0
         return float((scale / (layer.running_var + layer.eps).sqrt()).abs().max())
-    allowed = "Linear, Identity, Flatten, Dropout, ReLU, LeakyReLU, Tanh, Sigmoid, GELU, BatchNorm1d, Sequential"
-    remedy = "Pass gamma as a number: the Lipschitz constant of the head with respect to the loss."
-    raise InputError(explain("module", got=type(layer).__name__, allowed=allowed, remedy=remedy))
+    raise InputError(explain("module", got=type(layer).__name__, allowed=LAYERS, remedy=BY_HAND))

@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warmpot._checks import check_count, check_matrix
+from warmpot._checks import check_count, check_features, check_matrix
 from warmpot._typing import Array, FloatArray, IntArray
 from warmpot.bounds.lipschitz import head_lipschitz
 from warmpot.bounds.losses import Loss, check_labels, check_proba, loss_named
 from warmpot.bounds.report import BoundReport
-from warmpot.bounds.theorems import THEOREMS
+from warmpot.bounds.theorems import LARGEST_FEATURE, THEOREMS
 from warmpot.errors import InputError, explain
 
 if TYPE_CHECKING:
@@ -77,8 +77,15 @@ def with_labels(
         allowed = "a report of feature_bound or joint_bound"
         raise InputError(explain("report", got=report.theorem, allowed=allowed, remedy="Pass one of these."))
     loss, first = loss_named(report.loss), report.theorem == THEOREMS["features"]
-    x = np.concatenate([check_matrix("source", source), check_matrix("target", target)])
     n, m = len(report.p), len(report.q)
+    xs = check_matrix("source", source)
+    xt = check_matrix("target", target, width=xs.shape[1])
+    for name, points, count in (("source", xs, n), ("target", xt, m)):
+        check_features(name, points, LARGEST_FEATURE)
+        if len(points) != count:
+            remedy = "Pass the samples that the report is of."
+            raise InputError(explain(name, got=f"{len(points)} rows", allowed=f"{count}, as the report", remedy=remedy))
+    x = np.concatenate([xs, xt])
     known = check_proba("source_proba", source_proba, n)
     n_classes = known.shape[1]
     proba = np.concatenate([known, check_proba("target_proba", target_proba, m, n_classes)])

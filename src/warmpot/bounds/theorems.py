@@ -54,7 +54,8 @@ __all__ = ["FORMS", "PLANS", "THEOREMS", "BoundProblem", "feature_bound", "joint
 THEOREMS = {"features": "Theorem 1 (features)", "joint": "Theorem 2 (features and labels)"}
 PLANS = ("tightest", "paper")
 FORMS = ("paper", "mixed", "sharp")
-LARGEST_FEATURE = 1e100
+LARGEST_FEATURE = 1e30
+"""Distances are kept in float32."""
 FREE = "none to pay: the bound holds for every alpha and beta at once"
 
 
@@ -179,11 +180,8 @@ class BoundProblem:
         loss: str,
         costs: PairCosts | None = None,
     ) -> None:
-        self.kind, self.loss, self.lipschitz = (
-            check_choice("kind", kind, THEOREMS),
-            loss_named(loss),
-            as_lipschitz(gamma),
-        )
+        self.kind, self.loss = check_choice("kind", kind, THEOREMS), loss_named(loss)
+        self.lipschitz = as_lipschitz(gamma, loss)
         self.source = check_matrix("source", source)
         self.target = check_matrix("target", target, width=self.source.shape[1])
         check_features("source", self.source, LARGEST_FEATURE)
@@ -241,7 +239,7 @@ class BoundProblem:
         return scale, 1 if form == "sharp" else self.factor
 
     def best_alpha(self, beta: float = 1.0, *, form: str = "sharp") -> float:
-        """Return the alpha of the least computable total in the mixed or the sharp form; at least ``1 / n_t``.
+        """Return the alpha of the least computable total in the mixed or the sharp form; at least what one pair moves.
 
         There a target sample left out costs 1 per unit of mass, so the best plan of any mass moves whatever costs less:
         one transport of mass 1 with another source sample, of capacity 1 and cost 1 to everyone.
@@ -259,7 +257,8 @@ class BoundProblem:
         found = solve_partial_points(
             np.arange(n + 1), np.arange(m), a=capacity, mass=1.0, cost=cost, progress_bar=False, throw=False
         )
-        return min(max(1.0 - float(found.p[n]), 1.0 / m), 1.0)
+        least = min(1.0 / m, float(capacity[0]))  # what one pair can move
+        return min(max(1.0 - float(found.p[n]), least), 1.0)
 
     def _ideal_term(self, alpha: float, form: str) -> Term:
         name, what = {

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from warmpot.train.certify import bound_inputs
 from warmpot.train.config import RunConfig, load_config, preset_names
 from warmpot.train.fit import Fitted, fit
 from warmpot.train.predictor import Predictor
 
-__all__ = ["Fitted", "Predictor", "RunConfig", "fit", "load_config", "preset_names"]
+__all__ = ["Fitted", "Predictor", "RunConfig", "bound_inputs", "fit", "load_config", "preset_names"]
