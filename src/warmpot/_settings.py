@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 def suggestion(word: str, known: typing.Iterable[str]) -> str:
-    """Write a remedy for a name that is not known: the nearest one, or all of them."""
+    """Write a remedy for a name that is not known: the nearest one. All of them stand in the same message."""
     known = list(known)
     if not known:
         return "Leave it out."
     close = get_close_matches(word, known, n=1)
-    return f"Did you mean {close[0]!r}?" if close else f"Choose from: {', '.join(known)}."
+    return f"Did you mean {close[0]!r}?" if close else "Choose one of these."
 
 
 def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:

@@ -65,6 +65,14 @@ def write_csv(path: str, x: np.ndarray, labels: Any = None, column: str = "speci
     return path
 
 
+def test_a_held_part_is_told() -> None:
+    result = done("fit", "source.npz", "target.npz", "--choose", "source", "--out", "run")
+    assert f"{sum(-(-n // 5) for n in np.bincount(YS))} of {len(YS)} source samples are held out" in result.stderr
+    refused = run("fit", "source.npz", "target.npz", "--choose", "oracle", "--out", "other")
+    assert refused.exit_code == 2
+    assert "only in Python" in refused.stderr
+
+
 def test_two_files_are_enough() -> None:
     result = done("fit", "source.npz", "target.npz")
     made = Path("runs/source-target-full")

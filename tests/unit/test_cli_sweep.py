@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +19,8 @@ from typer.testing import CliRunner
 
 from warmpot.cli import app
 
-FEW = ["--set", "full.rounds=2", "--set", "full.iterations=4", "--set", "full.width=8"]
+SMALL = ("full.rounds=2", "full.iterations=4", "full.width=8", "full.bound_rounds=2", "minibatch.steps=10")
+FEW = [word for setting in SMALL for word in ("--set", setting)]
 
 
 @pytest.fixture
@@ -37,6 +45,11 @@ def test_a_sweep_writes_the_winner_and_goes_on(files: tuple[str, str], tmp_path:
     assert first.exit_code == 0, first.output
     assert "without target labels" in first.output
     assert "evaluation only" in first.output
+    assert "48 source and 30 target samples, 6 features; 4 classes" in first.output
+    assert re.search(r"^source-only \(reference\) ", first.output, flags=re.MULTILINE)
+    assert "nothing was left to train" not in first.output
+    best = tmp_path / "out" / "best"
+    assert first.output.splitlines()[-1] == f"Use it with: warmpot predict {best} DATA --out predictions.csv"
     lines = [json.loads(line) for line in (tmp_path / "out" / "trials.jsonl").read_text().splitlines()]
     assert [line["preset"] for line in lines] == ["source-only", "full", "full"]
     assert not {"accuracy", "truth"} & set(lines[0])
@@ -44,6 +57,7 @@ def test_a_sweep_writes_the_winner_and_goes_on(files: tuple[str, str], tmp_path:
     before = (tmp_path / "out" / "trials.jsonl").read_bytes()
     again = run(*words)
     assert again.exit_code == 0, again.output
+    assert "nothing was left to train" in again.output
     assert (tmp_path / "out" / "trials.jsonl").read_bytes() == before
 
 
@@ -66,7 +80,11 @@ def test_target_labels_change_nothing_but_the_line_that_says_so(files: tuple[str
     ("words", "message"),
     [
         (["--validator", "entropie"], "entropy"),
-        (["--validator", "oracle"], "validator"),
+        (["--validator", "oracle"], "needs target labels; it is only in Python, as warmpot.select.Oracle"),
+        (["--validator", "plan"], "plan compares the rounds of one run; use transport"),
+        (["--validator", "xyz"], "bound. Choose one of these.\n"),
+        (["--trials", "0"], "trials"),
+        (["--space", os.devnull], "space: got nothing"),
         (["--space", "missing.yaml"], "missing.yaml"),
         (["--set", "full.round=3"], "rounds"),
         (["--workers", "0"], "workers"),
@@ -77,3 +95,69 @@ def test_mistakes_are_told_in_a_line(files: tuple[str, str], tmp_path: Path, wor
     assert result.exit_code == 2
     assert message in result.output
     assert not (tmp_path / "out" / "trials.jsonl").exists()
+
+
+def test_predict_says_where_the_run_of_a_sweep_is(files: tuple[str, str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run(*files, "--out", str(out), "--quiet", *FEW).exit_code == 0
+    words = ["predict", str(out), files[1], "--out", str(tmp_path / "p.csv")]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 2
+    assert f"got a sweep; allowed: a finished run. Its run is {out / 'best'}." in result.output
+    words[1] = str(out / "best")
+    assert CliRunner().invoke(app, words).exit_code == 0
+
+
+def test_methods_tells_the_default_validator_and_what_each_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
+    lines = CliRunner().invoke(app, ["methods"]).output.splitlines()
+    ends = {"neighbours (default)": "beyond chance", "dev": "a held part of the source", "plan": "a plan"}
+    for name, end in ends.items():
+        assert [line for line in lines if line.startswith(f"{name} ") and line.rstrip().endswith(end)]
+
+
+def test_help_says_what_is_tried_and_what_needs_optuna() -> None:
+    words = " ".join(run("--help").output.split())
+    assert "full, bound, frozen, beside source-only" in words
+    assert "of ranges or fewer than all; needs Optuna" in words
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_ctrl_c_ends_the_workers_at_once_and_the_sweep_can_go_on(files: tuple[str, str], tmp_path: Path) -> None:
+    """A terminal sends SIGINT to the workers too: here to an idle one, and to one whose candidate never ends."""
+    from warmpot.data import load_table, make_task
+    from warmpot.select import sweep
+
+    small = {"full": {"iterations": 4, "width": 8}}
+    space = [{"preset": "full", "full.rounds": [1, 10**8]}]
+    (tmp_path / "space.yaml").write_text(json.dumps(space))
+    words = [*files, "--out", "out", "--space", "space.yaml", "--workers", "2"]
+    flags = [word for name, value in small["full"].items() for word in ("--set", f"full.{name}={value}")]
+    command = [sys.executable, "-c", "from warmpot.cli import main; main()", "sweep", *words, *flags]
+    environment, trials = {**os.environ, "OMP_NUM_THREADS": "1"}, tmp_path / "out" / "trials.jsonl"
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            limit = time.monotonic() + 180
+            while not trials.exists() or len(trials.read_text().splitlines()) < 2:  # the reference, the short one
+                assert process.poll() is None, process.stderr.read()
+                assert time.monotonic() < limit, "no trial in time"
+                time.sleep(0.005)
+            os.killpg(process.pid, signal.SIGINT)
+            _, said = process.communicate(timeout=120)  # to the end of the pipe: no worker holds it any more
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130, said
+    assert "interrupted; the same command goes on in out" in said
+    assert "Traceback" not in said
+    assert len(trials.read_text().splitlines()) == 2
+    module = sys.modules[sweep.__module__]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_try", lambda config, point: module.Trial(point, "full", None, None, 0, 0.0, "endless"))
+        task = make_task(load_table(files[0]), load_table(files[1]))[0]
+        found = sweep(task, out=tmp_path / "out", space=space, changes=small, progress_bar=False)
+    assert [trial.point.get("full.rounds") for trial in found.trials] == [None, 1, 10**8]
+    assert [trial.problem for trial in found.trials] == [None, None, "endless"]
+    assert (tmp_path / "out" / "best" / "predictions.csv").exists()

@@ -122,6 +122,7 @@ def test_a_partial_target_is_recognised() -> None:
     np.testing.assert_allclose(model.plan_.sum(axis=1), model.source_weights_)
     np.testing.assert_allclose(model.predict_proba(XT), model.target_proba_, atol=1e-5)
     assert model.history_
+    assert model.chosen_step_ == model.history_[-1]["step"]
     assert model.config_.params["alpha"] == 0.9
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -48,7 +50,9 @@ def test_the_kept_iterate_is_the_result(task, tmp_path, preset, changes, offered
     assert last.step == offered[-1]
     if wanted != offered[-1]:
         assert np.abs(last.outputs - fitted.outputs).max() > 1e-3
-    saved = Predictor.load(tmp_path / "run")
+    steps = [line["step"] for line in fitted.history if "score" in line]
+    assert steps == offered  # round 0 of the full engine too
+    saved = Predictor.load(str(tmp_path / "run"))  # a text is a path too
     np.testing.assert_allclose(saved.probabilities(task.xt), fitted.outputs, atol=1e-4)
 
 
@@ -70,6 +74,22 @@ def test_a_resumed_run_keeps_what_was_kept_before(task, tmp_path, preset, change
     assert resumed.step == wanted
     assert after.seen == whole.seen
     np.testing.assert_array_equal(resumed.outputs, unbroken.outputs)
+
+
+def test_a_run_stopped_in_its_first_round_has_one_line_of_round_0(task, tmp_path):
+    class StopsAtOnce(Wants):
+        def offer(self, snapshot):
+            if snapshot.step == 1:
+                raise KeyboardInterrupt
+            return super().offer(snapshot)
+
+    config = load_config("full", changes=SMALL)
+    with pytest.raises(KeyboardInterrupt):
+        fit(task, config, chooser=StopsAtOnce(0), out=str(tmp_path / "run"), progress_bar=False)
+    resumed = fit(task, config, chooser=Wants(0), out=str(tmp_path / "run"), resume=True, progress_bar=False)
+    logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in logged] == [0, 1, 2, 3]
+    assert logged == resumed.history
 
 
 def test_the_network_as_it_sees_the_source(task):

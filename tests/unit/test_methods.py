@@ -80,6 +80,12 @@ def test_distances_in_automatic_units_do_not_know_the_units_of_features() -> Non
     torch.testing.assert_close(given.step(source, LABELS, target, 1.0, "cross_entropy").loss, near.loss)
 
 
+def test_automatic_eps_of_a_single_pair() -> None:
+    source, target = (Outputs(out.features[:1], out.logits[:1]) for out in (_outputs(12, 0), _outputs(10, 1)))
+    said = Warmpot(eps="auto", ramp=0).step(source, LABELS[:1], target, 1.0, "cross_entropy")
+    assert torch.isfinite(said.loss)
+
+
 def test_the_ramp_is_the_papers() -> None:
     method = Warmpot()
     assert [method.alpha_at(step / 5000, 0.8) for step in (0, 1250, 2500, 4000)] == pytest.approx(

@@ -94,6 +94,13 @@ def test_closed_forms(name: str, uniform: float, balanced: float | None, single:
         assert score(name, evidence(one_hot(BALANCED, 4)), **params) == pytest.approx(balanced, abs=1e-12)
 
 
+def test_few_samples_are_not_all_neighbours() -> None:
+    codes = np.array([0, 0, 0, 1, 1, 1])
+    e = evidence(one_hot(codes, 4), target_features=np.eye(4)[codes])
+    assert score("neighbours", e) == 1.0  # with all five others as neighbours: below 0, whatever the predictions
+    assert score("neighbours", dataclasses.replace(e, target_logits=one_hot(codes[::2].repeat(2), 4))) < 0.5
+
+
 def test_density_of_clusters() -> None:
     # four alike (similarity 1/T) and fifteen at right angles (similarity 0)
     weights = np.array([math.exp(20.0)] * 4 + [1.0] * 15)
@@ -239,6 +246,12 @@ def test_registry() -> None:
         assert cls.needs <= {"held", "transport", "head"}
     with pytest.raises(InputError, match="Did you mean 'entropy'"):
         make_validator("entropie")
+    with pytest.raises(InputError) as caught:  # every name once
+        make_validator("xyz")
+    assert str(caught.value).count("infomax") == 1
+    with pytest.raises(InputError) as caught:
+        make_validator("neighbours", {"xyz": 1.0})
+    assert str(caught.value).count("space") == 1
     with pytest.raises(InputError, match=r"temprature.*Did you mean 'temperature'"):
         make_validator("snd", {"temprature": 1.0})
 
@@ -256,7 +269,7 @@ def test_bad_parameters(name: str, params: dict[str, Any]) -> None:
 
 def test_no_way_in_for_target_labels() -> None:
     assert "oracle" not in VALIDATORS
-    with pytest.raises(InputError, match="validator"):
+    with pytest.raises(InputError, match=r"validator: .*needs target labels.*only in Python.*warmpot\.select\.Oracle"):
         make_validator("oracle")
     fields = [field.name for field in dataclasses.fields(Evidence)]
     assert [name for name in fields if "label" in name or "truth" in name or name.startswith("y")] == [

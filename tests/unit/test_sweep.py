@@ -33,11 +33,18 @@ def task() -> Any:
     ("blocks", "words"),
     [
         ([], "mappings of settings"),
+        (None, "space: got nothing; allowed: mappings of settings"),
+        (3, "mappings of settings"),
+        ("full", "mappings of settings"),
         ([3], "mappings of settings"),
         ({"params.alfa": [0.1]}, "unknown setting"),
         ({"params.alpha": [0.1, 2.0]}, r"alpha: got 2\.0"),
         ({"params.alpha": {"low": 0.1, "high": 3.0}}, "alpha: got 3"),
-        ({"params.alpha": {"low": 0.9, "high": 0.1}}, "low < high"),
+        ({"params.alpha": {"low": 0.9, "high": 0.1}}, r"params\.alpha: range: .*low < high"),
+        ({"params.alpha": {"low": 0.3}}, r"params\.alpha: got low alone; .*a range needs low and high"),
+        ({"params": {"alpha": {"high": 0.3}}}, r"params\.alpha: got high alone; .*a range needs low and high"),
+        ({"params": {"alpha": [0.1, 2.0]}}, r"alpha: got 2\.0"),
+        ({"params": {"alfa": [0.1]}}, "unknown setting"),
         ({"params.alpha": {"low": 0.1, "high": 0.9, "step": 2}}, "low, high, log"),
         ({"params.alpha": []}, "empty list"),
         ({"preset": "ful"}, "full"),
@@ -60,6 +67,22 @@ def test_points_are_all_combinations_of_every_block() -> None:
     assert all(c.seed == 7 for c in configs)
 
 
+def test_nested_and_dotted_names_are_one() -> None:
+    nested = Space({"params": {"alpha": [0.5, 0.8], "eta2": {"low": 1.0, "high": 2.0}}, "full": {"rounds": 3}})
+    dotted = Space({"params.alpha": [0.5, 0.8], "params.eta2": {"low": 1.0, "high": 2.0}, "full.rounds": 3})
+    assert (nested.free, nested.fixed) == (dotted.free, dotted.fixed)
+
+
+def test_names_tell_candidates_apart() -> None:
+    space = Space([{"full.rounds": 2, "params.alpha": [0.5]}, {"preset": "full", "full.rounds": 3}, {"preset": "bound"},
+                   {"preset": "frozen", "params.eta2": {"low": 0.1, "high": 2.0}}])  # fmt: skip
+    points = [{}, {"block": 0, "params.alpha": 0.5}, {"block": 1}, {"block": 2}, {"block": 3, "params.eta2": 1 / 3}]
+    assert [space.name(point) for point in points] == [
+        "source-only (reference)", "full, full.rounds 2, params.alpha 0.5", "full, full.rounds 3", "bound",
+        "frozen, params.eta2 0.333",
+    ]  # fmt: skip
+
+
 def test_holding_out_is_stratified_and_repeatable(task: Any) -> None:
     rest, held = hold_out(task, 0.25, seed=3)
     assert np.bincount(held.y).tolist() == [3, 3, 3, 3]
@@ -69,9 +92,10 @@ def test_holding_out_is_stratified_and_repeatable(task: Any) -> None:
     assert (hold_out(task, 0.25, seed=4)[1].rows != held.rows).any()
 
 
-def test_weights_of_held_samples_are_zero_in_memory_and_on_disk(task: Any, tmp_path: Any) -> None:
+def test_weights_of_held_samples_are_zero_in_memory_and_on_disk(task: Any, tmp_path: Any, caplog: Any) -> None:
     config = load_config("full", changes={**QUICK, "choose": "source", "held": 0.25})
-    fitted = fit_chosen(task, config, out=tmp_path / "run", progress_bar=False)
+    fitted = fit_chosen(task, config, out=str(tmp_path / "run"), progress_bar=False)  # a text is a path too
+    assert "12 of 48 source samples are held out to choose by source; they are not trained on" in caplog.messages
     held = hold_out(task, 0.25, config.seed)[1]
     assert fitted.source_weights.shape == (task.n_source,)
     assert (fitted.source_weights[held.rows] == 0).all()
@@ -82,9 +106,41 @@ def test_weights_of_held_samples_are_zero_in_memory_and_on_disk(task: Any, tmp_p
 def test_the_best_round_by_a_validator_is_kept(task: Any) -> None:
     fitted = fit_chosen(task, load_config("full", changes={**QUICK, "choose": "entropy"}), progress_bar=False)
     scores = {line["step"]: line["score"] for line in fitted.history}
-    assert set(scores) == {1, 2}
-    best = max(scores, key=lambda step: scores[step])
-    assert fitted.step in (0, best)
+    assert list(scores) == [0, 1, 2]
+    assert fitted.step == max(scores, key=lambda step: scores[step])
+    assert repr(fitted) == f"Fitted(warmpot, preset full, step {fitted.step}, 48 source and 30 target samples)"
+
+
+def tied(monkeypatch: Any) -> None:
+    monkeypatch.setattr("warmpot.select.structure.Neighbours._score", lambda self, evidence: 0.25)
+
+
+def test_the_last_of_equal_rounds_is_kept(task: Any, monkeypatch: Any, caplog: Any) -> None:
+    tied(monkeypatch)
+    fitted = fit_chosen(task, load_config("full", changes={**QUICK, "choose": "neighbours"}), progress_bar=False)
+    assert fitted.step == 2
+    assert "all iterates score the same (0.25): neighbours cannot tell them apart" in caplog.messages
+
+
+@pytest.mark.parametrize("chosen", [0, 1])
+def test_weights_are_those_of_the_round_that_was_chosen(
+    task: Any, tmp_path: Any, monkeypatch: Any, chosen: int
+) -> None:
+    """Round 0 had no plan: its weights are those of source-only."""
+    scores = iter([1.0, 0.0, 0.0] if chosen == 0 else [0.0, 1.0, 0.0])
+    monkeypatch.setattr("warmpot.select.structure.Neighbours._score", lambda self, evidence: next(scores))
+    config = load_config("full", changes={**QUICK, "choose": "neighbours"})
+    fitted = fit_chosen(task, config, out=tmp_path / "run", progress_bar=False)
+    assert fitted.step == chosen
+    rows = (tmp_path / "run" / "source_weights.csv").read_text().splitlines()[1:]
+    np.testing.assert_allclose([float(row.split(",")[2]) for row in rows], fitted.source_weights, rtol=1e-12)
+    if chosen:
+        assert fitted.solution is not None
+        assert np.ptp(fitted.source_weights) > 1e-3
+        return
+    assert fitted.solution is None
+    np.testing.assert_allclose(fitted.source_weights, 1 / 48)
+    np.testing.assert_allclose(fitted.target_weights, 1 / 30)
 
 
 def test_units_of_columns_do_not_change_the_choice(task: Any) -> None:
@@ -111,7 +167,9 @@ SPACE = [{"preset": "full", "params.alpha": [0.5, 0.9]}]
 
 
 def test_a_sweep_takes_the_best_score_and_can_be_stopped(task: Any, tmp_path: Any, monkeypatch: Any) -> None:
-    whole = sweep(task, out=tmp_path / "whole", space=SPACE, changes=QUICK, progress_bar=False)
+    whole = sweep(task, out=str(tmp_path / "whole"), space=SPACE, changes=QUICK, progress_bar=False)
+    assert repr(whole).startswith(f"Swept({whole.best.preset}, neighbours ")
+    assert len(repr(whole)) < 60
     assert [trial.point for trial in whole.trials] == [{}, *Space(SPACE).points()]
     assert whole.best.score == max(trial.score for trial in whole.trials if trial.problem is None)
     assert (tmp_path / "whole" / "best" / "predictions.csv").exists()
@@ -140,6 +198,49 @@ def test_a_sweep_takes_the_best_score_and_can_be_stopped(task: Any, tmp_path: An
     np.testing.assert_array_equal(again.fitted.outputs, whole.fitted.outputs)
 
 
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+def test_among_equals_the_first_of_the_space_wins_and_the_reference_last(
+    task: Any, tmp_path: Any, monkeypatch: Any, caplog: Any, order: list[int]
+) -> None:
+    """Whichever was finished first: with workers that is a matter of luck."""
+    tied(monkeypatch)
+    points = list(Space(SPACE).points())
+    left = iter([points[k] for k in order])
+    monkeypatch.setattr("warmpot.select.search.Listed.propose", lambda self: next(left, None))
+    found = sweep(task, out=tmp_path / "a", space=SPACE, changes=QUICK, progress_bar=False)
+    assert [trial.point for trial in found.trials] == [{}, points[order[0]], points[order[1]]]
+    assert [trial.score for trial in found.trials] == [0.25] * 3
+    assert found.best.point == points[0]
+    assert "all candidates score the same (0.25): neighbours cannot tell them apart" in caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"trials": 0}, "trials: got 0"),
+        ({"trials": -2}, "trials: got -2"),
+        ({"validator": "plan"}, "plan compares the rounds of one run; use transport"),
+        ({"validator": "oracle"}, r"oracle needs target labels; it is only in Python, as warmpot\.select\.Oracle"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_once(task: Any, tmp_path: Any, arguments: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        sweep(task, out=tmp_path / "a", space=SPACE, changes=QUICK, progress_bar=False, **arguments)
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_new_winner_takes_the_place_of_the_old(task: Any, tmp_path: Any, monkeypatch: Any) -> None:
+    """The same sweep with more trials may choose another candidate."""
+    pytest.importorskip("optuna")
+    space = [{"preset": "full", "params.alpha": {"low": 0.3, "high": 1.0}}]
+    tried = iter([0.0, 1.0, 2.0, 3.0])
+    monkeypatch.setattr("warmpot.select.structure.Neighbours._score", lambda self, evidence: next(tried))
+    for trials in (1, 3):
+        found = sweep(task, out=tmp_path / "a", space=space, trials=trials, changes=QUICK, progress_bar=False)
+        assert found.best is found.trials[-1]
+        assert (tmp_path / "a" / "best" / "config.yaml").read_text() == found.config.dump()
+
+
 def test_workers_find_the_same(task: Any, tmp_path: Any) -> None:
     one = sweep(task, out=tmp_path / "one", space=SPACE, changes=QUICK, validator="dev", progress_bar=False)
     two = sweep(task, out=tmp_path / "two", space=SPACE, changes=QUICK, validator="dev", workers=2, progress_bar=False)
@@ -155,12 +256,23 @@ def test_another_sweep_in_the_same_folder_is_refused(task: Any, tmp_path: Any) -
         sweep(task, out=tmp_path / "a", space=SPACE, changes=QUICK, validator="entropy", progress_bar=False)
 
 
-def test_a_candidate_that_fails_is_told_and_cannot_win(task: Any, tmp_path: Any) -> None:
+def test_a_candidate_that_fails_is_told_and_cannot_win(task: Any, tmp_path: Any, caplog: Any) -> None:
     wild = {"preset": "official", "minibatch.optimizer.lr": [1e9], "minibatch.steps": 8}
     found = sweep(task, out=tmp_path / "a", space=[wild], progress_bar=False)
     assert found.trials[1].problem is not None
+    assert any(m.startswith("official, minibatch.optimizer.lr 1000000000.0 cannot win:") for m in caplog.messages)
     assert found.best is found.trials[0]
     assert found.config.method == "source-only"
+
+
+def test_a_reference_that_fails_is_named(task: Any, tmp_path: Any, monkeypatch: Any, caplog: Any) -> None:
+    def broken(self: Any, evidence: Any) -> float:
+        raise InputError("no good")
+
+    monkeypatch.setattr("warmpot.select.structure.Neighbours._score", broken)
+    with pytest.raises(InputError, match="no good"):
+        sweep(task, out=tmp_path / "a", space=SPACE, changes=QUICK, progress_bar=False)
+    assert "source-only (reference) cannot win: no good" in caplog.messages
 
 
 def test_a_collapsed_candidate_cannot_win_though_entropy_loves_it(task: Any, tmp_path: Any, monkeypatch: Any) -> None:
@@ -214,3 +326,36 @@ def test_ranges_without_optuna_name_the_extra(task: Any, tmp_path: Any, monkeypa
         sweep(task, out=tmp_path / "a", space={"params.alpha": {"low": 0.3, "high": 1.0}}, trials=2, progress_bar=False)
     with pytest.raises(InputError, match="trials"):
         sweep(task, out=tmp_path / "b", space={"params.alpha": {"low": 0.3, "high": 1.0}}, progress_bar=False)
+
+
+def test_a_damaged_line_and_what_follows_is_tried_again(task: Any, tmp_path: Any) -> None:
+    whole = sweep(task, out=tmp_path / "a", space=SPACE, changes=QUICK, progress_bar=False)
+    file = tmp_path / "a" / "trials.jsonl"
+    lines = file.read_text().splitlines()
+    for cut in (1, 0):  # also the reference, which no candidate may replace
+        file.write_text("\n".join([*lines[:cut], lines[cut][:30] + "}", *lines[cut + 1 :]]) + "\n")
+        again = sweep(task, out=tmp_path / "a", space=SPACE, changes=QUICK, progress_bar=False)
+        assert [(t.point, t.score) for t in again.trials] == [(t.point, t.score) for t in whole.trials]
+
+
+def test_a_wrong_validator_within_the_runs_is_refused_at_once(task: Any, tmp_path: Any) -> None:
+    with pytest.raises(InputError, match="neighbours"):
+        sweep(task, out=tmp_path / "a", space=SPACE, changes={"choose": "neighbors"}, progress_bar=False)
+    assert not (tmp_path / "a").exists()
+
+
+def test_optuna_is_not_drawn_towards_collapses(task: Any, tmp_path: Any, monkeypatch: Any) -> None:
+    pytest.importorskip("optuna")
+    module, told = sys.modules[sweep.__module__], []
+    monkeypatch.setattr(module, "collapsed", lambda classes, before: "collapsed, says the test")
+    learn = Searched.learn
+    monkeypatch.setattr(Searched, "learn", lambda self, point, score: (told.append(score), learn(self, point, score)))
+    space = {"params.alpha": {"low": 0.3, "high": 1.0}}
+    sweep(task, out=tmp_path / "a", space=space, trials=2, changes=QUICK, progress_bar=False)
+    assert told == [None, None]
+
+
+@pytest.mark.parametrize("held", [0.0, -1.0, 1.5, float("nan")])
+def test_a_share_to_hold_out_is_checked(task: Any, tmp_path: Any, held: float) -> None:
+    with pytest.raises(InputError, match="held"):
+        sweep(task, out=tmp_path / "a", validator="source", held=held, progress_bar=False)

@@ -27,10 +27,10 @@ from warmpot.cli._shared import (
 from warmpot.errors import InputError, explain
 
 if TYPE_CHECKING:
-    from warmpot.data import Truth
+    from warmpot.data import Task, Truth
     from warmpot.train import Fitted, RunConfig
 
-__all__ = ["fit"]
+__all__ = ["fit", "sizes"]
 
 FINISHED = ("model.safetensors", "model.json", "predictions.csv", "source_weights.csv")
 """What the end of a run writes, all of it whole."""
@@ -170,10 +170,7 @@ def _run(job: _Job, wanted: bool) -> None:
         except InputError as error:
             raise InputError(one_line(error)) from error
         if wanted:
-            sizes = f"{task.n_source} source and {task.n_target} target samples, {task.width} features"
-            complain(
-                f"{sizes}; {f'{task.n_classes} classes' if task.classes else 'real labels'} -> {job.folder}", "dim"
-            )
+            complain(f"{sizes(task)} -> {job.folder}", "dim")
         from warmpot.select.within import fit_chosen as train
 
         start = time.perf_counter()
@@ -195,6 +192,12 @@ def _run(job: _Job, wanted: bool) -> None:
             show("", f"Believed present: {class_summary(fitted.predictor.class_shares(fitted.outputs))}")
         names = sorted(entry.name for entry in job.folder.iterdir())
         show(f"Wrote {job.folder}: {', '.join(names)}")
+
+
+def sizes(task: Task) -> str:
+    """Say how much data there is."""
+    labels = f"{task.n_classes} classes" if task.classes else "real labels"
+    return f"{task.n_source} source and {task.n_target} target samples, {task.width} features; {labels}"
 
 
 def _check_new(job: _Job) -> None:

@@ -14,6 +14,9 @@ from warmpot.cli._shared import show
 
 __all__ = ["methods"]
 
+NEEDED = {"held": "a held part of the source", "transport": "a plan", "head": "a linear head"}
+"""What a validator needs, in words."""
+
 
 def methods(
     preset: Annotated[str | None, typer.Argument(metavar="PRESET", help="Show all settings of this one.")] = None,
@@ -31,7 +34,7 @@ def methods(
     from rich.text import Text
 
     from warmpot.methods import METHODS
-    from warmpot.select import VALIDATORS
+    from warmpot.select import DEFAULT_VALIDATOR, VALIDATORS
 
     known = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in ("method", "what it does", "parameters"):
@@ -47,10 +50,12 @@ def methods(
         config = load_config(name)
         recipes.add_row(Text(name), Text(config.engine), Text(config.method), Text(_first_sentence(name)))
     validators = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in ("validator", "what it measures without target labels"):
+    for heading in ("validator", "what it measures without target labels", "needs"):
         validators.add_column(heading, overflow="fold")
     for name, kind in VALIDATORS.items():
-        validators.add_row(Text(name), Text(kind.summary))
+        mark = " (default)" if name == DEFAULT_VALIDATOR else ""
+        needs = ", ".join(NEEDED[need] for need in sorted(kind.needs))
+        validators.add_row(Text(name + mark), Text(kind.summary), Text(needs))
     show(known, "", recipes, "", validators, "")
     show("Choose by one: warmpot fit ... --choose VALIDATOR, warmpot sweep ... --validator VALIDATOR.")
     show("Use one: warmpot fit SOURCE TARGET --preset NAME. See its settings: warmpot methods NAME.")

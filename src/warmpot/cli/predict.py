@@ -78,6 +78,9 @@ def predict(
 def _load(run: Path) -> Predictor:
     from warmpot.train import Predictor
 
+    if (run / "study.json").exists():
+        got, remedy = "a sweep", f"Its run is {run / 'best'}."
+        raise InputError(explain(str(run), got=got, allowed="a finished run", remedy=remedy))
     if recorded(run) and not (run / "model.json").exists():
         got, remedy = "a run that is not finished", f"Finish it first: warmpot fit --resume {run}"
         raise InputError(explain(str(run), got=got, allowed="a finished run", remedy=remedy))

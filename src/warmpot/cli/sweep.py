@@ -11,13 +11,14 @@ import typer
 
 from warmpot.cli._data_files import DataFiles, nested_changes
 from warmpot.cli._shared import LABEL_HELP, class_summary, complain, facts_grid, messages, one_line, score, show
+from warmpot.cli.fit import sizes
 from warmpot.errors import InputError, explain
 
 if TYPE_CHECKING:
     from rich.table import Table as Grid
 
     from warmpot.select import Swept
-    from warmpot.select.sweep import Trial
+    from warmpot.select.space import Space
 
 __all__ = ["sweep"]
 
@@ -29,9 +30,15 @@ def sweep(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Labelled file, as for `warmpot fit`.")],
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="File of the target; labels in it do not choose.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder; a sweep in it is continued.")],
-    space: Annotated[Path | None, typer.Option(help="YAML file of what to try. [default: full, bound, frozen]")] = None,
+    space: Annotated[
+        Path | None,
+        typer.Option(help="YAML file of what to try. [default: full, bound, frozen, beside source-only]"),
+    ] = None,
     validator: Annotated[str | None, typer.Option(help="Who chooses; `warmpot methods` lists them.")] = None,
-    trials: Annotated[int | None, typer.Option(help="Candidates to try; needs Optuna. [default: all]")] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(help="Candidates to try, of ranges or fewer than all; needs Optuna. [default: all of the lists]"),
+    ] = None,
     workers: Annotated[int, typer.Option(help="Candidates trained at a time.")] = 1,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of all candidates.")
@@ -47,17 +54,21 @@ def sweep(
     """
     from warmpot.select import DEFAULT_SPACE, DEFAULT_VALIDATOR
     from warmpot.select import sweep as run
+    from warmpot.select.space import Space
 
-    places = DEFAULT_SPACE if space is None else _read_space(space)
+    blocks = DEFAULT_SPACE if space is None else _read_space(space)
+    places, before = Space(blocks), _written(out)
     changes, data, start = nested_changes(settings or [], {}), DataFiles(source, target, label, False), time.time()
     with messages(not quiet):
         try:
             task, truth = data.read()
         except InputError as error:
             raise InputError(one_line(error)) from error
+        if not quiet:
+            complain(f"{sizes(task)} -> {out}", "dim")
         try:
             found = run(
-                task, out=out, space=places, validator=validator or DEFAULT_VALIDATOR, changes=changes, trials=trials,
+                task, out=out, space=blocks, validator=validator or DEFAULT_VALIDATOR, changes=changes, trials=trials,
                 workers=workers, seed=seed, progress_bar=False if quiet else None, facts=data.facts(),
             )  # fmt: skip
         except KeyboardInterrupt:
@@ -65,16 +76,17 @@ def sweep(
             raise typer.Exit(130) from None
     if quiet:
         return
-    show(_table(found))
+    show(_table(found, places))
     rows: list[tuple[str, ...]] = [
-        ("chosen", _named(found.best), f"by {found.validator}, without target labels"),
-        ("time", f"{time.time() - start:.1f} s"),
+        ("chosen", places.name(found.best.point), f"by {found.validator}, without target labels"),
+        ("time", f"{time.time() - start:.1f} s", "nothing was left to train" if before == _written(out) else ""),
     ]
     if truth is not None and truth.known.any():
         rows.append((*score(found.fitted.outputs, truth), "(target labels, evaluation only)"))
     show(facts_grid(rows))
     show(f"Believed present: {class_summary(found.fitted.predictor.class_shares(found.fitted.outputs))}")
     show(f"Wrote {out}: best, best.yaml, study.json, trials.jsonl")
+    show(f"Use it with: warmpot predict {shlex.quote(str(out / 'best'))} DATA --out predictions.csv")
 
 
 def _read_space(file: Path) -> Any:
@@ -88,22 +100,29 @@ def _read_space(file: Path) -> Any:
         raise InputError(explain(f"--space {file}", got=got, allowed="a YAML file", remedy=remedy)) from error
 
 
-def _named(trial: Trial) -> str:
-    return ", ".join([trial.preset, *(f"{name} {value}" for name, value in trial.point.items() if name != "block")])
+def _written(out: Path) -> tuple[bytes, bytes] | None:
+    """Return the candidates and the winner of a finished sweep."""
+    files = out / "trials.jsonl", out / "best.yaml", out / "best" / "model.json"
+    return (files[0].read_bytes(), files[1].read_bytes()) if all(file.is_file() for file in files) else None
 
 
-def _table(found: Swept) -> Grid:
+def _table(found: Swept, places: Space) -> Grid:
     """Candidates, the best first."""
     from rich.table import Table as Grid
+    from rich.text import Text
 
     grid = Grid(box=None, pad_edge=False)
     for name in ("candidate", found.validator, "classes", "iterate", "seconds", ""):
         grid.add_column(name, justify="left" if name in ("candidate", "") else "right")
-    ranked = sorted(found.trials, key=lambda t: (t.problem is not None, -(t.score if t.score is not None else -1e300)))
+    ranked = sorted(
+        found.trials,
+        key=lambda t: (t is not found.best, t.problem is not None, -(t.score if t.score is not None else -1e300)),
+    )
     for trial in ranked[:MOST_TRIALS]:
         mark = "chosen" if trial is found.best else one_line(trial.problem or "")
         cells = [f"{value:.4g}" if value is not None else "" for value in (trial.score, trial.classes)]
-        grid.add_row(_named(trial), *cells, str(trial.step), f"{trial.seconds:.1f}", mark)
+        candidate = Text(places.name(trial.point))  # a list in it is no markup
+        grid.add_row(candidate, *cells, str(trial.step), f"{trial.seconds:.1f}", Text(mark))
     if len(ranked) > MOST_TRIALS:
         grid.add_row(f"and {len(ranked) - MOST_TRIALS} more")
     return grid

@@ -173,6 +173,7 @@ class TrainedMixin:
         self.target_weights_ = fitted.target_weights
         self.plan_ = None if fitted.solution is None else fitted.solution.plan
         self.history_ = fitted.history
+        self.chosen_step_ = fitted.step
         return fitted
 
 

@@ -128,7 +128,7 @@ class WarmpotClassifier(_Classifier):
     target_weights_ : (n_target,) array
         Column sums of the plan: at most ``1 / n_target`` each; 0 for a sample that was left out.
     plan_ : (n_source, n_target) scipy.sparse.csr_array or None
-        The plan; None for a method without one.
+        The plan; None for a method without one, and when round 0 was chosen: all weights are equal then.
     target_proba_ : (n_target, n_classes) array
         Class probabilities of the target samples.
     target_classes_ : dict
@@ -137,6 +137,9 @@ class WarmpotClassifier(_Classifier):
         target label is used. Stray predictions of other classes are what the shares lack to 1.
     history_ : list of dict
         What training logged.
+    chosen_step_ : int
+        The round or step whose model it is: the last, unless a validator chose (``overrides={"choose": ...}``). Round
+        0 is the fit on the source alone.
     config_ : warmpot.train.RunConfig
         The resolved settings.
     predictor_ : warmpot.train.Predictor
@@ -205,7 +208,9 @@ class SourceOnlyClassifier(_Classifier):
 
     Attributes
     ----------
-    classes_, target_proba_, target_classes_, history_, config_, predictor_, n_features_in_, feature_names_in_
+    classes_, target_proba_, target_classes_, history_, chosen_step_, config_, predictor_, n_features_in_
+        As for `WarmpotClassifier`.
+    feature_names_in_
         As for `WarmpotClassifier`.
     source_weights_, target_weights_ : arrays
         All equal, total 1.

@@ -37,7 +37,9 @@ class WarmpotRegressor(TrainedMixin, RegressorMixin, BaseEstimator):  # type: ig
     ----------
     target_prediction_ : (n_target,) array
         Predicted labels of the target samples.
-    source_weights_, target_weights_, plan_, history_, config_, predictor_, n_features_in_, feature_names_in_
+    source_weights_, target_weights_, plan_, history_, chosen_step_, config_, predictor_, n_features_in_
+        As for `WarmpotClassifier`.
+    feature_names_in_
         As for `WarmpotClassifier`.
 
     Examples

@@ -140,7 +140,7 @@ class Warmpot(Method):
 
     def _eps_of(self, cost: Tensor) -> float | None:
         if self.eps == "auto":
-            return AUTO_EPS * max(float(cost.detach().double().std()), 1e-9)
+            return AUTO_EPS * max(float(cost.detach().double().std(correction=0)), 1e-9)
         return self.eps
 
     def step(self, source: Outputs, labels: Tensor, target: Outputs, progress: float, loss: str) -> Step:

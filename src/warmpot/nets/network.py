@@ -22,6 +22,7 @@ __all__ = [
     "Projection",
     "RowScale",
     "build_network",
+    "make_scale",
 ]
 
 BOTTLENECKS = ("linear", "bn_relu", "none", "projection")
@@ -230,16 +231,17 @@ def build_network(
     if settings.bottleneck == "projection":
         layers = [Projection(n_inputs, width, settings.unit_features)]
     head = _linear(width, n_outputs, generator)
-    return Network(backbone or nn.Identity(), _scale(settings, n_inputs), nn.Sequential(*layers), head, n_inputs)
+    scale = make_scale(settings.scale, n_inputs, settings.radius)
+    return Network(backbone or nn.Identity(), scale, nn.Sequential(*layers), head, n_inputs)
 
 
-def _scale(settings: NetworkSettings, n_inputs: int) -> nn.Module:
-    kind = settings.scale
+def make_scale(kind: str, n_inputs: int, radius: float = 1.0) -> nn.Module:
+    """Make the scale that `NetworkSettings.scale` names; one of columns is still to be fitted."""
     if kind == "auto":
         kind = "columns" if n_inputs < NARROW else "rows"
     if kind == "none":
         return nn.Identity()
-    return RowScale(settings.radius) if kind == "rows" else ColumnScale(n_inputs, settings.radius)
+    return RowScale(radius) if kind == "rows" else ColumnScale(n_inputs, radius)
 
 
 def _linear(n_in: int, n_out: int, generator: torch.Generator) -> nn.Linear:

@@ -29,11 +29,14 @@ class Validator(ABC):
         One line for lists.
     needs : frozenset of str
         Keys of `NEEDS`.
+    across_runs : bool
+        Whether scores of runs with different settings can be compared.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     needs: ClassVar[frozenset[str]] = frozenset()
+    across_runs: ClassVar[bool] = True
 
     def score(self, evidence: Evidence) -> float:
         """Judge one candidate; the larger the better, always finite.

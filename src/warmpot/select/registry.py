@@ -35,8 +35,8 @@ def make_validator(name: str, params: Mapping[str, Any] | None = None) -> Valida
     0.1
     """
     if name not in VALIDATORS:
-        allowed = ", ".join(VALIDATORS)
-        raise InputError(
-            explain("validator", got=repr(name), allowed=allowed, remedy=suggestion(str(name), VALIDATORS))
-        )
+        remedy = suggestion(str(name), VALIDATORS)
+        if name == "oracle":
+            remedy = "The oracle needs target labels; it is only in Python, as warmpot.select.Oracle."
+        raise InputError(explain("validator", got=repr(name), allowed=", ".join(VALIDATORS), remedy=remedy))
     return from_mapping(VALIDATORS[name], params or {}, "params")

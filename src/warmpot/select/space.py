@@ -10,9 +10,14 @@ from typing import Any
 
 from warmpot._settings import merged, with_value
 from warmpot.errors import InputError, explain
+from warmpot.select.registry import make_validator
 from warmpot.train import RunConfig, load_config
+from warmpot.train.config import LAST
 
-__all__ = ["DEFAULT_SPACE", "Range", "Space"]
+__all__ = ["DEFAULT_SPACE", "REFERENCE", "Range", "Space"]
+
+REFERENCE = "source-only"
+"""The preset that every sweep tries first; its point is empty."""
 
 DEFAULT_SPACE: tuple[dict[str, Any], ...] = (
     {"preset": "full"},
@@ -53,8 +58,9 @@ class Space:
     Parameters
     ----------
     blocks : mapping or sequence of mappings
-        A value is a fixed setting, a list of choices, or a mapping with ``low``, ``high`` and maybe ``log``. Every
-        candidate comes from one block, so methods with different settings can be compared.
+        A value is a fixed setting, a list of choices, or a mapping with ``low``, ``high`` and maybe ``log``; any other
+        mapping holds the settings below its name. Every candidate comes from one block, so methods with different
+        settings can be compared.
 
     Examples
     --------
@@ -66,14 +72,16 @@ class Space:
     """
 
     def __init__(self, blocks: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        found = [blocks] if isinstance(blocks, Mapping) else list(blocks)
-        if not found or not all(isinstance(block, Mapping) for block in found):
+        found = [blocks] if isinstance(blocks, Mapping) else blocks
+        listed = isinstance(found, Sequence) and len(found) > 0
+        if not listed or not all(isinstance(block, Mapping) for block in found):
             remedy = "Write a mapping such as `params.alpha: [0.5, 0.8]`, or a list of them."
-            raise InputError(explain("space", got=repr(blocks), allowed="mappings of settings", remedy=remedy))
+            got = "nothing" if blocks is None else repr(blocks)
+            raise InputError(explain("space", got=got, allowed="mappings of settings", remedy=remedy))
         self.fixed: list[dict[str, Any]] = []
         self.free: list[dict[str, list[Any] | Range]] = []
         for block in found:
-            values = {str(name): _value(str(name), value) for name, value in block.items()}
+            values = dict(_settings(block, ""))
             self.free.append({name: value for name, value in values.items() if isinstance(value, (list, Range))})
             self.fixed.append({name: value for name, value in values.items() if name not in self.free[-1]})
         self.check({})
@@ -81,7 +89,9 @@ class Space:
     def check(self, changes: Mapping[str, Any]) -> None:
         """Refuse a wrong name or value before any work."""
         for point in itertools.islice(self._corners(), 1000):
-            self.config(point, changes)
+            choose = self.config(point, changes).choose
+            if choose != LAST:
+                make_validator(choose)
 
     @property
     def finite(self) -> bool:
@@ -102,6 +112,25 @@ class Space:
             for values in itertools.product(*ends):
                 yield {"block": number, **dict(zip(block, values, strict=True))}
 
+    def name(self, point: Choices) -> str:
+        """Name a point in a few words: its preset and what sets it apart.
+
+        Examples
+        --------
+        >>> Space({"params.alpha": {"low": 0.1, "high": 0.9}}).name({"block": 0, "params.alpha": 1 / 3})
+        'full, params.alpha 0.333'
+        """
+        if not point:
+            return f"{REFERENCE} (reference)"
+        free, fixed = self.free[point["block"]], self.fixed[point["block"]]
+        preset = point.get("preset", fixed.get("preset", "full"))
+        alike = sum(preset == block.get("preset", "full") for block in self.fixed) > 1
+        shown = {name: f"{value}" for name, value in fixed.items() if alike}
+        for name in free:
+            ranged = isinstance(free[name], Range) and isinstance(point[name], float)
+            shown[name] = f"{point[name]:.3g}" if ranged else f"{point[name]}"
+        return ", ".join([preset, *(f"{name} {value}" for name, value in shown.items() if name != "preset")])
+
     def config(self, point: Choices, changes: Mapping[str, Any]) -> RunConfig:
         """Resolve the run of a point; `changes` win, as far as they are not part of the space."""
         named = {**self.fixed[point["block"]], **{name: value for name, value in point.items() if name != "block"}}
@@ -112,14 +141,28 @@ class Space:
         return load_config(preset, changes=found)
 
 
-def _value(name: str, value: Any) -> Any:
-    if isinstance(value, Mapping) and {"low", "high"} <= set(value):
-        unknown = set(value) - {"low", "high", "log"}
-        if unknown:
-            remedy = "Leave it out."
-            raise InputError(explain(f"{name}.{sorted(unknown)[0]}", got="an unknown key", allowed="low, high, log",
-                                     remedy=remedy))  # fmt: skip
-        return Range(value["low"], value["high"], bool(value.get("log", False)))
-    if isinstance(value, list) and not value:
-        raise InputError(explain(name, got="an empty list", allowed="one value or more", remedy="Give some values."))
-    return value
+def _settings(block: Mapping[Any, Any], above: str) -> Iterator[tuple[str, Any]]:
+    """Yield dotted names with their values, lists and ranges."""
+    for key, value in block.items():
+        name = f"{above}{key}"
+        if isinstance(value, Mapping) and not {"low", "high"} & set(value):
+            yield from _settings(value, f"{name}.")
+            continue
+        if isinstance(value, list) and not value:
+            got, remedy = "an empty list", "Give some values."
+            raise InputError(explain(name, got=got, allowed="one value or more", remedy=remedy))
+        yield name, _range(name, value) if isinstance(value, Mapping) else value
+
+
+def _range(name: str, ends: Mapping[Any, Any]) -> Range:
+    unknown = sorted(map(str, set(ends) - {"low", "high", "log"}))
+    if unknown:
+        remedy = "Leave it out."
+        raise InputError(explain(f"{name}.{unknown[0]}", got="an unknown key", allowed="low, high, log", remedy=remedy))
+    if not {"low", "high"} <= set(ends):
+        got, remedy = f"{next(end for end in ('low', 'high') if end in ends)} alone", "Give the other end too."
+        raise InputError(explain(name, got=got, allowed="low and high: a range needs low and high", remedy=remedy))
+    try:
+        return Range(ends["low"], ends["high"], bool(ends.get("log", False)))
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None

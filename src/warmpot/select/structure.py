@@ -28,7 +28,7 @@ def _above_chance(agreement: float, chance: float) -> float:
 
 @dataclass(frozen=True)
 class Neighbours(Validator):
-    """Agreement of target samples with their nearest neighbours on the predicted class, in [-1, 1].
+    """Agreement of target samples with their nearest neighbours on the predicted class, at most 1.
 
     The mean share of the `k` nearest other target samples that get the same prediction, above what the class shares
     give by chance (Cohen's kappa): 1 for perfect agreement, 0 for random predictions and for a single class.
@@ -38,6 +38,7 @@ class Neighbours(Validator):
     Parameters
     ----------
     k : int
+        At most half of the other samples are asked: were all of them neighbours, nothing would set candidates apart.
     space : "inputs" or "features"
         Where the neighbours are; "inputs" means the features when the evidence holds no inputs.
     """
@@ -56,9 +57,9 @@ class Neighbours(Validator):
         from sklearn.neighbors import NearestNeighbors
 
         predictions, x = evidence.target_predictions, evidence.points("target", self.space)
-        k = min(self.k, len(x) - 1)
-        if k == 0:
+        if len(x) == 1:
             return 0.0
+        k = min(self.k, max((len(x) - 1) // 2, 1))
         search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(x - x.mean(axis=0))
         near = search.kneighbors(return_distance=False)
         agreement = float((predictions[near] == predictions[:, None]).mean())

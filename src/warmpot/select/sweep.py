@@ -9,9 +9,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import math
 import multiprocessing
+import multiprocessing.connection
 import os
+import shutil
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -22,7 +25,7 @@ from typing import Any
 
 import torch
 
-from warmpot._checks import check_count
+from warmpot._checks import check_count, check_fraction
 from warmpot._files import replacing
 from warmpot._progress import Report, progress
 from warmpot.data import Task
@@ -30,8 +33,8 @@ from warmpot.errors import InputError, WarmpotError, explain
 from warmpot.select.guard import classes_in_effect, collapsed
 from warmpot.select.registry import DEFAULT_VALIDATOR, make_validator
 from warmpot.select.search import Listed, Proposer, Searched
-from warmpot.select.space import DEFAULT_SPACE, Space
-from warmpot.select.within import Held, evidence_of, fit_chosen, hold_out
+from warmpot.select.space import DEFAULT_SPACE, REFERENCE, Space
+from warmpot.select.within import Held, evidence_of, fit_chosen, hold_out, warn_of_ties
 from warmpot.train import Fitted, RunConfig, load_config
 from warmpot.train.keep import Snapshot
 from warmpot.train.predictor import apply_network
@@ -73,6 +76,11 @@ class Trial:
     seconds: float
     problem: str | None = None
 
+    @property
+    def fair_score(self) -> float | None:
+        """The score, if it can win by it: a sampler must not be drawn towards collapses."""
+        return self.score if self.problem is None else None
+
 
 @dataclass(frozen=True)
 class Swept:
@@ -97,6 +105,10 @@ class Swept:
     trials: list[Trial]
     validator: str
 
+    def __repr__(self) -> str:
+        score = "" if self.best.score is None else f", {self.validator} {self.best.score:.4g}"
+        return f"Swept({self.best.preset}{score}, best of {len(self.trials)})"
+
 
 _shared: dict[str, Any] = {}
 """What every trial of a worker process needs; set once, so that the data is not sent with every trial."""
@@ -105,6 +117,20 @@ _shared: dict[str, Any] = {}
 def _set_up(task: Task, held: Held | None, validator: str, threads: int) -> None:
     _shared.update(task=task, held=held, validator=make_validator(validator))
     torch.set_num_threads(threads)
+
+
+def _set_up_worker(*shared: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where `_interrupts_wait` can do nothing
+    threading.Thread(target=_follow_parent, daemon=True).start()
+    _set_up(*shared)
+
+
+def _follow_parent() -> None:
+    """End this process when its parent is gone, killed perhaps: nobody would wait for the result."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
 
 
 def _try(config: RunConfig, point: dict[str, Any]) -> Trial:
@@ -128,7 +154,7 @@ def _try(config: RunConfig, point: dict[str, Any]) -> Trial:
 def sweep(
     task: Task,
     *,
-    out: Path,
+    out: Path | str,
     space: Any = DEFAULT_SPACE,
     validator: str = DEFAULT_VALIDATOR,
     changes: Mapping[str, Any] | None = None,
@@ -142,7 +168,8 @@ def sweep(
     """Choose settings without target labels.
 
     A source-only fit comes first; candidates whose predictions collapse against it cannot win, however well they
-    score, and when none is left it wins itself.
+    score, and when none is left it wins itself. Among equal scores the first in the order of the space wins, and the
+    source-only fit last.
 
     Parameters
     ----------
@@ -168,60 +195,86 @@ def sweep(
     facts : mapping, optional
         Kept in ``run.json`` of the winner.
     """
-    places = Space(space)
+    places, out = Space(space), Path(out)
     if task.for_regression:
         got, remedy = "real labels", "Choose settings by hand."
         raise InputError(explain("sweep", got=got, allowed="classes", remedy=remedy))
     if trials is None and not places.finite:
         remedy = "Say how many candidates to try."
         raise InputError(explain("trials", got="none", allowed="a number, for ranges", remedy=remedy))
-    needs = make_validator(validator).needs
+    if trials is not None:
+        check_count("trials", trials)
+    judge = make_validator(validator)
+    if not judge.across_runs:
+        got, allowed = repr(validator), "one that can compare runs of different settings"
+        remedy = f"{validator} compares the rounds of one run; use transport."
+        raise InputError(explain("validator of a sweep", got=got, allowed=allowed, remedy=remedy))
+    check_count("workers", workers)
+    check_fraction("held", held)
     settings = {"seed": seed, **(changes or {})}
     places.check(settings)
     said = {"fingerprint": fingerprint(task), "space": space, "validator": validator, "changes": settings}
     _remember(out, {**said, "held": held})
-    inner, apart = hold_out(task, held, seed) if "held" in needs else (task, None)
-    found = _read(out)
+    inner, apart = hold_out(task, held, seed) if "held" in judge.needs else (task, None)
+    found, reference = _read(out), load_config(REFERENCE, changes={"seed": seed})
     with progress("sweep", logger, progress_bar) as report, _pool(inner, apart, validator, workers) as pool:
         if not found:
-            _record(out, found, pool.submit(_try, load_config("source-only", changes={"seed": seed}), {}).result())
+            _record(out, found, pool.submit(_try, reference, {}).result(), places)
         if found[0].problem is not None:
             raise InputError(found[0].problem)
-        seen = [(trial.point, trial.score) for trial in found[1:]]
+        seen = [(trial.point, trial.fair_score) for trial in found[1:]]
         if trials is None:
             proposer: Proposer = Listed(places, seen)
             total = sum(1 for _ in places.points()) + 1
         else:
             proposer, total = Searched(places, seen, trials, seed), trials + 1
-        _run_all(pool, proposer, lambda point: places.config(point, settings), out, found, (workers, total), report)
-    best = max((t for t in found if t.problem is None), key=lambda t: -math.inf if t.score is None else t.score)
-    config = places.config(best.point, settings) if best.point else load_config("source-only", changes={"seed": seed})
+        _run_all(pool, proposer, (places, settings), out, found, (workers, total), report)
+    best = _best(found, places, validator)
+    config = places.config(best.point, settings) if best.point else reference
     with replacing(out / "best.yaml") as draft:
         draft.write_text(config.dump(), encoding="utf-8")
     return Swept(best, config, _final(task, config, out / "best", facts, progress_bar), found, validator)
 
 
+def _best(found: list[Trial], places: Space, validator: str) -> Trial:
+    """Return the first in the order of the space among those with the best score; the reference is the last.
+
+    Not the first that was found: with several workers that is a matter of luck.
+    """
+    fair = [(t.score, t) for t in found if t.problem is None and t.score is not None]
+    scores = [score for score, _ in fair]
+    warn_of_ties(scores, validator, "candidates")
+    equals = [trial for score, trial in fair if score == max(scores)]
+    order = list(places.points()) if len(equals) > 1 else []
+
+    def place(trial: Trial) -> tuple[bool, int, int]:
+        listed = order.index(trial.point) if trial.point in order else 0  # a point of a range is in no list
+        return not trial.point, trial.point.get("block", 0), listed
+
+    return min(equals, key=place)
+
+
 def _run_all(
     pool: Any,
     proposer: Proposer,
-    config: Callable[[dict[str, Any]], RunConfig],
+    swept: tuple[Space, dict[str, Any]],
     out: Path,
     found: list[Trial],
     sizes: tuple[int, int],
     report: Report,
 ) -> None:
     """Keep all workers busy until the proposer has no more points."""
-    workers, total = sizes
+    (places, settings), (workers, total) = swept, sizes
     waiting: dict[Future[Trial], dict[str, Any]] = {}
     while True:
         while len(waiting) < workers and (point := proposer.propose()) is not None:
-            waiting[pool.submit(_try, config(point), point)] = point
+            waiting[pool.submit(_try, places.config(point, settings), point)] = point
         if not waiting:
             return
         for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-            point, trial = waiting.pop(future), future.result()
-            proposer.learn(point, trial.score)
-            _record(out, found, trial)
+            point = waiting.pop(future)
+            trial = _record(out, found, future.result(), places)
+            proposer.learn(point, trial.fair_score)
             report(len(found) / total, f"candidate {len(found)} of {total}")
 
 
@@ -234,9 +287,41 @@ class _Here:
         return future
 
 
+class _Workers:
+    """A pool of processes that Ctrl-C does not reach: it is for the parent, who ends them."""
+
+    def __init__(self, workers: int, *shared: Any) -> None:
+        spawn = multiprocessing.get_context("spawn")  # a fork would copy the locks of running threads
+        threads = max((os.cpu_count() or 1) // workers, 1)
+        self._pool = ProcessPoolExecutor(workers, spawn, _set_up_worker, (*shared, threads))
+
+    def submit(self, function: Callable[..., Trial], *args: Any) -> Future[Trial]:
+        with _interrupts_wait():  # a process begins with the signals blocked that are blocked here
+            return self._pool.submit(function, *args)
+
+    def end(self, *, now: bool) -> None:
+        """Wait for the processes, or kill them: they write nothing, and training would take the milder signals."""
+        if now:
+            for process in list((self._pool._processes or {}).values()):
+                process.kill()
+        self._pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Put off Ctrl-C, where the system can."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 @contextmanager
 def _pool(task: Task, held: Held | None, validator: str, workers: int) -> Iterator[Any]:
-    check_count("workers", workers)
     if workers == 1:
         _set_up(task, held, validator, torch.get_num_threads())
         try:
@@ -244,13 +329,13 @@ def _pool(task: Task, held: Held | None, validator: str, workers: int) -> Iterat
         finally:
             _shared.clear()
         return
-    threads = max((os.cpu_count() or 1) // workers, 1)
-    spawn = multiprocessing.get_context("spawn")  # a fork would copy the locks of running threads
-    pool = ProcessPoolExecutor(workers, spawn, _set_up, (task, held, validator, threads))
+    pool = _Workers(workers, task, held, validator)
     try:
         yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)
+    except BaseException:
+        pool.end(now=True)
+        raise
+    pool.end(now=False)
 
 
 def _remember(out: Path, said: dict[str, Any]) -> None:
@@ -272,23 +357,34 @@ def _remember(out: Path, said: dict[str, Any]) -> None:
 
 
 def _read(out: Path) -> list[Trial]:
-    """Read the finished trials; a line that was cut off is dropped."""
-    file = out / TRIALS
-    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    return [Trial(**json.loads(line)) for line in lines if line.endswith("}")]
+    """Read the finished trials; what comes after a damaged line is tried again."""
+    file, found = out / TRIALS, []
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else []:
+        try:
+            found.append(Trial(**json.loads(line)))
+        except (ValueError, TypeError):  # noqa: PERF203
+            break
+    return found
 
 
-def _record(out: Path, found: list[Trial], trial: Trial) -> None:
-    """Add a trial and write all of them whole; what collapsed against the reference cannot win."""
+def _record(out: Path, found: list[Trial], trial: Trial, places: Space) -> Trial:
+    """Add a trial, judged, and write all of them whole; what collapsed against the reference cannot win."""
     if trial.problem is None and trial.classes is not None and found and found[0].classes is not None:
         trial = dataclasses.replace(trial, problem=collapsed(trial.classes, found[0].classes))
     found.append(trial)
     with replacing(out / TRIALS) as draft:
         draft.write_text("".join(json.dumps(vars(t)) + "\n" for t in found), encoding="utf-8")
     if trial.problem is not None:
-        logger.warning("candidate %s cannot win: %s", trial.point, trial.problem)
+        logger.warning("%s cannot win: %s", places.name(trial.point), trial.problem)
+    return trial
 
 
 def _final(task: Task, config: RunConfig, out: Path, facts: Mapping[str, Any] | None, bar: bool | None) -> Fitted:
-    """Train the winner on the whole source; a run that was stopped goes on, a finished one gives the same again."""
+    """Train the winner on the whole source; a run that was stopped goes on, a finished one gives the same again.
+
+    A run of an earlier winner, of a sweep of fewer trials, makes room.
+    """
+    file = out / "config.yaml"
+    if file.exists() and file.read_text(encoding="utf-8") != config.dump():
+        shutil.rmtree(out)
     return fit_chosen(task, config, out=out, resume=out.exists(), progress_bar=bar, facts=facts)

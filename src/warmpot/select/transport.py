@@ -20,12 +20,14 @@ __all__ = ["Bound", "PlanValue", "TransportValue"]
 class PlanValue(Validator):
     """Minus the cost per unit of mass of the candidate's own last plan.
 
-    In units of its own cost: comparable between the rounds of one run, not between runs whose eta or alpha differ.
+    In units of its own cost and at its own alpha: roughly comparable between the rounds of one run, not between runs
+    whose eta or alpha differ.
     """
 
     name: ClassVar[str] = "plan"
     summary: ClassVar[str] = "cost of the candidate's own plan; within one run only"
     needs: ClassVar[frozenset[str]] = frozenset({"transport"})
+    across_runs: ClassVar[bool] = False
 
     def _score(self, evidence: Evidence) -> float:
         assert evidence.transport is not None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from warmpot._typing import BoolArray, IntArray
 from warmpot.data import Task
 from warmpot.errors import InputError, explain
-from warmpot.nets.network import NARROW, ColumnScale
+from warmpot.nets.network import ColumnScale, make_scale
 from warmpot.select.base import Validator
 from warmpot.select.evidence import Evidence
 from warmpot.select.guard import classes_in_effect, collapsed
@@ -27,7 +28,9 @@ from warmpot.train.keep import Snapshot
 from warmpot.train.predictor import apply_network
 from warmpot.train.rundir import RunDir
 
-__all__ = ["BestSoFar", "Held", "evidence_of", "fit_chosen", "hold_out"]
+__all__ = ["BestSoFar", "Held", "evidence_of", "fit_chosen", "hold_out", "warn_of_ties"]
+
+logger = logging.getLogger(__name__)
 
 
 class Held(NamedTuple):
@@ -63,15 +66,13 @@ def hold_out(task: Task, share: float, seed: int) -> tuple[Task, Held]:
 
 
 def evidence_of(snapshot: Snapshot, task: Task, held: Held | None = None) -> Evidence:
-    """Return what a validator may see of a snapshot.
-
-    Inputs of a narrow table are standardised, as the engines do: its columns have units of their own.
-    """
-    network, inputs = snapshot.network, (task.xs, task.xt, *([held.x] if held else []))
-    if task.width < NARROW:
-        scale = ColumnScale(task.width, radius=1.0)
-        scale.fit(*(torch.from_numpy(np.ascontiguousarray(x)) for x in inputs[:2]))
-        inputs = tuple(scale(torch.from_numpy(np.ascontiguousarray(x))).numpy() for x in inputs)
+    """Return what a validator may see of a snapshot; inputs in the units that the engines give them by default."""
+    network = snapshot.network
+    inputs = [torch.from_numpy(np.ascontiguousarray(x)) for x in (task.xs, task.xt, *([held.x] if held else []))]
+    scale = make_scale("auto", task.width)
+    if isinstance(scale, ColumnScale):
+        scale.fit(*inputs[:2])
+    scaled = [scale(x).numpy() for x in inputs]
     apart = apply_network(network.for_source(), held.x) if held is not None else None
     return Evidence(
         source_features=snapshot.source.features.numpy(),
@@ -82,16 +83,19 @@ def evidence_of(snapshot: Snapshot, task: Task, held: Held | None = None) -> Evi
         held_features=apart.features.numpy() if apart else None,
         held_logits=apart.logits.numpy() if apart else None,
         held_labels=held.y if held else None,
-        source_inputs=np.asarray(inputs[0]),
-        target_inputs=np.asarray(inputs[1]),
-        held_inputs=np.asarray(inputs[2]) if held else None,
+        source_inputs=scaled[0],
+        target_inputs=scaled[1],
+        held_inputs=scaled[2] if held else None,
         transport=snapshot.transport,
         head=(network.head.weight.detach().numpy(), network.head.bias.detach().numpy()),
     )
 
 
 class BestSoFar:
-    """The `Chooser` of a validator: keeps the best snapshot that is no collapse against the first one."""
+    """The `Chooser` of a validator: keeps the best snapshot that is no collapse against the first one.
+
+    The last of equals wins: without a reason to choose, the result is what it is without a choice.
+    """
 
     def __init__(self, validator: Validator, task: Task, held: Held | None) -> None:
         self._validator, self._task, self._held = validator, task, held
@@ -99,7 +103,7 @@ class BestSoFar:
         self._before: float | None = None
 
     def offer(self, snapshot: Snapshot) -> tuple[bool, dict[str, Any]]:
-        """Score it; the first one is kept until something better comes."""
+        """Score it; the first one is kept until something as good comes."""
         evidence = evidence_of(snapshot, self._task, self._held)
         classes = classes_in_effect(evidence)
         first = self._before is None
@@ -107,7 +111,7 @@ class BestSoFar:
         if "transport" in self._validator.needs and evidence.transport is None:
             return first, {}  # there was no plan yet: it can be kept, but not compared
         score = self._validator.score(evidence)
-        better = not collapsed(classes, self._before) and (self._best is None or score > self._best)
+        better = not collapsed(classes, self._before) and (self._best is None or score >= self._best)
         if better:
             self._best = score
         return better or first, {"score": score}
@@ -121,11 +125,17 @@ class BestSoFar:
         self._best, self._before = state["best"], state["before"]
 
 
+def warn_of_ties(scores: Sequence[float], validator: str, what: str) -> None:
+    """Tell when a validator could not choose."""
+    if len(scores) > 1 and len(set(scores)) == 1:
+        logger.warning("all %s score the same (%.4g): %s cannot tell them apart", what, scores[0], validator)
+
+
 def fit_chosen(
     task: Task,
     config: RunConfig,
     *,
-    out: Path | None = None,
+    out: Path | str | None = None,
     resume: bool = False,
     progress_bar: bool | None = None,
     facts: Mapping[str, Any] | None = None,
@@ -133,8 +143,9 @@ def fit_chosen(
     """Train on a task and return the iterate that ``config.choose`` prefers; arguments as in `warmpot.train.fit`.
 
     Target labels have no way in. A validator that needs a held part of the source gets the share ``config.held`` of
-    every class; the source weight of a held sample is 0.
+    every class, which is not trained on: its source weights are 0, and the plan, which lacks these rows, is left out.
     """
+    out = None if out is None else Path(out)
     if config.choose == LAST:
         return fit(task, config, out=out, resume=resume, progress_bar=progress_bar, facts=facts)
     validator, held = make_validator(config.choose), None
@@ -144,12 +155,16 @@ def fit_chosen(
     rest = task
     if "held" in validator.needs:
         rest, held = hold_out(task, config.held, config.seed)
+        counts = len(held.y), task.n_source, config.choose
+        logger.warning("%d of %d source samples are held out to choose by %s; they are not trained on", *counts)
     chooser = BestSoFar(validator, rest, held)
     fitted = fit(rest, config, out=out, resume=resume, progress_bar=progress_bar, facts=facts, chooser=chooser)
+    warn_of_ties([line["score"] for line in fitted.history if "score" in line], config.choose, "iterates")
     if held is None:
         return fitted
     weights = np.zeros(task.n_source)
     weights[~held.rows] = fitted.source_weights
     if out is not None and (out / WEIGHTS).exists():  # one process of several wrote it
         write_weights(RunDir(out), weights, task)
-    return dataclasses.replace(fitted, source_weights=weights)
+    # the plan and its certificate are of the samples that were trained on; their rows would be off by the others
+    return dataclasses.replace(fitted, source_weights=weights, solution=None)

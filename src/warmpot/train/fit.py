@@ -49,11 +49,12 @@ class Fitted:
     outputs : (n_t, C) or (n_t,) array
         Class probabilities, or predicted values, of the target samples.
     source_weights : (n_s,) array
-        Row sums of the last plan over all pairs (Theorem 1); uniform for a method without a plan.
+        Row sums of the last plan over all pairs (Theorem 1); uniform for a method without a plan, and when the
+        chooser preferred round 0, the fit on the source alone.
     target_weights : (n_t,) array
         Its column sums.
     solution : Solution or None
-        That plan with its certificate.
+        That plan with its certificate; None when the weights are uniform.
     step : int
         The round or step whose model it is: the last, unless a chooser preferred another.
     history : list of dict
@@ -71,12 +72,16 @@ class Fitted:
     history: list[dict[str, Any]]
     config: RunConfig
 
+    def __repr__(self) -> str:
+        sizes = f"{len(self.source_weights)} source and {len(self.outputs)} target samples"
+        return f"Fitted({self.config.method}, preset {self.config.preset}, step {self.step}, {sizes})"
+
 
 def fit(
     task: Task,
     config: RunConfig,
     *,
-    out: Path | None = None,
+    out: Path | str | None = None,
     resume: bool = False,
     progress_bar: bool | None = None,
     facts: Mapping[str, Any] | None = None,
@@ -109,7 +114,7 @@ def fit(
     check_features("source features", task.xs)
     check_features("target features", task.xt)
     check_features("source labels", task.ys, LARGEST)
-    run = RunDir(out, tensorboard=config.tensorboard) if out is not None else None
+    run = RunDir(Path(out), tensorboard=config.tensorboard) if out is not None else None
     fabric = make_fabric(config.minibatch.hardware) if config.engine == "minibatch" else None
     lead = fabric is None or fabric.is_global_zero  # the one process that writes
     start = run.start(config, task, resume=resume, facts=facts) if run is not None and lead else None
@@ -148,8 +153,10 @@ def _label_units(task: Task) -> tuple[float, float]:
 def _finish(predictor: Predictor, trained: Trained, task: Task, config: RunConfig) -> Fitted:
     """Predict, and weigh all source samples by the plan over all pairs that belongs to the last iterate."""
     source, target = trained.source, trained.target
-    costs = PairCosts(source.features.numpy(), target.features.numpy())
-    solution = config.make_method().plan(costs, torch.as_tensor(task.ys), target.logits, 1.0, config.loss)
+    solution = None
+    if config.engine != "full" or trained.step > 0:  # round 0 was trained without a plan
+        costs = PairCosts(source.features.numpy(), target.features.numpy())
+        solution = config.make_method().plan(costs, torch.as_tensor(task.ys), target.logits, 1.0, config.loss)
     logits = target.logits.double()
     if task.for_regression:
         outputs = predictor.centre + predictor.scale * logits[:, 0].numpy()

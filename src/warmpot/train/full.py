@@ -251,8 +251,11 @@ def train_full(
         state = work.begin()
         health.see(work.outputs(state)[1].logits)
         health.check(0.0, torch.ones(1))  # what the source alone says is what later rounds are compared with
-        if chooser is not None:
-            keeper.offer(work.snapshot(state, 0, None))
+        said = keeper.offer(work.snapshot(state, 0, None)) if chooser is not None else {}
+        if said:
+            history.append({"step": 0, **said})
+            if run is not None:
+                run.log(history[-1])
     done = start.step if start else 0
     with asked_to_stop() as stop:
         for number in range(done + 1, settings.all_rounds + 1):

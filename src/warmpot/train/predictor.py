@@ -80,16 +80,16 @@ class Predictor:
         found: FloatArray = self.outputs(x, name).logits[:, 0].numpy()
         return self.centre + self.scale * found
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Write it into a folder: safetensors and JSON."""
         facts = {"classes": list(self.classes), "centre": self.centre, "scale": self.scale}
         facts["columns"] = list(self.columns)
-        save_network(folder, self.network, self.settings, facts)
+        save_network(Path(folder), self.network, self.settings, facts)
 
     @classmethod
-    def load(cls, folder: Path) -> Predictor:
+    def load(cls, folder: Path | str) -> Predictor:
         """Read what `save` wrote."""
-        network, settings, facts = load_network(folder)
+        network, settings, facts = load_network(Path(folder))
         columns = tuple(facts.get("columns", ()))  # absent from older files
         return cls(network, settings, tuple(facts["classes"]), facts["centre"], facts["scale"], columns)
 

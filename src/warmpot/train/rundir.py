@@ -81,7 +81,7 @@ class RunDir:
         if resume and (self.folder / "run.json").exists():
             self._check_same(config, mark["fingerprint"])
             checkpoint = self.latest()
-            self._forget_after(checkpoint.step if checkpoint else 0)
+            self._forget_after(checkpoint.step if checkpoint else -1)
             return checkpoint
         if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
             remedy = "Name a new folder, or continue the run in it with --resume."
