@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from warmpot.data import digits_task, make_task
+from warmpot.errors import InputError
 from warmpot.train import Predictor, fit, load_config
 
 SMALL = {"full": {"rounds": 3, "width": 16, "iterations": 5}}
@@ -100,3 +101,9 @@ def test_the_network_as_it_sees_the_source(task):
     assert (as_source - as_target).abs().max() > 1e-3
     accuracy = [(z.argmax(1).numpy() == task.ys).mean() for z in (as_source, as_target)]
     assert accuracy[0] > accuracy[1] - 0.02
+
+
+def test_a_choice_without_a_chooser_is_refused(task):
+    """The last iterate under the name of a validator would be a lie."""
+    with pytest.raises(InputError, match="fit_chosen"):
+        fit(task, load_config("full", changes={**SMALL, "choose": "entropy"}), progress_bar=False)

@@ -18,7 +18,7 @@ from warmpot._typing import FloatArray
 from warmpot.costs import PairCosts
 from warmpot.data import Task
 from warmpot.errors import InputError, explain
-from warmpot.train.config import RunConfig
+from warmpot.train.config import LAST, RunConfig
 from warmpot.train.full import Trained, train_full
 from warmpot.train.keep import Chooser
 from warmpot.train.loop import make_fabric, train_minibatch
@@ -107,6 +107,9 @@ def fit(
         Says which iterate is the result, without target labels; default: the last. `warmpot.select.fit_chosen` makes
         one from the name of a validator.
     """
+    if config.choose != LAST and chooser is None:
+        got, remedy = f"{config.choose!r} and no chooser", "Call warmpot.select.fit_chosen."
+        raise InputError(explain("choose", got=got, allowed=f"{LAST!r} here", remedy=remedy))
     if task.for_regression != (config.loss != "cross_entropy"):
         kind = "real labels" if task.for_regression else f"{task.n_classes} classes"
         remedy = 'Use "cross_entropy" for classes, "absolute" or "squared" for real labels.'
