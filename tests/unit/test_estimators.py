@@ -273,7 +273,8 @@ def test_labels_minus_one_and_one_are_classes() -> None:
 @every
 def test_float32(estimator: Any, y: Any) -> None:
     single, double = (clone(estimator).fit(XS.astype(dtype), y, XT.astype(dtype)) for dtype in (np.float32, np.float64))
-    np.testing.assert_allclose(single.source_weights_.sum(), double.source_weights_.sum(), rtol=1e-6)
+    # the mass is alpha, which the default reads off predictions
+    np.testing.assert_allclose(single.source_weights_.sum(), double.source_weights_.sum(), rtol=0.02)
     if is_classifier(single):
         assert (single.predict(XT.astype(np.float32)) == double.predict(XT)).mean() > 0.95
     mixed = clone(estimator).fit(XS.astype(np.float32), y, XT)
