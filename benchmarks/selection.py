@@ -162,11 +162,12 @@ def bench(args: argparse.Namespace) -> None:
 
 
 def groups(results: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, list[dict[str, Any]]]]:
-    """Return the iterates of all candidates of every task and seed that has the whole pool."""
+    """Return the iterates of all candidates by task and seed, of the seeds that have the whole pool on every task."""
     found: dict[tuple[str, int], dict[str, list[dict[str, Any]]]] = defaultdict(dict)
     for result in results:
         found[result["task"], result["seed"]][result["candidate"]] = result["iterates"]
-    return {key: pool for key, pool in sorted(found.items()) if set(POOL) <= set(pool)}
+    whole = {key: pool for key, pool in sorted(found.items()) if set(POOL) <= set(pool)}
+    return {(task, seed): pool for (task, seed), pool in whole.items() if all((t, seed) in whole for t in TASKS)}
 
 
 def picked(iterates: list[dict[str, Any]], validator: str, before: float) -> dict[str, Any]:
