@@ -21,26 +21,24 @@ from torch import Tensor
 from torch.nn import functional
 
 from warmpot.bounds.lipschitz import head_lipschitz
-from warmpot.bounds.losses import LOSSES
-from warmpot.costs import PairCosts
+from warmpot.bounds.report import PlanRecord
+from warmpot.bounds.theorems import BoundProblem
 from warmpot.nets import Outputs
 from warmpot.train.head import mapped
-from warmpot.transport import Solution, solve_partial_points
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-    from warmpot._typing import FloatArray, IntArray
 
 __all__ = ["PlannedBound", "descend", "tightest_plan"]
 
-LOSS = LOSSES["euclidean"]
+LOSS = "euclidean"
 
 
 def tightest_plan(
     source: Outputs, labels: Tensor, target: Outputs, weight: Tensor, *, beta: float, feature_weight: float = 1.0
-) -> Solution[csr_array]:
-    """Return the plan of all target mass that minimises B(w, P): the exact one for the cost ``C_ij + l_i``.
+) -> tuple[csr_array, PlanRecord]:
+    """Return the plan of all target mass that minimises B(w, P), and its certificate (`BoundProblem.planned`).
 
     Parameters
     ----------
@@ -55,25 +53,12 @@ def tightest_plan(
     feature_weight : float
         Factor of the feature distances in the cost; 1 is the bound's.
     """
-    n, m = len(source.features), len(target.features)
-    proba_s, proba_t = (torch.softmax(outputs.logits.double(), dim=1).numpy() for outputs in (source, target))
-    codes = labels.numpy()
-    of_source = LOSS.of_labels(proba_s, codes)
-    by_class = LOSS.of_pairs(np.arange(proba_t.shape[1]), proba_t)
-    factor = feature_weight * head_lipschitz(weight.T, LOSS.name).value
-    costs = PairCosts(source.features.numpy(), target.features.numpy())
-
-    def cost(rows: IntArray, _: object) -> FloatArray:
-        block = costs.distances(rows)
-        block *= factor
-        block += by_class[codes[rows]]
-        block += of_source[rows, None]
-        return block
-
-    # A plan short of its tolerance is still feasible, and so is its bound.
-    return solve_partial_points(
-        np.arange(n), np.arange(m), beta=beta, mass=1.0, cost=cost, progress_bar=False, throw=False
-    )
+    proba_s, proba_t = (torch.softmax(outputs.logits.double(), dim=1) for outputs in (source, target))
+    gamma = feature_weight * head_lipschitz(weight.T, LOSS).value
+    problem = BoundProblem(
+        "joint", source.features, labels, target.features, proba_s, proba_t, gamma=gamma, loss=LOSS
+    )  # fmt: skip
+    return problem.planned(1.0, beta)
 
 
 class PlannedBound:

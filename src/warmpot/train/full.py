@@ -170,11 +170,11 @@ class _Alternation:
         settings = self.settings
         weight = settings.feature_weight(number)
         source, target = self.outputs(state)
-        solution = tightest_plan(
+        plan, record = tightest_plan(
             source, self.labels, target, state.head[:-1], beta=settings.bound_beta, feature_weight=weight
         )
         xs, xt = self.xs - state.source_centre, self.xt - state.target_centre
-        bound = PlannedBound(xs, self.labels, xt, solution.plan, unit=self.unit)
+        bound = PlannedBound(xs, self.labels, xt, plan, unit=self.unit)
         state.head, state.metric = descend(
             bound, state.head, state.metric,
             iterations=settings.iterations, feature_weight=weight, learn_metric=settings.metric_penalty is not None,
@@ -182,10 +182,10 @@ class _Alternation:
         terms = bound.terms(state.head.double(), state.metric.double())
         return {
             "transport": float(terms[1:].sum()),
-            "gap": solution.gap,
+            "gap": record.gap,
             "alpha": 1.0,
             "bound": float(terms.sum()) + bound.left_out,
-            "weights": np.asarray(solution.p),
+            "weights": np.asarray(plan.sum(axis=1)),
         }
 
     def _source_weights(self, p: FloatArray, logits: Tensor) -> FloatArray:
