@@ -6,9 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from warmpot._checks import check_matrix
 from warmpot._typing import FloatArray
+from warmpot.errors import InputError, explain
 
-__all__ = ["SMALLEST_BETA", "believed_alpha", "believed_beta", "believed_classes", "class_means", "predicted_shares"]
+__all__ = [
+    "SMALLEST_BETA",
+    "believed_alpha",
+    "believed_beta",
+    "believed_classes",
+    "class_means",
+    "class_share_weights",
+    "class_shares",
+    "predicted_shares",
+]
 
 SMALLEST_ALPHA = 0.01
 SMALLEST_BETA = 0.05
@@ -108,3 +119,64 @@ def class_means(weights: FloatArray, labels: Any, n_classes: int) -> FloatArray:
     totals = np.bincount(labels, weights, minlength=n_classes)
     means: FloatArray = (totals / np.maximum(np.bincount(labels, minlength=n_classes), 1))[labels]
     return means
+
+
+def class_shares(outputs: Any, *, hard: bool) -> FloatArray:
+    """Share of the target in each class, as the classifier sees it; the shares sum to 1.
+
+    Parameters
+    ----------
+    outputs : (n_t, C) array or tensor
+        Logits of the target samples.
+    hard : bool
+        True counts predictions (`predicted_shares`, as the WARMPOT paper prints BA3US in its Section 5.3). False is
+        the mean softmax probability (the official code of BA3US).
+
+    Examples
+    --------
+    >>> logits = np.log([[0.6, 0.3, 0.1], [0.8, 0.1, 0.1]])
+    >>> class_shares(logits, hard=True)
+    array([1., 0., 0.])
+    >>> class_shares(logits, hard=False).round(3)
+    array([0.7, 0.2, 0.1])
+    """
+    logits = check_matrix("outputs", outputs)
+    if hard:
+        return predicted_shares(logits)
+    with np.errstate(over="ignore"):  # a gap beyond float64 is -inf: no probability
+        odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares = (odds / odds.sum(axis=1, keepdims=True)).mean(axis=0)
+    return np.asarray(shares / shares.sum())
+
+
+def class_share_weights(outputs: Any, labels: Any, *, hard: bool) -> FloatArray:
+    """Weight of every source sample by BA3US: the share of the target in its class, ``c[y_i]`` (SPEC section 4).
+
+    The shares are not divided by the source prior: of two classes with the same share the one of more source samples
+    weighs more in sum. The weights sum to 1 over classes, not over samples. Where all of them would be 0 (no source
+    sample of a class that was predicted) all are ``1 / C``: equal, as if nothing were known of the target.
+
+    Parameters
+    ----------
+    outputs, hard
+        As in `class_shares`.
+    labels : (n_s,) array or tensor of int
+        Class codes of the source samples, in [0, C).
+
+    Examples
+    --------
+    >>> class_share_weights(np.eye(3)[[0, 0, 0, 2]], np.array([0, 0, 1, 2]), hard=True)
+    array([0.75, 0.75, 0.  , 0.25])
+    """
+    shares = class_shares(outputs, hard=hard)
+    codes = np.asarray(labels.cpu() if hasattr(labels, "cpu") else labels)
+    allowed = f"a non-empty 1-d array of whole numbers in [0, {len(shares)})"
+    remedy = "Pass class codes that count the columns of the outputs."
+    if codes.ndim != 1 or codes.size == 0 or codes.dtype.kind not in "iu":
+        got = f"shape {codes.shape} of {codes.dtype}"
+        raise InputError(explain("labels", got=got, allowed=allowed, remedy=remedy))
+    if codes.min() < 0 or codes.max() >= len(shares):
+        got = f"codes from {codes.min()} to {codes.max()}"
+        raise InputError(explain("labels", got=got, allowed=allowed, remedy=remedy))
+    weights: FloatArray = shares[codes]
+    return weights if weights.any() else np.full(len(codes), 1.0 / len(shares))
