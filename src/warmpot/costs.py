@@ -6,7 +6,7 @@ The joint cost of Theorem 2 and of the training problem (SPEC section 2),
 
 has two units: `eta1` is per unit of feature distance, `eta2` per nat of cross-entropy (or per unit of the label loss
 in regression). ``eta2 = 0`` is the feature-only cost of Theorem 1. The distance is *not* squared; MPOT and JUMBOT
-square it.
+square it (``squared=True``), and then `eta1` is per unit of its square.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ ROUNDING = 1e-14
 LABEL_LOSSES = ("cross_entropy", "absolute", "squared")
 
 
-def feature_distance(source: Tensor, target: Tensor) -> Tensor:
-    """Euclidean distances between two batches of features, in float32 at least.
+def feature_distance(source: Tensor, target: Tensor, *, squared: bool = False) -> Tensor:
+    """Euclidean distances between two batches of features, or their squares, in float32 at least.
 
     Computed in float64 from products of centred features: as quick as the product form that `torch.cdist` takes
     above 25 rows, without its loss of half of the digits between close points in float32. The gradient at distance 0
@@ -43,7 +43,8 @@ def feature_distance(source: Tensor, target: Tensor) -> Tensor:
     x_square, y_square = x.square().sum(dim=1, keepdim=True), y.square().sum(dim=1)
     square = x_square + y_square - 2.0 * (x @ y.T)
     same = square <= ROUNDING * (x_square + y_square).detach()  # what is left there is rounding, also in its gradient
-    return square.masked_fill(same, 1.0).sqrt().masked_fill(same, 0.0).to(dtype)
+    found = square if squared else square.masked_fill(same, 1.0).sqrt()
+    return found.masked_fill(same, 0.0).to(dtype)
 
 
 def rms_distance(source: Any, target: Any) -> float:
@@ -95,6 +96,7 @@ def joint_cost(
     eta1: float,
     eta2: float,
     loss: str = "cross_entropy",
+    squared: bool = False,
 ) -> Tensor:
     """Cost of every pair of two batches (Theorem 2), differentiable in features and outputs.
 
@@ -110,8 +112,10 @@ def joint_cost(
         Weights of feature distance and label loss.
     loss : str
         See `label_loss`.
+    squared : bool
+        Square the distances (MPOT, JUMBOT).
     """
-    cost = eta1 * feature_distance(source, target)
+    cost = eta1 * feature_distance(source, target, squared=squared)
     return cost + eta2 * label_loss(labels, outputs, loss) if eta2 else cost
 
 
@@ -186,13 +190,22 @@ class PairCosts:
         return found
 
     def joint(
-        self, labels: Tensor, outputs: Tensor, *, eta1: float, eta2: float, loss: str = "cross_entropy"
+        self,
+        labels: Tensor,
+        outputs: Tensor,
+        *,
+        eta1: float,
+        eta2: float,
+        loss: str = "cross_entropy",
+        squared: bool = False,
     ) -> Callable[[IntArray, Any], FloatArray]:
         """Return the joint cost as a function of blocks of row numbers, as `solve_partial_points` takes it."""
         outputs = self._smoothed(outputs.detach().double().cpu())
 
         def cost(rows: IntArray, _: Any) -> FloatArray:
             block = self.distances(rows)
+            if squared:
+                block *= block
             block *= eta1
             if eta2:
                 block += eta2 * label_loss(labels[rows], outputs, loss).numpy()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -38,6 +40,19 @@ def test_distance_gradient_equals_finite_differences() -> None:
     assert torch.autograd.gradcheck(feature_distance, (x, y))
 
 
+def test_squared_distances_and_their_gradient() -> None:
+    x = torch.tensor([[0.0, 0.0], [3.0, 1.0]], dtype=torch.float64, requires_grad=True)
+    y = torch.tensor([[3.0, 4.0], [3.0, 1.0]], dtype=torch.float64, requires_grad=True)
+    found = feature_distance(x, y, squared=True)
+    torch.testing.assert_close(found, torch.tensor([[25.0, 10.0], [9.0, 0.0]], dtype=torch.float64))
+    (found * torch.tensor([[1.0, 10.0], [100.0, 1000.0]])).sum().backward()
+    # d/dx ||x - y||^2 = 2 (x - y): (-6, -8) + 10 (-6, -2) and 100 (0, -6) + 1000 (0, 0)
+    torch.testing.assert_close(x.grad, torch.tensor([[-66.0, -28.0], [0.0, -600.0]], dtype=torch.float64))
+    torch.testing.assert_close(y.grad, torch.tensor([[6.0, 608.0], [60.0, 20.0]], dtype=torch.float64))
+    same = torch.full((2, 3), 1e3)  # squares of rounding errors would be negative
+    assert torch.equal(feature_distance(same, same, squared=True), torch.zeros(2, 2))
+
+
 def test_half_precision_is_computed_in_float32() -> None:
     x = torch.randn(3, 4).half()
     assert feature_distance(x, x).dtype == torch.float32
@@ -63,13 +78,18 @@ def test_the_feature_only_cost_does_not_look_at_the_outputs() -> None:
 
 
 @pytest.mark.parametrize("max_memory", [1.0, 1e-9], ids=["kept", "again"])
+@pytest.mark.parametrize("squared", [False, True], ids=["distance", "square"])
 @pytest.mark.parametrize("loss", ["cross_entropy", "absolute", "squared"])
-def test_blocks_equal_the_whole_matrix(max_memory: float, loss: str) -> None:
+def test_blocks_equal_the_whole_matrix(max_memory: float, loss: str, squared: bool) -> None:
     rng = np.random.default_rng(0)
     xs, xt = rng.normal(size=(9, 3)), rng.normal(size=(7, 3))
     labels = torch.as_tensor(rng.integers(0, 4, 9))
     outputs = torch.as_tensor(rng.normal(size=(7, 4)))
-    cost = PairCosts(xs, xt, max_memory=max_memory).joint(labels, outputs, eta1=0.3, eta2=2.0, loss=loss)
+    how: dict[str, Any] = {"eta1": 0.3, "eta2": 2.0, "loss": loss, "squared": squared}
+    cost = PairCosts(xs, xt, max_memory=max_memory).joint(labels, outputs, **how)
     rows = np.array([4, 0, 8])
-    whole = joint_cost(torch.as_tensor(xs), labels, torch.as_tensor(xt), outputs, eta1=0.3, eta2=2.0, loss=loss)
-    np.testing.assert_allclose(cost(rows, None), whole.numpy()[rows], atol=1e-6)
+    whole = joint_cost(torch.as_tensor(xs), labels, torch.as_tensor(xt), outputs, **how).numpy()[rows]
+    np.testing.assert_allclose(cost(rows, None), whole, atol=1e-6)
+    distances = np.linalg.norm(xs[rows, None] - xt, axis=2)
+    expected = 0.3 * distances ** (2 if squared else 1) + 2.0 * label_loss(labels[rows], outputs, loss).numpy()
+    np.testing.assert_allclose(whole, expected, atol=1e-12)

@@ -8,6 +8,7 @@ from warmpot.transport.path import PartialPath, partial_path
 from warmpot.transport.solution import BatchSolution, Potentials, Residuals, Solution
 from warmpot.transport.solve import solve_partial, solve_partial_batch
 from warmpot.transport.status import Status
+from warmpot.transport.unbalanced import UnbalancedSolution, solve_unbalanced
 
 __all__ = [
     "BatchSolution",
@@ -17,10 +18,12 @@ __all__ = [
     "Residuals",
     "Solution",
     "Status",
+    "UnbalancedSolution",
     "certify",
     "partial_path",
     "round_to_feasible",
     "solve_partial",
     "solve_partial_batch",
     "solve_partial_points",
+    "solve_unbalanced",
 ]
