@@ -10,8 +10,11 @@ import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import pytest
+
+from warmpot.methods import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -43,19 +46,21 @@ def blocks_with_output(page: Path) -> list[tuple[str, str | None]]:
 
 
 def test_there_are_pages_with_code() -> None:
-    assert {"README.md", "engines.md", "first-run.md", "partial-transport.md", "which-solver.md"} <= {
+    assert {"README.md", "engines.md", "first-run.md", "methods.md", "partial-transport.md", "which-solver.md"} <= {
         page.name for page in PAGES
     }
     assert all(blocks_with_output(DOCS / name) for name in ("first-run.md", "partial-transport.md"))
 
 
+@mock.patch.dict(METHODS)  # a page may register a method
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_python_blocks_run_and_print_what_the_page_says(page: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for number, (code, expected) in enumerate(blocks_with_output(page), start=1):
         printed = io.StringIO()
+        # A page's code has no part in this file's __future__.
         with contextlib.redirect_stdout(printed):
-            exec(compile(code, f"{page.name}, python block {number}", "exec"), namespace)
+            exec(compile(code, f"{page.name}, python block {number}", "exec", dont_inherit=True), namespace)
         if expected is not None:
             assert printed.getvalue() == expected, f"{page.name}, python block {number}"
 

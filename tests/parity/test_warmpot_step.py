@@ -7,11 +7,15 @@ import ot
 import pytest
 import torch
 
-from warmpot.methods import Warmpot
-from warmpot.nets import build_network
+from warmpot.methods import Clock, Memory, View, Warmpot
+from warmpot.nets import Outputs, build_network
 from warmpot.train import load_config
 
 N, M, WIDTH, CLASSES = 26, 22, 12, 5
+
+
+def view(source: Outputs, labels: torch.Tensor, target: Outputs, progress: float, loss: str) -> View:
+    return View(source, labels, target, Clock(round(1000 * progress), 1000), loss)
 
 
 def _batch(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -23,8 +27,8 @@ def _batch(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 def _by_hand(network, xs, ys, xt, *, eta1, eta2, eps, alpha, beta, loss_scale, normalise, entropy):
     """Return the loss from POT's log-domain entropic plan and the formulas of SPEC section 3."""
-    fs, zs = network(xs)
-    ft, zt = network(xt)
+    fs, zs, _ = network(xs)
+    ft, zt, _ = network(xt)
     distance = torch.stack([torch.stack([torch.sqrt(((a - b) ** 2).sum()) for b in ft]) for a in fs])
     log_probability = zt - torch.logsumexp(zt, dim=1, keepdim=True)
     cost = eta1 * distance - eta2 * torch.stack([log_probability[:, y] for y in ys])
@@ -49,7 +53,7 @@ def test_loss_and_gradients_equal_an_independent_computation(preset: str, progre
     network = build_network(config.minibatch.network, WIDTH, CLASSES, seed=3).double().eval()
     xs, ys, xt = _batch(0)
 
-    said = method.step(network(xs), ys, network(xt), progress, "cross_entropy")
+    said = method.step(view(network(xs), ys, network(xt), progress, "cross_entropy"), Memory())
     ours = torch.autograd.grad(said.loss, list(network.parameters()))
     written = {  # the constants of SPEC section 3, written out again
         "official": {"eta1": 0.5, "eta2": 7.0, "eps": 7.0, "beta": 0.35, "loss_scale": 0.25, "normalise": True},
@@ -74,7 +78,7 @@ def test_exact_plan_step_equals_pot() -> None:
     network = build_network(load_config("official").minibatch.network, WIDTH, CLASSES, seed=1).double()
     xs, ys, xt = _batch(5)
     source, target = network(xs), network(xt)
-    said = method.step(source, ys, target, 0.0, "cross_entropy")
+    said = method.step(view(source, ys, target, 0.0, "cross_entropy"), Memory())
     cost = torch.cdist(source.features, target.features) + 0.5 * -torch.log_softmax(target.logits, 1).T[ys]
     value = ot.partial.partial_wasserstein2(np.full(N, 1 / (0.5 * N)), np.full(M, 1 / M), cost.detach().numpy(), m=0.6)
     assert float(said.metrics["transport"]) == pytest.approx(float(value), abs=1e-9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -12,8 +13,9 @@ from typer.testing import CliRunner, Result
 
 import warmpot.data
 from warmpot.cli import app
-from warmpot.methods import METHODS
+from warmpot.methods import METHODS, WEIGHTINGS
 from warmpot.train import load_config, preset_names
+from warmpot.train.recipes import preset_for, presets_of
 
 
 @pytest.fixture(autouse=True)
@@ -91,22 +93,64 @@ def test_demo_refuses_what_is_no_demo_and_bad_settings() -> None:
     assert not Path("x").exists()
 
 
-def test_methods_lists_every_method_parameter_and_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_methods_lists_every_method_weighting_and_preset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
-    said = done("methods").stdout
+    lines = [line.rstrip() for line in done("methods").stdout.splitlines()]
     for name, cls in METHODS.items():
-        assert re.search(rf"^{name} +{re.escape(cls.summary)} ", said, flags=re.MULTILINE)
-    for name in preset_names():
-        config = load_config(name)
-        assert re.search(rf"^{name} +{config.engine} +{config.method} +\w", said, flags=re.MULTILINE)
-    assert "eps 7.0" in said
-    assert "refit of the classifier, a plan ..." in said  # an ellipsis ends no sentence
-    assert "No adaptation: the full engine's head, fitted on the source alone\n" in re.sub(" +\n", "\n", said)
+        at = lines.index(f"{name:<11}  {cls.summary}")
+        assert lines[at + 1].strip().endswith(cls.reference)
+        assert all(tag in lines[at + 1] for tag in cls.tags)
+        presets = next(line for line in lines if re.match(rf"{name} +{re.escape(preset_for(name))} \(default\)", line))
+        assert {word.strip(",") for word in presets.split()} >= set(presets_of(name))
+    assert {f"{name:<11}  {cls.summary}" for name, cls in WEIGHTINGS.items()} <= set(lines)
+    assert "own          row sums of the method's own plan (warmpot, mpot, jumbot)" in lines
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_methods_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for words in ([], ["arpm"], ["chi2_ball"]):
+        assert max(map(len, done("methods", *words).stdout.splitlines())) <= columns, words
+
+
+@pytest.mark.parametrize("name", [*METHODS, *WEIGHTINGS])
+def test_methods_and_weightings_are_described(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    kind = METHODS.get(name) or WEIGHTINGS[name]
+    said = done("methods", name).stdout
+    assert said.startswith(f"{name}  {kind.summary}\n")
+    assert getattr(kind, "reference", "") in said
+    for field in dataclasses.fields(kind):
+        default = field.default
+        shown = f" +{default:g} " if type(default) is float else ""
+        assert re.search(rf"^{field.name}[. ]{shown}", said, flags=re.MULTILINE), field.name
+    for preset in preset_names():
+        config = load_config(preset)
+        row = re.search(rf"^{preset} +(full|minibatch)? *[A-Z]", said, flags=re.MULTILINE)
+        assert (row is not None) == (name in (config.method, config.weights)), preset
+    notes = (kind.__doc__ or "").partition("Deviations")[2]
+    assert ("Deviations" in said) == bool(notes)
+    assert not re.search(r"``|\]_|(METHODS|SPEC) section|----", said)
+
+
+def test_a_description_says_what_each_parameter_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    lines = [" ".join(line.split()) for line in done("methods", "arpm").stdout.splitlines()]
+    assert "label_smooth 0.1 Label smoothing." in lines
+    at = next(i for i, line in enumerate(lines) if line.startswith("power 6 Exponent"))
+    assert lines[at + 1] == "power_weight 0.3"  # of the same entry
+    assert "pca_head true Start the head from principal axes of the target (pca_head)." in lines
+    assert "- While pooled features do not change (frozen features), neighbours are found once." in lines
+    lines = [" ".join(line.split()) for line in done("methods", "capped").stdout.splitlines()]
+    assert "critic.spectral true Keep it 1-Lipschitz by spectral normalisation." in lines
+    assert "periods 6 As in chi2_ball." in lines  # by its name on the command line
 
 
 @pytest.mark.parametrize("preset", preset_names())
 def test_a_preset_is_printed_as_a_file_that_gives_it_again(preset: str, tmp_path: Path) -> None:
-    said = done("methods", preset).stdout
+    said = done("methods", "--preset", preset).stdout
+    if preset not in METHODS:
+        assert done("methods", preset).stdout == said
     assert yaml.safe_load(said)["preset"] == preset
     (tmp_path / "run.yaml").write_text(said)
     assert load_config(file=tmp_path / "run.yaml") == load_config(preset)
@@ -116,3 +160,6 @@ def test_an_unknown_preset_gets_the_nearest() -> None:
     result = run("methods", "offical")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Did you mean 'official'?" in result.stderr
+    assert "Did you mean 'class_share'?" in run("methods", "class_shares").stderr
+    assert "Did you mean 'official'?" in run("methods", "--preset", "offical").stderr
+    assert "NAME --preset: got both" in run("methods", "full", "--preset", "full").stderr

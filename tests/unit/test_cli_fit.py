@@ -21,6 +21,8 @@ from warmpot.cli import app
 
 SMALL = ["--preset", "official", "--set", "minibatch.steps=4", "--set", "minibatch.checkpoint_every=2",
          "--set", "minibatch.log_every=2", "--set", "minibatch.hardware.accelerator=cpu"]  # fmt: skip
+FROZEN = ["--preset", "frozen"]
+FEW = ["--set", "minibatch.steps=6", "--set", "minibatch.hardware.accelerator=cpu"]
 MODEL = ("model.safetensors", "model.json", "predictions.csv", "source_weights.csv")
 
 rng = np.random.default_rng(0)
@@ -97,6 +99,52 @@ def test_a_number_is_appended_to_a_default_folder_that_is_there() -> None:
     assert {path.name for path in Path("runs").iterdir()} == {
         "source-target-source-only", "source-target-source-only-2", "source-target-source-only-3"
     }  # fmt: skip
+
+
+def test_a_method_brings_its_preset() -> None:
+    for method, preset in (("mpot", "mpot-frozen"), ("warmpot", "full"), ("source-only", "source-only")):
+        said = done("fit", "source.npz", "target.npz", "--method", method, *FEW).stdout
+        assert re.search(rf"^method +{method} +preset {preset}, seed 0", said, flags=re.MULTILINE)
+        assert not re.search("^weights ", said, flags=re.MULTILINE)
+        assert (config(f"runs/source-target-{preset}")["method"]) == method
+    done("fit", "source.npz", "target.npz", "--method", "mpot", "--preset", "mpot", *FEW, "--out", "a")
+    assert config("a")["preset"] == "mpot"
+    Path("few.yaml").write_text("minibatch: {steps: 5}\nparams: {alpha: 0.5}\n")
+    done("fit", "source.npz", "target.npz", "--method", "mpot", "--config", "few.yaml", "--out", "b")
+    found = config("b")
+    assert (found["preset"], found["minibatch"]["steps"], found["params"]["alpha"]) == ("mpot-frozen", 5, 0.5)
+    assert found["params"]["eps"] == 0.5  # of the preset
+
+
+def test_weights_of_ones_choice_are_named() -> None:
+    said = done("fit", "source.npz", "target.npz", "--method", "mpot", "--weights", "class_share",
+                "--set", "weight_params.hard=true", *FEW).stdout  # fmt: skip
+    assert re.search("^weights +class_share +in place of uniform", said, flags=re.MULTILINE)
+    found = config("runs/source-target-mpot-frozen-class_share")
+    assert (found["weights"], found["weight_params"]["hard"]) == ("class_share", True)
+    said = done("fit", "source.npz", "target.npz", *FROZEN, "--weights", "uniform", *FEW).stdout
+    assert re.search("^weights +uniform +in place of row sums of its own plan", said, flags=re.MULTILINE)
+    done("fit", "source.npz", "target.npz", "--preset", "official", "--set", "method=jumbot", "--weights", "plan", *FEW)
+    made = {path.name.removeprefix("source-target-") for path in Path("runs").iterdir()}
+    assert made == {"mpot-frozen-class_share", "frozen-uniform", "official-jumbot-plan"}
+
+
+def test_the_presets_own_weights_are_told_but_do_not_lengthen_the_name() -> None:
+    said = done("fit", "source.npz", "target.npz", "--preset", "arpm-plan-frozen", "--weights", "plan", *FEW).stdout
+    assert re.search("^weights +plan +in place of chi2_ball", said, flags=re.MULTILINE)
+    assert Path("runs/source-target-arpm-plan-frozen").is_dir()
+
+
+@pytest.mark.parametrize("method", ["jumbot", "ba3us"])
+def test_a_run_and_the_estimator_are_the_same_bit_for_bit(method: str) -> None:
+    from warmpot.estimators import AdaptedClassifier
+
+    done("fit", "source.npz", "target.npz", "--method", method, "--weights", "plan", *FEW, "--seed", 3, "--out", "a")
+    told = warmpot.train.Predictor.load(Path("a"))
+    few = {"minibatch": {"steps": 6, "hardware": {"accelerator": "cpu"}}}
+    model = AdaptedClassifier(method, weights="plan", overrides=few, random_state=3).fit(XS, NAMES[YS], XT)
+    np.testing.assert_array_equal(model.predict_proba(XT), told.probabilities(XT))
+    assert yaml.safe_load(model.config_.dump()) == config("a")
 
 
 def test_an_unlabelled_target_gives_the_same_model_and_no_accuracy() -> None:
@@ -208,6 +256,45 @@ BAD: dict[str, tuple[Callable[[], object], list[object], str]] = {
     "preset": (lambda: None, ["source.npz", "target.npz", "--preset", "ful"], "preset: .*Did you mean 'full'"),
     "set key": (lambda: None, ["source.npz", "target.npz", "--set", "minibatch.step=3"], "Did you mean 'steps'"),
     "set value": (lambda: None, ["source.npz", "target.npz", "--set", "minibatch.steps=many"], "got 'many'"),
+    "method": (lambda: None, ["source.npz", "target.npz", "--method", "arpmm"], "method: .*Did you mean 'arpm'"),
+    "method and preset": (
+        lambda: None,
+        ["source.npz", "target.npz", "--method", "ar", "--preset", "frozen"],
+        "preset: got 'frozen', which is for 'warmpot', with the method 'ar'; allowed: ar, ar-frozen, ar-imagenet",
+    ),
+    "method and file": (
+        lambda: Path("c.yaml").write_text("preset: frozen"),
+        ["source.npz", "target.npz", "--method", "mpot", "--config", "c.yaml"],
+        "preset: got 'frozen', which is for 'warmpot', with the method 'mpot'",
+    ),
+    "set method": (lambda: None, ["source.npz", "target.npz", "--set", "method=pwan"], "its presets: .*pwan-frozen"),
+    "weights": (lambda: None, ["source.npz", "target.npz", *FROZEN, "--weights", "plans"], "Did you mean 'plan'"),
+    "weights, full": (lambda: None, ["source.npz", "target.npz", "--weights", "uniform"], "with the full engine"),
+    "weights, source-only": (
+        lambda: None,
+        ["source.npz", "target.npz", "--method", "source-only", "--weights", "plan"],
+        "weights: got 'plan' with the method 'source-only'; allowed: 'uniform'",
+    ),
+    "weights, no plan": (
+        lambda: None,
+        ["source.npz", "target.npz", "--method", "ba3us", "--weights", "own"],
+        "weights: got 'own' with the method 'ba3us'; .*It has no plan of its own",
+    ),
+    "weight_params": (
+        lambda: None,
+        ["source.npz", "target.npz", "--method", "arpm", "--set", "weight_params.roh=3"],
+        "weight_params.roh: .*Did you mean 'rho'",
+    ),
+    "weight_params, own": (
+        lambda: None,
+        ["source.npz", "target.npz", *FROZEN, "--set", "weight_params.rho=3"],
+        "weight_params: .*none with the weights 'own'",
+    ),
+    "method, real labels": (
+        lambda: spoil("r.npz", X=XS, y=XS[:, 0]),
+        ["r.npz", "r.npz", "--method", "mpot", "--regression"],
+        "'mpot' for real labels",
+    ),
     "set form": (lambda: None, ["source.npz", "target.npz", "--set", "steps"], "--set: got 'steps'; .*NAME=VALUE"),
     "set nothing": (lambda: None, ["source.npz", "target.npz", "--set", "a..b=1"], "--set: got 'a..b=1'"),
     "set YAML": (lambda: None, ["source.npz", "target.npz", "--set", "seed=["], "whose value is no YAML"),
@@ -229,6 +316,7 @@ BAD: dict[str, tuple[Callable[[], object], list[object], str]] = {
     "out is a file": (lambda: None, ["source.npz", "target.npz", "--out", "source.npz"], "--out source.npz: got"),
     "resume nothing": (lambda: None, ["--resume", "none"], "--resume none: got no run"),
     "resume with flags": (lambda: None, ["--resume", "none", "--seed", 3], "--resume: got other settings"),
+    "resume with method": (lambda: None, ["--resume", "none", "--method", "ar"], "--resume: got other settings"),
     "resume with out": (lambda: None, ["--resume", "none", "--out", "x"], "--resume: got --out"),
 }
 

@@ -111,9 +111,11 @@ def test_predict_says_where_the_run_of_a_sweep_is(files: tuple[str, str], tmp_pa
 def test_methods_tells_the_default_validator_and_what_each_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     lines = CliRunner().invoke(app, ["methods"]).output.splitlines()
-    ends = {"neighbours (default)": "beyond chance", "dev": "a held part of the source", "plan": "a plan"}
+    ends = {"neighbours (default)": "beyond chance", "dev": "like the target", "plan": "within one run only"}
+    needs = {"dev": "needs a held part of the source", "plan": "needs a plan"}
     for name, end in ends.items():
-        assert [line for line in lines if line.startswith(f"{name} ") and line.rstrip().endswith(end)]
+        at = next(i for i, line in enumerate(lines) if re.match(rf"{re.escape(name)} .*{end} *$", line))
+        assert name not in needs or lines[at + 1].strip() == needs[name]
 
 
 def test_help_says_what_is_tried_and_what_needs_optuna() -> None:

@@ -23,11 +23,19 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from warmpot.data import Task
 from warmpot.errors import DivergedError, InputError
-from warmpot.estimators import PartialReweighter, SourceOnlyClassifier, WarmpotClassifier, WarmpotRegressor
+from warmpot.estimators import (
+    AdaptedClassifier,
+    PartialReweighter,
+    SourceOnlyClassifier,
+    WarmpotClassifier,
+    WarmpotRegressor,
+)
 
 CENTRES = np.array([[0.0, 0.0, 1.0], [4.0, 0.0, 1.0], [0.0, 4.0, 1.0], [4.0, 4.0, 1.0]])
 FULL, QUICK = WarmpotClassifier(), {"full": {"rounds": 2}}
+FEW = {"minibatch": {"steps": 20, "source_batch": 24, "target_batch": 24, "network": {"width": 16}}}
 
 
 def blobs(codes: Any, seed: int, shift: float = 0.0) -> Any:
@@ -46,6 +54,7 @@ RS = np.sin(XS[:, 0] / 3) + XS[:, 1] / 5
 ALL = [
     pytest.param(WarmpotClassifier(overrides=QUICK), YS, id="warmpot"),
     pytest.param(SourceOnlyClassifier(), YS, id="source-only"),
+    pytest.param(AdaptedClassifier("jumbot", weights="class_share", overrides=FEW), YS, id="adapted"),
     pytest.param(WarmpotRegressor(overrides=QUICK), RS, id="regressor"),
     pytest.param(PartialReweighter(), YS, id="weights"),
     pytest.param(PartialReweighter(LogisticRegression()), YS, id="weighted-logistic"),
@@ -75,6 +84,11 @@ def expected_failures(estimator: Any) -> dict[str, str]:
             "check_regressors_train": "sets alpha = .01, taking it for a ridge penalty; it is the share of the target "
             "that is matched, and two of 200 samples do not make an R^2 of .5 (see test_regressors_learn)"
         }
+    if isinstance(estimator, AdaptedClassifier):
+        return {
+            "check_methods_subset_invariance": "allows 1e-7; networks predict in float32, where a product of matrices "
+            "rounds by the number of its rows (see test_predictions_do_not_depend_on_the_other_rows)"
+        }
     return {}
 
 
@@ -82,6 +96,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     [
         WarmpotClassifier(overrides={"full": {"rounds": 3}}),  # for the time it takes
         SourceOnlyClassifier(),
+        AdaptedClassifier("jumbot", overrides=FEW),
         WarmpotRegressor(),
         WarmpotRegressor(loss="absolute"),
         PartialReweighter(),
@@ -338,7 +353,7 @@ def test_degenerate_features_give_numbers(estimator: Any, y: Any, case: str) -> 
 
 
 @pytest.mark.parametrize("size", [1e-29, 1e3, 1e9, 1e18, 1e29])
-@pytest.mark.parametrize(("estimator", "y"), ALL[:3])
+@pytest.mark.parametrize(("estimator", "y"), [ALL[0], ALL[1], ALL[3]])
 def test_unscaled_features_give_numbers_or_a_reason(estimator: Any, y: Any, size: float) -> None:
     try:
         model = clone(estimator).set_params(scale="none").fit(XS * size, y, XT * size)
@@ -377,6 +392,54 @@ def test_estimators_and_the_command_line_agree_bit_for_bit(preset: str, wide: bo
     np.testing.assert_array_equal(model.target_proba_, told.outputs)
     np.testing.assert_array_equal(model.source_weights_, told.source_weights)
     np.testing.assert_array_equal(model.predict_proba(xt), told.predictor.probabilities(xt))
+
+
+@pytest.mark.parametrize("method", ["warmpot", "mpot", "ba3us", "source-only"])
+def test_any_method_has_the_same_face(method: str) -> None:
+    from warmpot.train import fit, load_config
+    from warmpot.train.recipes import preset_for
+
+    model = AdaptedClassifier(method, overrides=FEW).fit(XS, YS, XT)
+    config = load_config(preset_for(method), changes=FEW)
+    assert model.config_ == config
+    np.testing.assert_array_equal(model.target_proba_, fit(Task(XS, YS, XT, tuple("0123")), config).outputs)
+    if method in ("warmpot", "source-only"):
+        twin = WarmpotClassifier() if method == "warmpot" else SourceOnlyClassifier()
+        assert_same(outputs(model), outputs(twin.fit(XS, YS, XT)))
+
+
+def test_predictions_do_not_depend_on_the_other_rows() -> None:
+    model = AdaptedClassifier("jumbot", overrides=FEW).fit(XS, YS, XT)
+    alone = np.concatenate([model.predict_proba(row[None]) for row in XT])
+    np.testing.assert_allclose(model.predict_proba(XT), alone, atol=2e-6)
+
+
+def test_weights_and_parameters_of_any_method() -> None:
+    chosen = {"weights": "chi2_ball", "weight_params": {"rho": np.float32(3.0), "critic": {"steps": 5, "hidden": 8}}}
+    model = AdaptedClassifier("mpot", params={"alpha": np.float64(0.5)}, **chosen, overrides=FEW).fit(XS, YS, XT)
+    assert (model.config_.preset, model.config_.params["alpha"], model.config_.params["eta2"]) == (
+        "mpot-frozen",
+        0.5,
+        7.5,
+    )
+    assert (model.config_.weights, model.config_.weight_params["rho"]) == ("chi2_ball", 3.0)
+    assert model.config_.make_weighting().critic.hidden == 8
+    assert model.source_weights_.sum() == pytest.approx(1.0)
+    assert len(set(model.source_weights_)) > 2
+    assert model.plan_ is None
+    own = AdaptedClassifier("mpot", weights="own", overrides=FEW).fit(XS, YS, XT)
+    np.testing.assert_allclose(own.plan_.sum(axis=1), own.source_weights_)
+    assert AdaptedClassifier("mpot", preset="mpot", overrides=FEW).fit(XS, YS, XT).config_.preset == "mpot"
+    assert AdaptedClassifier().get_params()["method"] == "arpm"
+    wrong = {
+        "method: got 'arpmm'": AdaptedClassifier("arpmm"),
+        "which is for 'warmpot', with the method 'arpm'": AdaptedClassifier("arpm", preset="frozen"),
+        "weights: got 'own' with the method 'ba3us'": AdaptedClassifier("ba3us", weights="own"),
+        "params.alpha: got an unknown setting": AdaptedClassifier("ba3us", params={"alpha": 0.5}),
+    }
+    for message, estimator in wrong.items():
+        with pytest.raises(InputError, match=message):
+            estimator.fit(XS, YS, XT)
 
 
 def test_regressor_and_the_command_line_agree_bit_for_bit() -> None:
@@ -531,11 +594,14 @@ def test_pipelines_by_metadata_routing(estimator: Any, y: Any, asked: bool) -> N
     [
         (WarmpotClassifier(overrides=QUICK), YS),
         (WarmpotRegressor(overrides=QUICK), RS),
+        (AdaptedClassifier("jumbot", overrides=FEW), YS),
         (PartialReweighter(LogisticRegression()), YS),
     ],
 )
 def test_grid_search(estimator: Any, y: Any) -> None:
-    grid = {"alpha": [0.5, np.float32(0.75)], "beta": [0.4, 0.8]}
+    grid: dict[str, Any] = {"alpha": [0.5, np.float32(0.75)], "beta": [0.4, 0.8]}
+    if isinstance(estimator, AdaptedClassifier):
+        grid = {"method": ["mpot"], "weights": [None, "class_share"], "params": [{"alpha": np.float32(0.25)}]}
     search = GridSearchCV(estimator, grid, cv=2, error_score="raise").fit(XS, y, X_target=XT)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert search.best_estimator_.target_weights_.shape == (24,)

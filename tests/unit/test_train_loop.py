@@ -314,7 +314,7 @@ except KeyboardInterrupt:
 
 
 def test_a_batch_that_does_not_divide_is_refused() -> None:
-    from warmpot.train.loop import Batches
+    from warmpot.train.batches import Batches
 
     with pytest.raises(InputError, match="multiple of 3"):
         Batches(make_small_task(), small_config().minibatch, 0, rank=0, world=3)

@@ -57,7 +57,16 @@ def fit(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="New folder. [default: runs/SOURCE-TARGET-PRESET]")
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="`warmpot methods` lists them. [default: full]")] = None,
+    method: Annotated[
+        str | None, typer.Option(metavar="NAME", help="`warmpot methods` lists them. [default: the preset's]")
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="How source samples are weighted. [default: as the preset has it]"),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="All settings. [default: the method's for features; full]")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file with settings; wins over the preset.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting, as minibatch.steps=100.")
@@ -85,13 +94,15 @@ def fit(
     Writes a folder with the model, the predictions for the target, the weights of the source and everything needed to
     go on after a stop. Flags win over the YAML file, which wins over the preset.
     """
-    flags: dict[str, Any] = {"params.alpha": alpha, "params.beta": beta, "seed": seed, "choose": choose}
+    flags: dict[str, Any] = {"method": method, "weights": weights, "params.alpha": alpha, "params.beta": beta}
+    flags |= {"seed": seed, "choose": choose}
     hardware = {"devices": devices, "accelerator": accelerator, "precision": precision}
     flags |= {f"minibatch.hardware.{name}": value for name, value in hardware.items()}
     changes = nested_changes(settings or [], {name: value for name, value in flags.items() if value is not None})
     wanted = not quiet and _rank() == 0
     if resume is None:
-        _run(_new_job(_given(source, target, label, regression), out, preset, config, changes), wanted)
+        data = _given(source, target, label, regression)
+        _run(_new_job(data, out, _preset(method, preset, config), config, changes), wanted)
         return
     others = {"--out": out, "--preset": preset, "--config": config, "--label": label, "--regression": regression}
     _refuse_beside_resume([name for name, value in others.items() if value], changes)
@@ -118,6 +129,15 @@ def _refuse_beside_resume(flags: list[str], changes: dict[str, Any]) -> None:
         raise InputError(explain("--resume", got=got, allowed="no other settings", remedy=remedy))
 
 
+def _preset(method: str | None, preset: str | None, file: Path | None) -> str | None:
+    """Return the preset that the flags ask for, if they do."""
+    from warmpot.train.recipes import preset_for, read_yaml
+
+    if method is None:
+        return preset
+    return preset_for(method, preset if preset or file is None else read_yaml(file).get("preset"))
+
+
 def _new_job(data: DataFiles, out: Path | None, preset: str | None, file: Path | None, changes: dict[str, Any]) -> _Job:
     """Resolve the configuration and the folder; refuse a folder in use before any data is read."""
     from warmpot.train.config import load_config
@@ -129,8 +149,25 @@ def _new_job(data: DataFiles, out: Path | None, preset: str | None, file: Path |
         if config.minibatch.hardware.devices > 1 or int(os.environ.get("WORLD_SIZE", 1)) > 1:
             remedy = "Name a new folder."
             raise InputError(explain("--out", got="none", allowed="a folder, for several processes", remedy=remedy))
-        out = _free(Path("runs") / f"{data.source.stem}-{data.target.stem}-{config.preset}")
+        out = _free(Path("runs") / "-".join([data.source.stem, data.target.stem, *_called(config)]))
     return _Job(out, data, config, resume=False)
+
+
+def _called(config: RunConfig) -> list[str]:
+    """Name the preset, and what of method and weights is not the preset's."""
+    from warmpot.train.config import load_config
+
+    plain = load_config(config.preset)
+    method = [config.method] if config.method != plain.method else []
+    usual = _own_weights(config) if method else plain.weights
+    return [config.preset, *method, *([str(config.weights)] if config.weights != usual else [])]
+
+
+def _own_weights(config: RunConfig) -> str:
+    """Return the weighting of the method's paper."""
+    from warmpot.methods import METHODS
+
+    return METHODS[config.method].weights
 
 
 def _free(folder: Path) -> Path:
@@ -216,6 +253,14 @@ def _iterate(fitted: Fitted) -> str:
     return f"{what} {fitted.step} ({how})"
 
 
+def _weights_row(config: RunConfig) -> list[tuple[str, ...]]:
+    """Tell weights that are not those of the method's paper."""
+    usual, names = _own_weights(config), {"own": "row sums of its own plan"}
+    if config.weights == usual:
+        return []
+    return [("weights", str(config.weights), f"in place of {names.get(usual, usual)}")]
+
+
 def _summary(fitted: Fitted, truth: Truth | None, seconds: float) -> list[tuple[str, ...]]:
     """Tell what became of a run, a row a fact."""
     from warmpot.weights import effective_share
@@ -223,6 +268,7 @@ def _summary(fitted: Fitted, truth: Truth | None, seconds: float) -> list[tuple[
     config, outputs = fitted.config, fitted.outputs
     rows: list[tuple[str, ...]] = [
         ("method", config.method, f"preset {config.preset}, seed {config.seed}"),
+        *_weights_row(config),
         ("result", _iterate(fitted), "chosen without target labels" if config.choose != "last" else ""),
         ("time", f"{seconds:.1f} s", "without reading the files"),
         ("target samples", f"{len(outputs)}"),

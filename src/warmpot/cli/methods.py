@@ -1,69 +1,133 @@
-"""``warmpot methods``: what can be trained, and from which recipes."""
+"""``warmpot methods``: what can be trained, how sources are weighted, and from which recipes."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from importlib import resources
 from itertools import takewhile
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from warmpot._settings import suggestion
 from warmpot.cli._shared import show
+from warmpot.errors import InputError, explain
+
+if TYPE_CHECKING:
+    from rich.table import Table as Grid
 
 __all__ = ["methods"]
 
 NEEDED = {"held": "a held part of the source", "transport": "a plan", "head": "a linear head"}
 """What a validator needs, in words."""
+ENDINGS = "NAME-frozen for features, NAME for Office-Home, NAME-imagenet for ImageNet."
 
 
 def methods(
-    preset: Annotated[str | None, typer.Argument(metavar="PRESET", help="Show all settings of this one.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Describe this method or weighting, or print this preset.")
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Print this preset, where a method has the same name.")
+    ] = None,
 ) -> None:
-    """List methods, presets and validators, or show a PRESET with all its settings.
+    """List methods, weightings, presets and validators, or tell all about NAME.
 
-    What `warmpot methods PRESET` prints is a whole YAML file for `warmpot fit --config`.
+    Methods and weightings are described, with their parameters. Of a preset, all settings are printed: a whole YAML
+    file for `warmpot fit --config`.
     """
-    from warmpot.train.config import load_config, preset_names
+    from warmpot.methods import METHODS, WEIGHTINGS
+    from warmpot.train import load_config, preset_names
 
-    if preset is not None:
-        print(load_config(preset).dump(), end="")
-        return
-    from rich.table import Table
+    if name is not None and preset is not None:
+        remedy = "Leave one out."
+        raise InputError(explain("NAME --preset", got="both", allowed="one of them", remedy=remedy))
+    if name is None and preset is None:
+        _list_all()
+    elif name in METHODS or name in WEIGHTINGS:
+        from warmpot.cli._described import described
+
+        show(*described(METHODS.get(str(name)) or WEIGHTINGS[str(name)]))
+        _list_presets(str(name))
+    elif preset is not None or name in preset_names():
+        print(load_config(preset or name).dump(), end="")
+    else:
+        known = [*METHODS, *WEIGHTINGS, *preset_names()]
+        allowed = "a method, a weighting or a preset"
+        raise InputError(explain("NAME", got=repr(name), allowed=allowed, remedy=suggestion(str(name), known)))
+
+
+def _list_all() -> None:
     from rich.text import Text
 
-    from warmpot.methods import METHODS
+    from warmpot.methods import METHODS, OWN, WEIGHTINGS
     from warmpot.select import DEFAULT_VALIDATOR, VALIDATORS
+    from warmpot.train.recipes import preset_for, presets_of
 
-    known = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in ("method", "what it does", "parameters"):
-        known.add_column(heading, overflow="fold")
+    known = _grid()
     for name, cls in METHODS.items():
-        fields = dataclasses.fields(cls)  # type: ignore[arg-type]
-        params = ", ".join(f"{field.name} {'null' if field.default is None else field.default}" for field in fields)
-        known.add_row(Text(name), Text(cls.summary), Text(params or "none"))
-    recipes = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in ("preset", "engine", "method", "what it is"):
-        recipes.add_column(heading, overflow="fold")
-    for name in preset_names():
-        config = load_config(name)
-        recipes.add_row(Text(name), Text(config.engine), Text(config.method), Text(_first_sentence(name)))
-    validators = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in ("validator", "what it measures without target labels", "needs"):
-        validators.add_column(heading, overflow="fold")
-    for name, kind in VALIDATORS.items():
+        notes = [", ".join(cls.tags), f"weights {cls.weights}" if cls.uses_target else "", cls.reference]
+        known.add_row(Text(name), _lines(cls.summary, "; ".join(filter(None, notes))))
+    weightings = _grid()
+    for name, kind in WEIGHTINGS.items():
+        weightings.add_row(Text(name), Text(kind.summary))
+    planners = ", ".join(name for name, cls in METHODS.items() if "transport" in cls.tags)
+    weightings.add_row(Text(OWN), Text(f"row sums of the method's own plan ({planners})"))
+    presets = _grid()
+    for name in METHODS:
+        default = preset_for(name)
+        others = [other for other in presets_of(name) if other != default]
+        presets.add_row(Text(name), Text(", ".join([f"{default} (default)", *others])))
+    validators = _grid()
+    for name, judge in VALIDATORS.items():
         mark = " (default)" if name == DEFAULT_VALIDATOR else ""
-        needs = ", ".join(NEEDED[need] for need in sorted(kind.needs))
-        validators.add_row(Text(name + mark), Text(kind.summary), Text(needs))
-    show(known, "", recipes, "", validators, "")
-    show("Choose by one: warmpot fit ... --choose VALIDATOR, warmpot sweep ... --validator VALIDATOR.")
-    show("Use one: warmpot fit SOURCE TARGET --preset NAME. See its settings: warmpot methods NAME.")
+        needs = ", ".join(NEEDED[need] for need in sorted(judge.needs))
+        validators.add_row(Text(name + mark), _lines(judge.summary, f"needs {needs}" if needs else ""))
+    show(_heading("Methods", "warmpot fit SOURCE TARGET --method NAME"), known, "")
+    show(_heading("Weightings", "--weights NAME, beside any method but source-only"), weightings, "")
+    show(_heading("Presets", "--preset NAME"), presets, Text(ENDINGS, style="dim"), "")
+    show(_heading("Validators", "warmpot fit ... --choose NAME, warmpot sweep ... --validator NAME"), validators, "")
+    show("More about a method, a weighting or a preset: warmpot methods NAME")
 
 
-def _first_sentence(preset: str) -> str:
-    """Return what the recipe's first comment says."""
+def _heading(text: str, use: str = "") -> Any:
+    from rich.text import Text
+
+    return Text.assemble((text, "bold"), (f"  {use}" if use else "", "dim"))
+
+
+def _grid() -> Grid:
+    from rich.table import Table as Grid
+
+    return Grid.grid(padding=(0, 2, 0, 0), pad_edge=False)
+
+
+def _lines(summary: str, note: str) -> Any:
+    from rich.text import Text
+
+    return Text.assemble(summary, (f"\n{note}" if note else "", "dim"))
+
+
+def _list_presets(name: str) -> None:
+    """List the presets of a method, or with a weighting, and say what each is."""
+    from rich.text import Text
+
+    from warmpot.train import load_config, preset_names
+
+    configs = {preset: load_config(preset) for preset in preset_names()}
+    configs = {preset: config for preset, config in configs.items() if name in (config.method, config.weights)}
+    engines, grid = {config.engine for config in configs.values()}, _grid()
+    for preset, config in configs.items():
+        engine = [Text(config.engine, style="dim")] if len(engines) > 1 else []
+        grid.add_row(Text(preset), *engine, Text(_about(preset)))
+    if configs:
+        show("", _heading("Presets", "all settings of one: warmpot methods --preset NAME"), grid)
+
+
+def _about(preset: str) -> str:
+    """Return how the recipe's first comment begins: up to a full stop, colon or semicolon outside of brackets."""
+    from warmpot.cli._described import plain
+
     text = (resources.files("warmpot") / "recipes" / f"{preset}.yaml").read_text(encoding="utf-8")
     comment = " ".join(line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), text.splitlines()))
-    sentence = re.split(r"(?<=\w)\. ", comment)[0]
-    return sentence if sentence.endswith("...") else sentence.removesuffix(".")
+    return re.split(r"[.:;](?: |$)(?![^(]*\))", plain(comment))[0].removesuffix(".")

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from warmpot.estimators.classifier import SourceOnlyClassifier, WarmpotClassifier
+from warmpot.estimators.classifier import AdaptedClassifier, SourceOnlyClassifier, WarmpotClassifier
 from warmpot.estimators.regressor import WarmpotRegressor
 from warmpot.estimators.reweighter import PartialReweighter
 
-__all__ = ["PartialReweighter", "SourceOnlyClassifier", "WarmpotClassifier", "WarmpotRegressor"]
+__all__ = [
+    "AdaptedClassifier",
+    "PartialReweighter",
+    "SourceOnlyClassifier",
+    "WarmpotClassifier",
+    "WarmpotRegressor",
+]

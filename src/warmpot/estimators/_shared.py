@@ -18,7 +18,7 @@ from warmpot.errors import InputError, explain
 if TYPE_CHECKING:
     from warmpot.train import Fitted, RunConfig
 
-__all__ = ["Domains", "TrainedMixin", "plan_changes", "read_domains", "read_rows"]
+__all__ = ["Domains", "TrainedMixin", "plain", "plan_changes", "read_domains", "read_rows"]
 
 FEATURES: dict[str, Any] = {"dtype": (np.float64, np.float32), "order": "C"}
 """Two dtypes are kept, others become float64; one order, so that a data frame gives the same digits as its array."""
@@ -140,7 +140,7 @@ def _source_rows(sample_domain: Any, n: int) -> BoolArray:
 class TrainedMixin:
     """Estimators that `warmpot.select.fit_chosen` trains; what they have in common once the labels are understood."""
 
-    preset: str
+    preset: str | None
     scale: str | None
     overrides: Mapping[str, Any] | None
     random_state: Any
@@ -149,6 +149,10 @@ class TrainedMixin:
     def _changes(self) -> dict[str, Any]:
         """Return the settings that the constructor puts over the preset."""
         raise NotImplementedError
+
+    def _preset(self) -> str | None:
+        """Return the recipe to start from."""
+        return self.preset
 
     def _config(self) -> RunConfig:
         from warmpot._settings import merged
@@ -159,7 +163,7 @@ class TrainedMixin:
             changes = merged(changes, {"full": {"scale": self.scale}, "minibatch": {"network": {"scale": self.scale}}})
         if self.random_state is not None:
             changes["seed"] = _seed(self.random_state)
-        return load_config(self.preset, changes=changes)
+        return load_config(self._preset(), changes=changes)
 
     def _train(self, domains: Domains, ys: IntArray | FloatArray, classes: tuple[str, ...]) -> Fitted:
         """Train, and set the attributes every such estimator has."""
@@ -179,11 +183,14 @@ class TrainedMixin:
 
 def plan_changes(alpha: float | str | None, beta: float | str | None) -> dict[str, Any]:
     """Nest the settings of the plan that are not the preset's as `load_config` takes them."""
-    given = {name: _plain(value) for name, value in (("alpha", alpha), ("beta", beta)) if value is not None}
-    return {"params": given} if given else {}
+    given = {name: value for name, value in (("alpha", alpha), ("beta", beta)) if value is not None}
+    return {"params": plain(given)} if given else {}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return the same with numbers of Python in place of numpy's."""
+    if isinstance(value, Mapping):
+        return {name: plain(inner) for name, inner in value.items()}
     return value.item() if isinstance(value, np.generic) else value  # a grid's np.float32 is no float
 
 

@@ -12,14 +12,14 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from warmpot._typing import FloatArray
 from warmpot.errors import InputError, explain
-from warmpot.estimators._shared import TrainedMixin, plan_changes, read_domains, read_rows
+from warmpot.estimators._shared import TrainedMixin, plain, plan_changes, read_domains, read_rows
 from warmpot.weights import believed_classes, predicted_shares
 
-__all__ = ["SourceOnlyClassifier", "WarmpotClassifier"]
+__all__ = ["AdaptedClassifier", "SourceOnlyClassifier", "WarmpotClassifier"]
 
 
 class _Classifier(TrainedMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """What both classifiers do."""
+    """What the classifiers do."""
 
     # Metadata routing: both names mean something to these estimators only, so they are asked for without being told.
     __metadata_request__fit = {"sample_domain": True, "X_target": True}  # noqa: RUF012 - scikit-learn's form
@@ -196,6 +196,86 @@ class WarmpotClassifier(_Classifier):
 
     def _changes(self) -> dict[str, Any]:
         return plan_changes(self.alpha, self.beta)
+
+
+class AdaptedClassifier(_Classifier):
+    """Classify a target whose classes are some of the source's, by any method of the package.
+
+    Parameters
+    ----------
+    method : str
+        A name from `warmpot.methods.METHODS`; ``warmpot methods`` lists them.
+    preset : str, optional
+        One of the method's recipes. Default: the one for features, ``METHOD-frozen`` ("full" for "warmpot"); for a
+        method without recipes, such as your own, "frozen".
+    weights : str, optional
+        How source samples are weighted: a name from `warmpot.methods.WEIGHTINGS`, or "own" for the row sums of the
+        method's plan. Default: as the preset has it.
+    params, weight_params : mapping, optional
+        Parameters of the method and of the weighting, over the preset's. With other `weights` than the preset's, over
+        the weighting's own.
+    scale, overrides, random_state, progress_bar
+        As for `WarmpotClassifier`.
+
+    Attributes
+    ----------
+    classes_, target_proba_, target_classes_, history_, chosen_step_, config_, predictor_, n_features_in_
+        As for `WarmpotClassifier`.
+    feature_names_in_
+        As for `WarmpotClassifier`.
+    source_weights_ : (n_source,) array
+        Weight of every source row at the end, in the order given: row sums of the method's own plan over all pairs
+        where it has one and is weighted by it; else total 1.
+    target_weights_ : (n_target,) array
+        Column sums of that plan; else all equal.
+    plan_ : (n_source, n_target) scipy.sparse.csr_array or None
+        That plan.
+
+    Examples
+    --------
+    The target has the classes 0 and 1 only:
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> centres, y = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 4.0]]), np.repeat([0, 1, 2], 20)
+    >>> X = centres[y] + rng.normal(size=(60, 2)) / 2
+    >>> X_target = centres[[0, 1] * 15] + rng.normal(size=(30, 2)) / 2 + 0.5
+    >>> model = AdaptedClassifier("mpot", weights="class_share", overrides={"minibatch": {"steps": 50}})
+    >>> model.fit(X, y, X_target).predict([[0.2, 0.1], [4.2, 0.3]])
+    array([0, 1])
+    """
+
+    def __init__(
+        self,
+        method: str = "arpm",
+        *,
+        preset: str | None = None,
+        weights: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        weight_params: Mapping[str, Any] | None = None,
+        scale: str | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        random_state: Any = None,
+        progress_bar: bool | None = False,
+    ) -> None:
+        self.method = method
+        self.preset = preset
+        self.weights = weights
+        self.params = params
+        self.weight_params = weight_params
+        self.scale = scale
+        self.overrides = overrides
+        self.random_state = random_state
+        self.progress_bar = progress_bar
+
+    def _preset(self) -> str:
+        from warmpot.train.recipes import preset_for
+
+        return preset_for(self.method, self.preset)
+
+    def _changes(self) -> dict[str, Any]:
+        given = {name: getattr(self, name) for name in ("method", "weights", "params", "weight_params")}
+        return {name: plain(value) for name, value in given.items() if value is not None}
 
 
 class SourceOnlyClassifier(_Classifier):

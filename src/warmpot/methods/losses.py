@@ -2,23 +2,106 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["mean_entropy", "supervised"]
+from warmpot.weights import normalized
+
+__all__ = [
+    "complement_entropy",
+    "mean_entropy",
+    "reversal_strength",
+    "sample_entropy",
+    "supervised",
+    "weighted_cross_entropy",
+]
+
+
+def _wide(x: Tensor) -> Tensor:
+    """Half precision has no room for logarithms of small probabilities."""
+    return x if x.dtype == torch.float64 else x.float()
 
 
 def supervised(outputs: Tensor, labels: Tensor, loss: str) -> Tensor:
     """Loss of every sample against its own label; the label loss of the joint cost on the diagonal."""
-    outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
+    outputs = _wide(outputs)
     if loss == "cross_entropy":
         return functional.cross_entropy(outputs, labels, reduction="none")
     difference = outputs[:, 0] - labels.to(outputs.dtype)
     return difference.abs() if loss == "absolute" else difference.square()
 
 
+def weighted_cross_entropy(
+    logits: Tensor, labels: Tensor, weights: Tensor, smoothing: float = 0.0, delta: float = 1e-5
+) -> Tensor:
+    """Weighted mean of the cross-entropy, ``sum_i w_i l_i / (sum_i w_i + delta)``.
+
+    Parameters
+    ----------
+    logits : (n, C) tensor
+    labels : (n,) tensor
+    weights : (n,) tensor
+        Not normalised; no gradient goes through them.
+    smoothing : float
+        Labels are the mixture ``(1 - smoothing) one_hot + smoothing / C``.
+    delta : float
+        Keeps the mean finite where nothing has weight.
+    """
+    losses = functional.cross_entropy(_wide(logits), labels, reduction="none", label_smoothing=smoothing)
+    weighted: Tensor = normalized(weights.detach().to(losses.dtype), delta) * losses
+    return weighted.sum()
+
+
+def sample_entropy(logits: Tensor) -> Tensor:
+    """Entropy of every prediction, in nats: (n, C) to (n,)."""
+    log_probabilities = torch.log_softmax(_wide(logits), dim=1)
+    return -(log_probabilities.exp() * log_probabilities).sum(dim=1)
+
+
 def mean_entropy(logits: Tensor) -> Tensor:
     """Mean entropy of the predictions, in nats."""
-    log_probabilities = torch.log_softmax(logits if logits.dtype == torch.float64 else logits.float(), dim=1)
-    return -(log_probabilities.exp() * log_probabilities).sum(dim=1).mean()
+    return sample_entropy(logits).mean()
+
+
+def complement_entropy(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Negative entropy of the wrong classes among themselves; least, -1, where they are all alike (BA3US).
+
+    With ``q_k = p_k / (1 - p_y)`` for the classes k other than the label y, it is the mean of
+    ``sum_k q_k log q_k / log(C - 1)``, in which a sample counts by ``w_i (1 - p_y)``: an uncertain one more.
+
+    Parameters
+    ----------
+    logits : (n, C) tensor
+        For two classes there is one wrong class, and the value is 0.
+    labels : (n,) tensor
+    weights : (n,) tensor, optional
+        Any scale; default: equal. No gradient goes through them, nor through ``1 - p_y``.
+
+    Notes
+    -----
+    q is a softmax over the wrong classes, so nothing is divided by ``1 - p_y``: value and gradient stay finite for
+    certain predictions, where the official code has a guard of 1e-7.
+    """
+    logits = _wide(logits)
+    if logits.shape[1] < 3:
+        return logits.new_zeros(())
+    right = functional.one_hot(labels, logits.shape[1]).bool()
+    log_q = torch.log_softmax(logits.masked_fill(right, -torch.inf), dim=1).masked_fill(right, 0.0)
+    values = (log_q.exp() * log_q).sum(dim=1) / math.log(logits.shape[1] - 1)
+    doubt = 1.0 - torch.softmax(logits.detach(), dim=1)[right] + 1e-7
+    counts = doubt if weights is None else doubt * weights.detach().to(doubt.dtype)
+    return (counts * values).sum() / counts.sum().clamp_min(1e-30)
+
+
+def reversal_strength(progress: float, slope: float = 10.0) -> float:
+    """Strength of gradient reversal after a share of the training, ``2 / (1 + exp(-slope progress)) - 1``.
+
+    Examples
+    --------
+    >>> reversal_strength(0.0), round(reversal_strength(1.0), 4)
+    (0.0, 0.9999)
+    """
+    return math.tanh(slope * progress / 2.0)

@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from warmpot.methods.base import Method, Step
+from warmpot.methods.base import Memory, Method, Step, View
 from warmpot.methods.losses import supervised
-from warmpot.nets import Outputs
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from warmpot.costs import PairCosts
+    pass
 
 __all__ = ["SourceOnly"]
 
@@ -29,12 +26,11 @@ class SourceOnly(Method):
     name: ClassVar[str] = "source-only"
     uses_target: ClassVar[bool] = False
     summary: ClassVar[str] = "train on the source, predict on the target; no adaptation"
+    reference: ClassVar[str] = "the baseline of every table"
+    engines: ClassVar[tuple[str, ...]] = ("full", "minibatch")
+    regression: ClassVar[bool] = True
 
-    def step(self, source: Outputs, labels: Tensor, target: Outputs, progress: float, loss: str) -> Step:  # noqa: ARG002
+    def step(self, view: View, memory: Memory) -> Step:  # noqa: ARG002
         """Return the mean source loss."""
-        losses = supervised(source.logits, labels, loss)
+        losses = supervised(view.source.logits, view.labels, view.loss)
         return Step(losses.mean(), torch.full_like(losses, 1.0 / len(losses)).detach(), {})
-
-    def plan(self, costs: PairCosts, labels: Tensor, outputs: Tensor, progress: float, loss: str) -> None:  # noqa: ARG002
-        """Move nothing."""
-        return

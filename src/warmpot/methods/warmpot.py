@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from warmpot._checks import check_fraction, check_nonnegative, check_positive
 from warmpot.costs import joint_cost, rms_distance
-from warmpot.methods.base import Method, Step
+from warmpot.methods.base import Memory, Method, Step, View
 from warmpot.methods.losses import mean_entropy, supervised
-from warmpot.methods.source_only import SourceOnly
 from warmpot.nets import Outputs
 from warmpot.transport import solve_partial, solve_partial_points
 from warmpot.weights import believed_alpha, believed_beta, normalized, plan_weights
@@ -25,12 +24,21 @@ if TYPE_CHECKING:
     from warmpot.costs import PairCosts
     from warmpot.transport import Solution
 
-__all__ = ["Warmpot"]
+__all__ = ["Planned", "Warmpot"]
 
 PAPER_ALPHA, PAPER_BETA = 0.8, 0.35
 """What "auto" means where there are no classes."""
 AUTO_EPS = 0.05
 """Of the standard deviation of the batch's cost."""
+
+
+class Planned(NamedTuple):
+    """The plan of a batch: its cost (with gradient), the solution, the mass it moves and beta."""
+
+    cost: Tensor
+    solution: Solution[Tensor]
+    alpha: float
+    beta: float
 
 
 @dataclass(frozen=True)
@@ -63,11 +71,8 @@ class Warmpot(Method):
         Divide p by its sum in the source loss (the authors' code); False: p as in the paper's formula.
     entropy : float
         Weight of the mean entropy of target predictions (the authors' ImageNet-Caltech code: .1).
-    warmup : float
-        Share of the training before any plan, on the source alone (ours): a plan from an untrained head weighs
-        classes by chance, and what has no weight is never learnt.
     alpha_start, ramp : float
-        Alpha grows linearly from `alpha_start` at `warmup` to `alpha` at the share `ramp` of the training.
+        Alpha grows linearly from `alpha_start` to `alpha` over the share `ramp` of the training.
 
     Notes
     -----
@@ -78,6 +83,11 @@ class Warmpot(Method):
 
     name: ClassVar[str] = "warmpot"
     summary: ClassVar[str] = "partial transport: source weights and alignment from one plan"
+    reference: ClassVar[str] = "the ICML 2025 paper"
+    tags: ClassVar[tuple[str, ...]] = ("transport", "partial")
+    engines: ClassVar[tuple[str, ...]] = ("full", "minibatch")
+    regression: ClassVar[bool] = True
+    weights: ClassVar[str] = "own"
 
     alpha: float | Literal["auto"] = 0.8
     beta: float | Literal["auto"] = 0.35
@@ -87,7 +97,6 @@ class Warmpot(Method):
     loss_scale: float = 0.25
     normalize_weights: bool = True
     entropy: float = 0.0
-    warmup: float = 0.0
     alpha_start: float = 0.01
     ramp: float = 0.5
 
@@ -102,7 +111,6 @@ class Warmpot(Method):
             check_nonnegative("eta1", self.eta1)
             check_positive("eta1 + eta2", self.eta1 + self.eta2, remedy="The cost must not be 0 everywhere.")
         check_nonnegative("ramp", self.ramp, maximum=1.0)
-        check_nonnegative("warmup", self.warmup, maximum=1.0)
         if self.eps is not None and self.eps != "auto":
             check_positive("eps", self.eps, remedy="Pass a positive number, or null for the exact plan.")
 
@@ -114,14 +122,13 @@ class Warmpot(Method):
 
     @property
     def stages(self) -> tuple[float, float]:
-        """When plans begin, and when alpha is reached."""
-        return self.warmup, max(self.warmup, self.ramp)
+        """Plans begin at once; alpha is reached at the end of the ramp."""
+        return 0.0, self.ramp
 
     def alpha_at(self, progress: float, alpha: float) -> float:
         """Return the mass to move after a share `progress` of the training, on the way to `alpha`; never above it."""
         start = min(self.alpha_start, alpha)
-        length = self.ramp - self.warmup
-        done = min(max(progress - self.warmup, 0.0) / length, 1.0) if length > 0 else 1.0
+        done = min(progress / self.ramp, 1.0) if self.ramp > 0 else 1.0
         return min(start + (alpha - start) * done, alpha)
 
     def masses(self, outputs: Tensor, labels: Tensor, progress: float) -> tuple[float, float]:
@@ -143,18 +150,22 @@ class Warmpot(Method):
             return AUTO_EPS * max(float(cost.detach().double().std(correction=0)), 1e-9)
         return self.eps
 
-    def step(self, source: Outputs, labels: Tensor, target: Outputs, progress: float, loss: str) -> Step:
-        """Return the loss of one batch, with the plan and the weights held fixed."""
-        if progress < self.warmup:
-            return SourceOnly().step(source, labels, target, progress, loss)
+    def batch_plan(self, source: Outputs, labels: Tensor, target: Outputs, progress: float, loss: str) -> Planned:
+        """Solve the plan of a batch; no gradient goes through it."""
         eta1 = self._eta1_of(rms_distance(source.features, target.features) if self.eta1 == "auto" else 1.0)
         cost = joint_cost(source.features, labels, target.features, target.logits, eta1=eta1, eta2=self.eta2, loss=loss)
         n, (alpha, beta) = len(labels), self.masses(target.logits, labels, progress)
         capacity = np.full(n, 1.0 / (beta * n))
         # A plan short of its tolerance is still feasible; the log shows it, training goes on.
         solution = solve_partial(cost.detach(), a=capacity, mass=alpha, eps=self._eps_of(cost), throw=False)
-        plan, p = solution.plan, plan_weights(solution.plan)
-        weights = normalized(p) if self.normalize_weights else p
+        return Planned(cost, solution, alpha, beta)
+
+    def step(self, view: View, memory: Memory) -> Step:  # noqa: ARG002
+        """Return the loss of one batch, with the plan and the weights held fixed."""
+        source, labels, target, clock, loss = view[:5]
+        cost, solution, alpha, beta = self.batch_plan(source, labels, target, clock.progress, loss)
+        plan, p = solution.plan, plan_weights(solution.plan) if view.weights is None else view.weights
+        weights = normalized(p) if self.normalize_weights or view.weights is not None else p
         classification = (weights * supervised(source.logits, labels, loss)).sum()
         transport = (plan * cost).sum()
         total = classification + self.loss_scale * transport

@@ -1,8 +1,26 @@
-"""Networks: from inputs to features f(x) and outputs w(x)."""
+"""Networks: from inputs to features f(x) and outputs w(x), and those that judge features."""
 
 from __future__ import annotations
 
+from warmpot.nets.adversary import Critic, Discriminator, frozen_head, gradient_penalty, reverse_gradient
 from warmpot.nets.network import SCALES, Network, NetworkSettings, Outputs, Pair, build_network
+from warmpot.nets.sphere import SphereHead, sphere_radius
 from warmpot.nets.store import load_network, save_network
 
-__all__ = ["SCALES", "Network", "NetworkSettings", "Outputs", "Pair", "build_network", "load_network", "save_network"]
+__all__ = [
+    "SCALES",
+    "Critic",
+    "Discriminator",
+    "Network",
+    "NetworkSettings",
+    "Outputs",
+    "Pair",
+    "SphereHead",
+    "build_network",
+    "frozen_head",
+    "gradient_penalty",
+    "load_network",
+    "reverse_gradient",
+    "save_network",
+    "sphere_radius",
+]

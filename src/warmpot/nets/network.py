@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from warmpot._checks import check_choice, check_count, check_positive
+from warmpot.errors import InputError, explain
+from warmpot.nets.sphere import SphereHead, sphere_radius, unit_rows
 
 __all__ = [
     "NARROW",
@@ -22,6 +24,7 @@ __all__ = [
     "Projection",
     "RowScale",
     "build_network",
+    "make_linear",
     "make_scale",
 ]
 
@@ -39,10 +42,14 @@ FARTHEST = 1e12
 
 
 class Outputs(NamedTuple):
-    """What a network says of a batch: features f(x) (n, d) and outputs w(x) (n, C), logits or predictions."""
+    """What a network says of a batch: features f(x) (n, d) and outputs w(x) (n, C), logits or predictions.
+
+    `pooled` is what the bottleneck got: the (scaled) output of the backbone.
+    """
 
     features: Tensor
     logits: Tensor
+    pooled: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,13 @@ class NetworkSettings:
         Width of the bottleneck.
     unit_features : bool
         For a projection: scale its rows to length 1.
+    sphere : float, "auto" or None
+        Radius r of a sphere: the bottleneck's output is scaled to length r, and the head has rows of length 1 and the
+        bias ``r tanh(b)`` (AR, ARPM). "auto" is `sphere_radius` of the number of classes; None: plain features and a
+        linear head.
+    joint : bool
+        In training, source and target batch pass as one, so that BatchNorm sees both together (PWAN); default: one
+        after the other.
     """
 
     scale: str = "none"
@@ -72,12 +86,21 @@ class NetworkSettings:
     bottleneck: str = "linear"
     width: int = 256
     unit_features: bool = False
+    sphere: float | Literal["auto"] | None = None
+    joint: bool = False
 
     def __post_init__(self) -> None:
         check_choice("scale", self.scale, SCALES)
         check_choice("bottleneck", self.bottleneck, BOTTLENECKS)
         check_positive("radius", self.radius)
         check_count("width", self.width)
+        if self.sphere is None:
+            return
+        if self.bottleneck == "projection":
+            got, allowed = "one with the bottleneck 'projection'", "any other bottleneck"
+            raise InputError(explain("sphere", got=got, allowed=allowed, remedy="Leave it out, or use unit_features."))
+        if self.sphere != "auto":
+            check_positive("sphere", self.sphere, remedy='Pass a radius, "auto", or null for plain features.')
 
 
 class RowScale(nn.Module):
@@ -89,9 +112,7 @@ class RowScale(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scale the rows."""
-        # The largest entry first: squares can neither over- nor underflow then.
-        x = x / x.abs().amax(dim=1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
-        return self.radius * nn.functional.normalize(x, dim=1)
+        return self.radius * unit_rows(x)
 
 
 class ColumnScale(nn.Module):
@@ -184,24 +205,40 @@ class Network(nn.Module):
     def forward(self, x: Tensor) -> Outputs:
         """Return features and outputs of a batch."""
         scaled = self.scale(self.backbone(x))  # in the precision of x, which may be finer than the network's
-        features = self.bottleneck(scaled.to(self.head.weight.dtype))
-        return Outputs(features, self.head(features))
+        pooled = scaled.to(next(self.head.parameters()).dtype)
+        features = self.bottleneck(pooled)
+        return Outputs(features, self.head(features), pooled)
 
 
 class Pair(nn.Module):
-    """A network applied to a source and a target batch, one after the other.
+    """A network applied to a source and a target batch.
 
-    Two passes, so that BatchNorm sees each domain apart (as in the authors' code); one module, so that a distributed
-    wrapper sees one forward for one backward.
+    One module, so that a distributed wrapper sees one forward for one backward.
+
+    Parameters
+    ----------
+    network : Network
+    joint : bool
+        Whether both batches pass as one, so that BatchNorm sees them together; default: two passes, each domain apart
+        (as in the authors' code).
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, joint: bool = False) -> None:
         super().__init__()
         self.network = network
+        self.joint = joint
 
-    def forward(self, source: Tensor, target: Tensor) -> tuple[Outputs, Outputs]:
-        """Return the outputs of both batches."""
-        return self.network(source), self.network(target)
+    def forward(
+        self, source: Tensor, target: Tensor, extra: Tensor | None = None
+    ) -> tuple[Outputs, Outputs, Outputs | None]:
+        """Return the outputs of both batches, and of a further one, which always passes by itself."""
+        first, second = self._together(source, target) if self.joint else (self.network(source), self.network(target))
+        return first, second, None if extra is None else self.network(extra)
+
+    def _together(self, *batches: Tensor) -> tuple[Outputs, ...]:
+        sizes = [len(batch) for batch in batches]
+        parts = [part.split(sizes) for part in self.network(torch.cat(batches))]
+        return tuple(Outputs(*mine) for mine in zip(*parts, strict=True))
 
 
 def build_network(
@@ -225,12 +262,19 @@ def build_network(
     width = n_inputs if settings.bottleneck == "none" else settings.width
     layers: list[nn.Module] = []
     if settings.bottleneck in ("linear", "bn_relu"):
-        layers = [_linear(n_inputs, width, generator)]
+        layers = [make_linear(n_inputs, width, generator)]
     if settings.bottleneck == "bn_relu":
         layers += [nn.BatchNorm1d(width), nn.ReLU()]
     if settings.bottleneck == "projection":
         layers = [Projection(n_inputs, width, settings.unit_features)]
-    head = _linear(width, n_outputs, generator)
+    head = make_linear(width, n_outputs, generator)
+    if settings.sphere is not None:
+        if n_outputs == 1:
+            remedy = "Leave it out: real-valued outputs would be bounded."
+            raise InputError(explain("sphere", got="a single output", allowed="at least 2 classes", remedy=remedy))
+        radius = sphere_radius(n_outputs) if settings.sphere == "auto" else settings.sphere
+        layers.append(RowScale(radius))
+        head = SphereHead(head, radius)
     scale = make_scale(settings.scale, n_inputs, settings.radius)
     return Network(backbone or nn.Identity(), scale, nn.Sequential(*layers), head, n_inputs)
 
@@ -244,7 +288,8 @@ def make_scale(kind: str, n_inputs: int, radius: float = 1.0) -> nn.Module:
     return RowScale(radius) if kind == "rows" else ColumnScale(n_inputs, radius)
 
 
-def _linear(n_in: int, n_out: int, generator: torch.Generator) -> nn.Linear:
+def make_linear(n_in: int, n_out: int, generator: torch.Generator) -> nn.Linear:
+    """Make a linear layer with Xavier-normal weights and zero biases."""
     layer = nn.Linear(n_in, n_out, device="meta").to_empty(device="cpu")  # does not draw from the global generator
     nn.init.xavier_normal_(layer.weight, generator=generator)
     nn.init.zeros_(layer.bias)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from warmpot.train.certify import bound_inputs
-from warmpot.train.config import RunConfig, load_config, preset_names
+from warmpot.train.config import RunConfig, load_config
 from warmpot.train.fit import Fitted, fit
 from warmpot.train.predictor import Predictor
+from warmpot.train.recipes import preset_names
 
 __all__ = ["Fitted", "Predictor", "RunConfig", "bound_inputs", "fit", "load_config", "preset_names"]

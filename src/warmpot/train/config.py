@@ -5,18 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from warmpot._checks import check_choice, check_count, check_fraction, check_nonnegative, check_positive
-from warmpot._settings import from_mapping, merged, suggestion, to_mapping
+from warmpot._settings import from_mapping, to_mapping
 from warmpot.costs import LABEL_LOSSES
 from warmpot.errors import InputError, explain
-from warmpot.methods import Method, make_method
+from warmpot.methods import OWN, WEIGHTINGS, Method, Weighting, make_method, make_weighting
 from warmpot.nets import SCALES, NetworkSettings
+from warmpot.train.recipes import layered, presets_of, read_preset, read_yaml
 
 __all__ = [
     "LAST",
@@ -26,8 +26,6 @@ __all__ = [
     "OptimizerSettings",
     "RunConfig",
     "load_config",
-    "preset_names",
-    "read_preset",
 ]
 
 ENGINES = ("full", "minibatch")
@@ -49,8 +47,8 @@ class OptimizerSettings:
     weight_decay : float
         The authors' 1e-3: their scheduler overwrites the 5e-4 of the constructor at every step.
     decay_rate, decay_power : float
-    backbone, bottleneck, head : float
-        Multipliers of the learning rate.
+    backbone, bottleneck, head, extra : float
+        Multipliers of the learning rate; the last is of what a method trains beside the network.
     """
 
     name: str = "sgd"
@@ -63,12 +61,13 @@ class OptimizerSettings:
     backbone: float = 1.0
     bottleneck: float = 10.0
     head: float = 10.0
+    extra: float = 10.0
 
     def __post_init__(self) -> None:
         check_choice("name", self.name, ("sgd", "adam"))
         check_positive("lr", self.lr)
         check_nonnegative("momentum", self.momentum, maximum=1.0)
-        for name in ("weight_decay", "decay_rate", "decay_power", "backbone", "bottleneck", "head"):
+        for name in ("weight_decay", "decay_rate", "decay_power", "backbone", "bottleneck", "head", "extra"):
             check_nonnegative(name, getattr(self, name))
 
     def decay(self, step: int) -> float:
@@ -107,6 +106,10 @@ class MinibatchSettings:
     ----------
     steps : int
         Training steps.
+    warmup : float
+        Share of the steps on the source alone, before the method begins and its schedules start (ours). An untrained
+        head guesses at the target: weights by these guesses feed back on themselves, and what has no weight is never
+        learnt.
     source_batch, target_batch : int
         Samples a step, over all processes together.
     sampler : "balanced" or "shuffled"
@@ -118,6 +121,7 @@ class MinibatchSettings:
     """
 
     steps: int = 5000
+    warmup: float = 0.0
     source_batch: int = 65
     target_batch: int = 65
     sampler: str = "balanced"
@@ -131,6 +135,12 @@ class MinibatchSettings:
         for name in ("steps", "source_batch", "target_batch", "log_every", "checkpoint_every"):
             check_count(name, getattr(self, name))
         check_choice("sampler", self.sampler, ("balanced", "shuffled"))
+        check_nonnegative("warmup", self.warmup, maximum=1.0)
+
+    @property
+    def warmup_steps(self) -> int:
+        """Steps before the method begins."""
+        return round(self.warmup * self.steps)
 
 
 @dataclass(frozen=True)
@@ -231,6 +241,11 @@ class RunConfig:
         A name from `warmpot.methods.METHODS`.
     params : mapping
         Parameters of the method.
+    weights : str or None
+        How source samples are weighted: a name from `warmpot.methods.WEIGHTINGS`, or "own" for the row sums of the
+        method's plan; None: as the method's paper has it.
+    weight_params : mapping
+        Parameters of the weighting.
     loss : str
         Label loss: "cross_entropy" for classes; "absolute" or "squared" for real labels.
     seed : int
@@ -248,6 +263,8 @@ class RunConfig:
     engine: str = "full"
     method: str = "warmpot"
     params: Mapping[str, Any] = field(default_factory=dict)
+    weights: str | None = None
+    weight_params: Mapping[str, Any] = field(default_factory=dict)
     loss: str = "cross_entropy"
     seed: int = 0
     choose: str = LAST
@@ -261,34 +278,53 @@ class RunConfig:
         check_choice("loss", self.loss, LABEL_LOSSES)
         check_count("seed", self.seed, minimum=0)
         check_fraction("held", self.held)
-        # The resolved parameters are saved, defaults and all.
-        object.__setattr__(self, "params", dataclasses.asdict(make_method(self.method, self.params)))  # type: ignore[call-overload]
+        method = make_method(self.method, self.params)
+        self._check_engine(method)
+        # What is saved is resolved, defaults and all.
+        object.__setattr__(self, "params", dataclasses.asdict(method))  # type: ignore[call-overload]
+        object.__setattr__(self, "weights", method.weights if self.weights is None else self.weights)
+        self._check_weights(method)
+        weighting = self.make_weighting()
+        resolved = dataclasses.asdict(weighting) if weighting is not None else {}  # type: ignore[call-overload]
+        object.__setattr__(self, "weight_params", resolved)
+
+    def _check_engine(self, method: Method) -> None:
+        if self.engine not in method.engines:
+            got, allowed = f"{self.engine!r} with the method {method.name!r}", " or ".join(map(repr, method.engines))
+            recipes = presets_of(method.name)
+            remedy = f"Take one of its presets: {', '.join(recipes)}." if recipes else "Set engine=minibatch."
+            raise InputError(explain("engine", got=got, allowed=allowed, remedy=remedy))
+
+    def _check_weights(self, method: Method) -> None:
+        """Refuse weights that the method or its engine could not use."""
+        if self.weights == OWN and self.weight_params:
+            remedy = "Set params of the method, or name a weighting."
+            allowed = "none with the weights 'own'"
+            raise InputError(explain("weight_params", got=f"{self.weight_params}", allowed=allowed, remedy=remedy))
+        if self.weights == method.weights:
+            return
+        what, allowed = f"{self.weights!r} with the method {method.name!r}", repr(method.weights)
+        remedy = ""
+        if not method.uses_target:
+            remedy = "A method that never sees the target cannot weigh by it."
+        elif self.engine == "full":
+            what, remedy = f"{self.weights!r} with the full engine", "Take a mini-batch preset, such as frozen."
+        elif self.weights == OWN and type(method).plan is Method.plan:
+            allowed, remedy = ", ".join(WEIGHTINGS), "It has no plan of its own; `plan` solves one for the weights."
+        if remedy:
+            raise InputError(explain("weights", got=what, allowed=allowed, remedy=remedy))
 
     def make_method(self) -> Method:
         """Make the method that the run trains."""
         return make_method(self.method, self.params)
 
+    def make_weighting(self) -> Weighting | None:
+        """Make the weighting of the source samples; None: row sums of the method's own plan."""
+        return None if self.weights in (None, OWN) else make_weighting(self.weights, self.weight_params)
+
     def dump(self) -> str:
         """Write the resolved run as YAML."""
         return str(yaml.safe_dump(to_mapping(self), sort_keys=False))
-
-
-def preset_names() -> list[str]:
-    """Names of the recipes inside the package."""
-    return sorted(entry.name[:-5] for entry in _recipes().iterdir() if entry.name.endswith(".yaml"))
-
-
-def _recipes() -> Any:
-    return resources.files("warmpot") / "recipes"
-
-
-def read_preset(name: str) -> dict[str, Any]:
-    """Read a recipe as a plain mapping."""
-    if name not in preset_names():
-        allowed = ", ".join(preset_names())
-        raise InputError(explain("preset", got=repr(name), allowed=allowed, remedy=suggestion(name, preset_names())))
-    found = yaml.safe_load((_recipes() / f"{name}.yaml").read_text(encoding="utf-8"))
-    return {"preset": name, **found}
 
 
 def load_config(
@@ -310,21 +346,7 @@ def load_config(
     >>> load_config("official", changes={"minibatch": {"steps": 10}}).minibatch.steps
     10
     """
-    written = _read_yaml(file) if file is not None else {}
+    written = read_yaml(file) if file is not None else {}
     base = read_preset(preset or str(written.get("preset", "full")))
-    layers = merged(base, {key: value for key, value in written.items() if key != "preset"})
-    return from_mapping(RunConfig, merged(layers, changes or {}), "config")
-
-
-def _read_yaml(file: Path) -> dict[str, Any]:
-    try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        got = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise InputError(explain(str(file), got=got, allowed="a YAML file", remedy="Correct the file.")) from error
-    if found is None:
-        return {}
-    if not isinstance(found, dict):
-        remedy = "Write `name: value` lines."
-        raise InputError(explain(str(file), got=type(found).__name__, allowed="a mapping", remedy=remedy))
-    return found
+    layers = layered(base, {key: value for key, value in written.items() if key != "preset"})
+    return from_mapping(RunConfig, layered(layers, changes or {}), "config")

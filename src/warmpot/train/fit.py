@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from warmpot._checks import LARGEST, check_features
 from warmpot._progress import progress
 from warmpot._typing import FloatArray
-from warmpot.costs import PairCosts
 from warmpot.data import Task
 from warmpot.errors import InputError, explain
 from warmpot.train.config import LAST, RunConfig
@@ -49,12 +49,12 @@ class Fitted:
     outputs : (n_t, C) or (n_t,) array
         Class probabilities, or predicted values, of the target samples.
     source_weights : (n_s,) array
-        Row sums of the last plan over all pairs (Theorem 1); uniform for a method without a plan, and when the
-        chooser preferred round 0, the fit on the source alone.
+        Row sums of the last plan over all pairs (Theorem 1); with another weighting its last weights, which sum to 1;
+        uniform for a method without weights, and when the chooser preferred round 0, the fit on the source alone.
     target_weights : (n_t,) array
-        Its column sums.
+        Its column sums; uniform without a plan.
     solution : Solution or None
-        That plan with its certificate; None when the weights are uniform.
+        That plan with its certificate; None when the weights are no plan's.
     step : int
         The round or step whose model it is: the last, unless a chooser preferred another.
     history : list of dict
@@ -114,6 +114,7 @@ def fit(
         kind = "real labels" if task.for_regression else f"{task.n_classes} classes"
         remedy = 'Use "cross_entropy" for classes, "absolute" or "squared" for real labels.'
         raise InputError(explain("loss", got=f"{config.loss!r} for {kind}", allowed="the one that fits", remedy=remedy))
+    _check_regression(task, config)
     check_features("source features", task.xs)
     check_features("target features", task.xt)
     check_features("source labels", task.ys, LARGEST)
@@ -146,6 +147,14 @@ def fit(
     return fitted
 
 
+def _check_regression(task: Task, config: RunConfig) -> None:
+    parts = {"method": config.make_method(), "weights": config.make_weighting()}
+    for what, part in parts.items():
+        if task.for_regression and part is not None and not part.regression:
+            got, remedy = f"{part.name!r} for real labels", "Take warmpot or source-only, with the weights they have."
+            raise InputError(explain(what, got=got, allowed="what does without classes", remedy=remedy))
+
+
 def _label_units(task: Task) -> tuple[float, float]:
     """Centre and spread of real labels: costs and penalties are in units of the source's spread."""
     if not task.for_regression:
@@ -154,18 +163,16 @@ def _label_units(task: Task) -> tuple[float, float]:
 
 
 def _finish(predictor: Predictor, trained: Trained, task: Task, config: RunConfig) -> Fitted:
-    """Predict, and weigh all source samples by the plan over all pairs that belongs to the last iterate."""
-    source, target = trained.source, trained.target
-    solution = None
-    if config.engine != "full" or trained.step > 0:  # round 0 was trained without a plan
-        costs = PairCosts(source.features.numpy(), target.features.numpy())
-        solution = config.make_method().plan(costs, torch.as_tensor(task.ys), target.logits, 1.0, config.loss)
-    logits = target.logits.double()
+    """Predict, and give every sample the weight that belongs to the last iterate."""
+    found = trained.weights
+    solution = None if isinstance(found, Tensor) else found
+    logits = trained.target.logits.double()
     if task.for_regression:
         outputs = predictor.centre + predictor.scale * logits[:, 0].numpy()
     else:
         outputs = torch.softmax(logits, dim=1).numpy()
     p = uniform_weights(task.n_source) if solution is None else np.asarray(solution.p)
+    p = found.double().numpy() if isinstance(found, Tensor) else p
     q = uniform_weights(task.n_target) if solution is None else np.asarray(solution.q)
     return Fitted(predictor, outputs, p, q, solution, trained.step, trained.history, config)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,13 +35,32 @@ from warmpot.train.rundir import RunDir
 from warmpot.train.state import Checkpoint
 from warmpot.weights import believed_beta, class_means, predicted_shares
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+    from warmpot.transport import Solution
+
 __all__ = ["Trained", "train_full"]
 
 logger = logging.getLogger(__name__)
 
 
 class Trained(NamedTuple):
-    """What an engine hands over: the network, its shape, both domains' features and outputs, and whose they are."""
+    """What an engine hands over.
+
+    Attributes
+    ----------
+    network, settings
+        The network and its shape.
+    history : list of dict
+        What was logged.
+    source, target : Outputs
+        Both domains' features and outputs.
+    step : int
+        Whose they are.
+    weights : Solution, tensor or None
+        Of the whole source: a plan over all pairs, numbers that sum to 1, or None when all are equal.
+    """
 
     network: Network
     settings: NetworkSettings
@@ -49,6 +68,7 @@ class Trained(NamedTuple):
     source: Outputs
     target: Outputs
     step: int
+    weights: Solution[csr_array] | Tensor | None
 
 
 @dataclass
@@ -281,7 +301,13 @@ def train_full(
                 raise KeyboardInterrupt
     network = work.finish(state)
     if keeper.step is None or keeper.step == done:
-        return Trained(network, work.shape, history, *work.outputs(state), done)
-    keeper.restore(network)
-    source, target = apply_network(network.for_source(), task.xs), apply_network(network, task.xt)
-    return Trained(network, work.shape, history, source, target, keeper.step)
+        source, target, step = *work.outputs(state), done
+    else:
+        keeper.restore(network)
+        source, target = apply_network(network.for_source(), task.xs), apply_network(network, task.xt)
+        step = keeper.step
+    solution = None
+    if step > 0:  # round 0 was trained without a plan
+        costs = PairCosts(source.features.numpy(), target.features.numpy())
+        solution = work.method.plan(costs, work.labels, target.logits, 1.0, config.loss)
+    return Trained(network, work.shape, history, source, target, step, solution)

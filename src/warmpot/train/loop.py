@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,16 +15,17 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from warmpot._progress import Report
-from warmpot.data import Task, make_sampler
+from warmpot.data import Task
 from warmpot.errors import DivergedError, InputError, explain
-from warmpot.methods import Method, Step
+from warmpot.methods import Clock, Extra, Learner, Sizes, Step, View, Whole
 from warmpot.nets import Network, Outputs, Pair, build_network
+from warmpot.train.batches import Batches, Drawn
 from warmpot.train.config import HardwareSettings, MinibatchSettings, OptimizerSettings, RunConfig
 from warmpot.train.full import Trained
 from warmpot.train.health import Health
 from warmpot.train.interrupt import asked_to_stop
 from warmpot.train.keep import Chooser, Keeper, Snapshot
-from warmpot.train.predictor import apply_network
+from warmpot.train.predictor import BLOCK, apply_network
 from warmpot.train.rundir import RunDir
 from warmpot.train.state import (
     Checkpoint,
@@ -33,49 +35,29 @@ from warmpot.train.state import (
     unpack_optimizer,
 )
 
-__all__ = ["Batch", "Batches", "make_fabric", "make_optimizer", "train_minibatch"]
+__all__ = ["make_fabric", "make_optimizer", "train_minibatch"]
 
 logger = logging.getLogger(__name__)
 
 
-class Batch(NamedTuple):
-    """What training sees of one step. There is no field for target labels."""
+def make_optimizer(
+    network: Network, settings: OptimizerSettings, extra: Iterable[torch.nn.Parameter] = ()
+) -> torch.optim.Optimizer:
+    """Make the optimiser with one group a part of the network; ``lr_scale`` is the part's multiplier.
 
-    source: Tensor
-    labels: Tensor
-    target: Tensor
-
-
-class Batches:
-    """Batches of a task as a pure function of the step: every process takes its share of the same joined batch."""
-
-    def __init__(self, task: Task, settings: MinibatchSettings, seed: int, *, rank: int = 0, world: int = 1) -> None:
-        for name in ("source_batch", "target_batch"):
-            if getattr(settings, name) % world:
-                got = f"{getattr(settings, name)} samples over {world} processes"
-                remedy = f"Choose a multiple of {world}."
-                raise InputError(explain(f"minibatch.{name}", got=got, allowed="equal shares", remedy=remedy))
-        kind = "shuffled" if task.for_regression else settings.sampler
-        self._source = make_sampler(kind, settings.source_batch, 2 * seed, labels=task.ys)
-        self._target = make_sampler("shuffled", settings.target_batch, 2 * seed + 1, n=task.n_target)
-        self._mine = slice(rank, None, world)
-        self._xs, self._xt = torch.as_tensor(task.xs).float(), torch.as_tensor(task.xt).float()
-        self._ys = torch.as_tensor(task.ys)
-
-    def at(self, step: int, device: torch.device) -> Batch:
-        """Return this process's share of batch `step`."""
-        source = torch.from_numpy(self._source.batch(step)[self._mine])
-        target = torch.from_numpy(self._target.batch(step)[self._mine])
-        return Batch(*(part.to(device) for part in (self._xs[source], self._ys[source], self._xt[target])))
-
-
-def make_optimizer(network: Network, settings: OptimizerSettings) -> torch.optim.Optimizer:
-    """Make the optimiser with one group a part of the network; ``lr_scale`` is the part's multiplier."""
-    parts = {"backbone": network.backbone, "bottleneck": network.bottleneck, "head": network.head}
+    Parameters
+    ----------
+    network : Network
+    settings : OptimizerSettings
+    extra : iterable of parameters
+        What a method trains beside the network.
+    """
+    names = ("backbone", "bottleneck", "head")
+    parts = {name: list(getattr(network, name).parameters()) for name in names} | {"extra": list(extra)}
     groups = [
         {"params": params, "lr_scale": getattr(settings, name)}
         for name, part in parts.items()
-        if (params := [p for p in part.parameters() if p.requires_grad])
+        if (params := [p for p in part if p.requires_grad])
     ]
     if settings.name == "adam":
         return torch.optim.Adam(groups, lr=settings.lr, weight_decay=settings.weight_decay)
@@ -102,33 +84,44 @@ class _Trainer:
     def __init__(self, task: Task, config: RunConfig, fabric: Fabric) -> None:
         self.config, self.settings, self.fabric = config, config.minibatch, fabric
         _check_batch_norm(self.settings, fabric.world_size)
-        network = build_network(self.settings.network, task.width, task.n_classes or 1, seed=config.seed)
-        self.method: Method = config.make_method()
+        n_outputs = task.n_classes or 1
+        network = build_network(self.settings.network, task.width, n_outputs, seed=config.seed)
+        method = config.make_method()
         domains = (torch.as_tensor(task.xs), torch.as_tensor(task.xt))
-        network.fit_scale(*domains[: 1 + self.method.uses_target])
-        pair, optimizer = Pair(network), make_optimizer(network, self.settings.optimizer)
-        self.model, self.optimizer = fabric.setup(pair, optimizer)
+        network.fit_scale(*domains[: 1 + method.uses_target])
+        sizes = Sizes(task.n_source, task.n_target, n_outputs, network.head.in_features, network.n_inputs)
+        warm, steps = self.settings.warmup_steps, self.settings.steps
+        self.learner = Learner(method, config.make_weighting(), sizes, config.seed, warm).to(fabric.device)
+        self._check_plan(fabric)
+        optimizer = make_optimizer(network, self.settings.optimizer, self.learner.trained())
+        self.model, self.optimizer = fabric.setup(Pair(network, joint=self.settings.network.joint), optimizer)
         self.network: Network = self.model.module.network
+        most = self.learner.extra_samples(Clock(warm, steps), self.settings.source_batch)
         self.batches = Batches(
-            task, self.settings, config.seed, rank=fabric.global_rank, world=fabric.world_size
+            task, self.settings, config.seed, rank=fabric.global_rank, world=fabric.world_size, extra=most
         )  # fmt: skip
-        self.health = Health(self.method.expected_share, *self.method.stages)
+        stages = ((warm + share * (steps - warm)) / steps for share in method.stages)
+        self.health = Health(self.learner.expected_share, *stages)
+
+    def _check_plan(self, fabric: Fabric) -> None:
+        if self.settings.hardware.plan == "rank" and fabric.world_size > 1 and self.learner.remembers:
+            got = f'"rank" with {self.config.method!r} and the weights {self.config.weights!r}'
+            remedy = "They remember samples or train networks beside the main one, the same in all processes."
+            raise InputError(explain("minibatch.hardware.plan", got=got, allowed='"gathered"', remedy=remedy))
 
     def step(self, step: int) -> tuple[Step, Outputs]:
         """Train on one batch; return what the method said, and the outputs of the target batch."""
         factor = self.settings.optimizer.decay(step)
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.optimizer.lr * group["lr_scale"] * factor
-        batch = self.batches.at(step, self.fabric.device)
-        source, target = self.model(batch.source, batch.target)
-        labels = batch.labels
-        if self.fabric.world_size > 1 and self.settings.hardware.plan == "gathered":
-            source, target = self._gathered(source), self._gathered(target)
-            labels = self._joined(labels)
-        if not all(bool(torch.isfinite(part).all()) for part in (*source, *target)):
+        clock = Clock(step, self.settings.steps)
+        self.learner.refresh(clock, functools.cache(self.look))
+        view = self._view(clock)
+        outputs = (*view.source[:2], *view.target[:2])  # what went into the bottleneck is finite if these are
+        if not all(bool(torch.isfinite(part).all()) for part in outputs):
             raise _diverged(step, "outputs that are not finite")
         try:
-            said = self.method.step(source, labels, target, step / self.settings.steps, self.config.loss)
+            said = self.learner.step(view)
         except InputError as error:
             if step == 0:  # nothing can have grown yet: a setting is to blame, and the message names it
                 raise
@@ -136,16 +129,48 @@ class _Trainer:
         self.optimizer.zero_grad()
         self.fabric.backward(said.loss)
         self.optimizer.step()
-        return said, target
+        return said, view.target
+
+    def _view(self, clock: Clock) -> View:
+        """Apply the network to the batch of a step; over several processes, to the joined batch."""
+        wanted = self.learner.extra_samples(clock, self.settings.source_batch)
+        batch = self.batches.at(clock.step, self.fabric.device, wanted)
+        drawn, further = batch.source, batch.extra
+        source, target, extra = self.model(drawn.x, batch.target, None if further is None else further.x)
+        if self.fabric.world_size > 1 and self.settings.hardware.plan == "gathered":
+            source, target = self._gathered(source), self._gathered(target)
+            extra = None if extra is None else self._gathered(extra)
+            drawn, further = self._with_all(drawn), None if further is None else self._with_all(further)
+            batch = batch._replace(target_rows=self._joined(batch.target_rows))
+        return View(
+            source, drawn.labels, target, clock, self.config.loss, drawn.rows, batch.target_rows, self.network.head,
+            None if further is None else Extra(extra, further.labels, further.rows),
+        )  # fmt: skip
+
+    def look(self) -> Whole:
+        """Return both domains as the network sees them now."""
+        source, target = (functools.partial(self._outputs, x) for x in (self.batches.xs, self.batches.xt))
+        labels = self.batches.ys.to(self.fabric.device)
+        return Whole(source, target, labels, self.network, self.config.loss)
+
+    def _outputs(self, x: Tensor) -> Outputs:
+        self.network.eval()
+        with torch.no_grad():
+            parts = [self.network(block.to(self.fabric.device)) for block in torch.split(x, BLOCK)]
+        self.network.train()
+        return Outputs(*map(torch.cat, zip(*parts, strict=True)))
 
     def _gathered(self, outputs: Outputs) -> Outputs:
         # Every process computes the loss of the joined batch. The gather's backward sums the processes' gradients,
         # the wrapper then takes their mean: what is left is the gradient of one process on the joined batch.
-        return Outputs(*(self._joined(part, sync_grads=True) for part in outputs))
+        return Outputs(*(self._joined(part, sync_grads=True) for part in outputs if part is not None))
+
+    def _with_all(self, drawn: Drawn) -> Drawn:
+        return drawn._replace(labels=self._joined(drawn.labels), rows=self._joined(drawn.rows))
 
     def _joined(self, part: Tensor, sync_grads: bool = False) -> Tensor:
         everywhere: Any = self.fabric.all_gather(part, sync_grads=sync_grads)
-        joined: Tensor = everywhere.flatten(0, 1)
+        joined: Tensor = everywhere.transpose(0, 1).flatten(0, 1)  # the order of one process, for dropout's sake
         return joined
 
     def agreed(self, flag: bool) -> bool:
@@ -167,9 +192,15 @@ class _Trainer:
         tensors, facts = pack_optimizer(self.optimizer)
         named = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
         named |= {f"optimizer.{name}": tensor for name, tensor in tensors.items()}
+        named |= {f"learner.{name}": tensor for name, tensor in self.learner.state_dict().items()}
+        further = {}
+        for key, optimizer in self.learner.optimizers().items():
+            tensors, further[key] = pack_optimizer(optimizer)
+            named |= {f"further.{key}.{name}": tensor for name, tensor in tensors.items()}
         named |= {f"random.{name}": tensor for name, tensor in random_state().items()}
         named |= {f"health.{name}": tensor for name, tensor in self.health.state().items()}
-        others = {"optimizer": facts, "sampler": {"seed": self.config.seed, "step": step}, **keeper.facts()}
+        others = {"optimizer": facts, "further": further, "sampler": {"seed": self.config.seed, "step": step}}
+        others |= keeper.facts()
         return Checkpoint(step, named | keeper.tensors(), others)
 
     def restore(self, checkpoint: Checkpoint, keeper: Keeper) -> int:
@@ -179,6 +210,9 @@ class _Trainer:
 
         self.network.load_state_dict(part("network."))
         unpack_optimizer(self.optimizer, part("optimizer."), checkpoint.facts["optimizer"])
+        self.learner.load_state_dict(part("learner."))
+        for key, optimizer in self.learner.optimizers().items():
+            unpack_optimizer(optimizer, part(f"further.{key}."), checkpoint.facts["further"][key])
         set_random_state(part("random."))
         self.health.load(part("health."))
         keeper.load(checkpoint.tensors, checkpoint.facts)
@@ -283,7 +317,8 @@ def train_minibatch(
     keeper.restore(network)
     source, target = apply_network(network, task.xs), apply_network(network, task.xt)
     step = settings.steps if keeper.step is None else keeper.step
-    return Trained(network, settings.network, history, source, target, step)
+    whole = Whole(source, target, torch.as_tensor(task.ys), network, config.loss)
+    return Trained(network, settings.network, history, source, target, step, trainer.learner.cpu().finish(whole))
 
 
 def _line(step: int, said: Step, signs: dict[str, float]) -> dict[str, Any]:

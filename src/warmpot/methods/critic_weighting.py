@@ -1,0 +1,307 @@
+"""Weights from a critic that is trained to tell the source from the target: AR's, ARPM's, and WARMPOT's by a cap.
+
+The convex step, exact and without a solver, is in `warmpot.weights`; the critic's network in `warmpot.nets`.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+
+from warmpot._checks import check_count, check_fraction, check_nonnegative, check_positive
+from warmpot.methods.base import Clock, Look, Memory, Sizes, Whole
+from warmpot.methods.weighting import Weighting, _Remembered
+from warmpot.nets import Critic, Outputs, gradient_penalty
+from warmpot.weights import capped_weights, chi2_ball_weights
+from warmpot.weights.class_level import SMALLEST_BETA
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+    from warmpot._typing import FloatArray
+
+__all__ = ["Capped", "Chi2Ball", "CriticSettings"]
+
+logger = logging.getLogger(__name__)
+
+BAND = 5.0
+"""AR is content with a mean score of the weighted source that is so near to the target's."""
+GROWTH = 1.2
+"""Factor by which AR changes rho."""
+SMALLEST_RHO = 1e-3
+"""Weights are equal, for all that matters."""
+CHUNK = 16384
+"""Rows that are scored at once."""
+
+
+@dataclass(frozen=True)
+class CriticSettings:
+    """The critic and its training. The defaults are for frozen features, such that one core can afford them.
+
+    ARPM has ``hidden: 1024, steps: 15000, batch: 36`` on Office-Home.
+
+    Attributes
+    ----------
+    hidden : int
+        Width of its two hidden layers.
+    steps, batch : int
+        Adam steps at every refresh, and rows of either domain a step.
+    lr : float
+        Of Adam.
+    spectral : bool
+        Keep it 1-Lipschitz by spectral normalisation.
+    penalty : float
+        Weight of the gradient penalty at the end of a refresh; it grows linearly from 0 (AR: 100). Taken at the rows
+        of both domains and at random points between them.
+    dropout : float
+        After each hidden layer in its training, never in its scores (AR: .5).
+    slope : float
+        Of its units below 0 (AR: 0).
+    fresh : bool
+        Start anew at every refresh, from the same weights (AR); default: go on with network and optimiser.
+    """
+
+    hidden: int = 256
+    steps: int = 400
+    batch: int = 128
+    lr: float = 1e-3
+    spectral: bool = True
+    penalty: float = 0.0
+    dropout: float = 0.0
+    slope: float = 0.01
+    fresh: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("hidden", "steps", "batch"):
+            check_count(name, getattr(self, name))
+        check_positive("lr", self.lr)
+        check_nonnegative("penalty", self.penalty)
+        check_nonnegative("dropout", self.dropout, maximum=0.99)
+        check_nonnegative("slope", self.slope, maximum=1.0)
+
+    def build(self, width: int, seed: int) -> tuple[Critic, Optimizer]:
+        """Make a critic of features of this width, and its optimiser."""
+        critic = Critic(
+            width, self.hidden, spectral=self.spectral, dropout=self.dropout, slope=self.slope, seed=seed
+        )  # fmt: skip
+        return critic, torch.optim.Adam(critic.parameters(), lr=self.lr, fused=True)
+
+    def train(self, critic: Critic, optimizer: Optimizer, source: Tensor, target: Tensor, seed: int) -> None:
+        """Maximise ``mean D(source) - mean D(target)``, less the penalty, on rows drawn at random by the seed."""
+        rows, n, batch = torch.cat([source, target]), len(source), self.batch
+        generator = torch.Generator().manual_seed(seed)
+        drawn = [torch.randint(len(part), (self.steps, batch), generator=generator) for part in (source, target)]
+        picked = torch.cat([drawn[0], n + drawn[1]], dim=1).to(rows.device)
+        share = torch.rand((self.steps, batch, 1), generator=generator).to(rows) if self.penalty else None
+        sign = torch.full((2 * batch,), 1.0 / batch, device=rows.device)
+        sign[:batch] *= -1  # the loss is minimised
+        critic.train()
+        for step in range(self.steps):
+            x = rows.index_select(0, picked[step])
+            loss = sign @ critic(x)
+            if share is not None:
+                between = torch.lerp(x[:batch], x[batch:], share[step])
+                everywhere = torch.cat([between, x])
+                strength = self.penalty * step / self.steps
+                loss = loss + strength * gradient_penalty(critic, everywhere, one_sided=False)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        critic.eval()
+
+
+class _Judged(_Remembered):
+    """A weight for every source sample; the critic they come from, unless there is a fresh one every time."""
+
+    seed: Tensor
+
+    def __init__(self, n: int, width: int, settings: CriticSettings, seed: int) -> None:
+        super().__init__(n)
+        self.register_buffer("seed", torch.tensor(seed))
+        self.critic: Critic | None = None
+        self._optimizer: Optimizer | None = None
+        if not settings.fresh:
+            self.critic, self._optimizer = settings.build(width, seed)
+
+    def optimizers(self) -> dict[str, Optimizer]:
+        """Return the critic's."""
+        return {} if self._optimizer is None else {"critic": self._optimizer}
+
+    def trained_critic(self, settings: CriticSettings, source: Tensor, target: Tensor, step: int) -> Critic:
+        """Train the critic, or a fresh one, on all features as they are at a step."""
+        seed = int(self.seed)
+        critic, optimizer = self.critic, self._optimizer
+        if critic is None or optimizer is None:
+            critic, optimizer = settings.build(source.shape[1], seed)
+            critic.to(source.device)
+        drawing = int(np.random.SeedSequence([seed, step]).generate_state(1)[0])
+        settings.train(critic, optimizer, source, target, drawing)
+        return critic
+
+
+@dataclass(frozen=True)
+class _ByCritic(Weighting):
+    """The least mean score of a critic over a set of weights, anew at the start of every stretch of the training."""
+
+    periods: int = 6
+    critic: CriticSettings = field(default_factory=CriticSettings)
+
+    def __post_init__(self) -> None:
+        check_count("periods", self.periods)
+
+    @abstractmethod
+    def _solve(self, scores: FloatArray, of_target: float) -> FloatArray:
+        """Return weights that sum to 1, by the scores of the source and the mean score of the target."""
+
+    def memory(self, sizes: Sizes, seed: int) -> Memory:
+        """Remember a weight for every source sample, and the critic."""
+        return _Judged(sizes.n_source, sizes.width, self.critic, seed)
+
+    def refresh(self, memory: Memory, clock: Clock, look: Look) -> None:
+        """Train the critic and weigh the whole source."""
+        if not clock.begins(self.periods):
+            return
+        assert isinstance(memory, _Judged)
+        whole, weights = look(), memory.weights
+        source, target = (part.features.to(weights) for part in (whole.source, whole.target))
+        critic = memory.trained_critic(self.critic, source, target, clock.step)
+        ds, dt = (_scores(critic, part) for part in (source, target))
+        found = self._solve(ds, float(dt.mean()))
+        weights.copy_(torch.from_numpy(len(ds) * found))
+        logger.info(
+            "step %d: the critic tells source from target by %.4g, after weighting by %.4g",
+            clock.step, ds.mean() - dt.mean(), found @ ds - dt.mean(),
+        )  # fmt: skip
+
+    def weigh(
+        self, memory: Memory, source: Outputs, labels: Tensor, rows: Tensor, target: Outputs, clock: Clock, loss: str  # noqa: ARG002
+    ) -> Tensor:  # fmt: skip
+        """Look the samples up."""
+        assert isinstance(memory, _Judged)
+        return memory.weights[rows]
+
+    def everywhere(self, memory: Memory, whole: Whole) -> Tensor:  # noqa: ARG002
+        """Return the weights of the last refresh."""
+        assert isinstance(memory, _Judged)
+        found = memory.weights.double().cpu()
+        return found / found.sum()
+
+
+@torch.no_grad()
+def _scores(critic: Critic, features: Tensor) -> FloatArray:
+    scores: FloatArray = torch.cat([critic(part) for part in torch.split(features, CHUNK)]).double().cpu().numpy()
+    return scores
+
+
+@dataclass(frozen=True)
+class Chi2Ball(_ByCritic):
+    """Weights of the least mean score in a chi-squared ball (AR [1]_, ARPM [2]_; METHODS sections 2 to 4).
+
+    Attributes
+    ----------
+    periods : int
+        The critic learns and the source is weighed at the start of so many stretches of the training, all but the
+        first: weights are equal until then.
+    critic : CriticSettings
+        AR has ``{hidden: 1024, steps: 3000, batch: 36, spectral: false, penalty: 100, dropout: 0.5, slope: 0,
+        fresh: true}``.
+    rho : float
+        Size of the ball: ``mean (w - 1)^2 <= rho``, for weights of mean 1.
+    adjust : bool
+        AR's: while the mean score of the weighted source is more than 5 above the target's, multiply rho by 1.2; while
+        it is more than 5 below, divide.
+
+    Notes
+    -----
+    Deviations from the public code of AR and ARPM:
+
+    - Theirs solves by cvxpy, ours exactly (`chi2_ball_weights`): no tiny negative weights, no splits of large sources,
+      whose leftover rows had weight 0.
+    - On ImageNet theirs draws a subset at every refresh and samples from it by the weights. Ours puts the weights of
+      the whole source into the loss, as on Office-Home: the same in expectation, with more variance.
+    - Rows for the critic are drawn independently, theirs are shuffled in epochs.
+    - ARPM's moving average of the critic is kept but never read there: left out.
+    - AR's dropout stays on when it scores, so that its weights are noisy; ours is off.
+    - AR's gradient penalty has its norm over the batch by mistake; ours over the features, as in its paper. The scores,
+      hence the band of `adjust`, are in units of the features for this reason.
+    - AR's loop over rho need not end; ours stops when it would turn round, where the ball does not bind any more
+      (rho = n - 1), and at .001.
+
+    References
+    ----------
+    .. [1] Gu et al., "Adversarial reweighting for partial domain adaptation", NeurIPS 2021.
+    .. [2] Gu et al., "Adversarial reweighting with alpha-power maximization for domain adaptation", IJCV 2024.
+    """
+
+    name: ClassVar[str] = "chi2_ball"
+    summary: ClassVar[str] = "least mean critic score in a chi-squared ball (AR, ARPM)"
+
+    rho: float = 5.0
+    adjust: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_nonnegative("rho", self.rho)
+
+    @property
+    def expected_share(self) -> float:
+        """Of a ball that binds; one that may grow promises nothing."""
+        return SMALLEST_BETA if self.adjust else 1.0 / (1.0 + self.rho)
+
+    def _solve(self, scores: FloatArray, of_target: float) -> FloatArray:
+        rho = adjusted_rho(scores, of_target, self.rho) if self.adjust else self.rho
+        return chi2_ball_weights(scores, rho)
+
+
+def adjusted_rho(scores: FloatArray, of_target: float, rho: float) -> float:
+    """Return AR's rho: the first of ``rho 1.2^k`` whose weighted mean score is within 5 of the target's mean."""
+
+    def beyond(rho: float) -> int:
+        gap = float(chi2_ball_weights(scores, rho) @ scores) - of_target
+        return int(gap > BAND) - int(gap < -BAND)
+
+    side = beyond(rho)
+    while side != 0 and beyond(rho) == side and (rho < len(scores) - 1 if side > 0 else rho > SMALLEST_RHO):
+        rho *= GROWTH**side
+    return rho
+
+
+@dataclass(frozen=True)
+class Capped(_ByCritic):
+    """Weights of the least mean score under a cap: WARMPOT's set of weights (Appendix H), with ARPM's critic.
+
+    Attributes
+    ----------
+    periods, critic
+        As in `Chi2Ball`.
+    beta : float
+        The ``beta n`` samples of least score have the weight ``1 / beta`` each, all others none.
+
+    Notes
+    -----
+    One of three readings of the paper's "ARPM with our weights, 1 / beta = 3" (METHODS section 3): the one that needs
+    no further constant. Another one, row sums of the plan over the whole data, is the weighting `plan`.
+    """
+
+    name: ClassVar[str] = "capped"
+    summary: ClassVar[str] = "least mean critic score with at most 1/beta a sample (WARMPOT, Appendix H)"
+
+    beta: float = 1 / 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_fraction("beta", self.beta)
+
+    @property
+    def expected_share(self) -> float:
+        """Share of the samples that have a weight."""
+        return self.beta
+
+    def _solve(self, scores: FloatArray, of_target: float) -> FloatArray:  # noqa: ARG002
+        return capped_weights(scores, self.beta)

@@ -1,0 +1,100 @@
+"""Settings as files: the recipes inside the package, YAML files, and one laid over another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from warmpot._settings import merged, suggestion
+from warmpot.errors import InputError, explain
+
+__all__ = ["layered", "preset_for", "preset_names", "presets_of", "read_preset", "read_yaml"]
+
+DEFAULT = "full"
+OF_FEATURES = "frozen"
+"""The loop on frozen features that all methods share."""
+
+
+def preset_names() -> list[str]:
+    """Names of the recipes inside the package."""
+    return sorted(entry.name[:-5] for entry in _recipes().iterdir() if entry.name.endswith(".yaml"))
+
+
+def _recipes() -> Any:
+    return resources.files("warmpot") / "recipes"
+
+
+def read_preset(name: str) -> dict[str, Any]:
+    """Read a recipe as a plain mapping, laid over the one that it names as its base."""
+    if name not in preset_names():
+        allowed = ", ".join(preset_names())
+        raise InputError(explain("preset", got=repr(name), allowed=allowed, remedy=suggestion(name, preset_names())))
+    found = yaml.safe_load((_recipes() / f"{name}.yaml").read_text(encoding="utf-8"))
+    base = read_preset(found.pop("base")) if "base" in found else {}
+    return {**layered(base, found), "preset": name}
+
+
+def presets_of(method: str) -> list[str]:
+    """Names of the recipes that train a method.
+
+    Examples
+    --------
+    >>> presets_of("ar")
+    ['ar', 'ar-frozen', 'ar-imagenet']
+    """
+    return [name for name in preset_names() if read_preset(name)["method"] == method]
+
+
+def preset_for(method: str, preset: str | None = None) -> str:
+    """Return the recipe to train a method by: the named one, else its own for features.
+
+    A named one must be the method's. A method without recipes, such as your own, is put into any; by default into the
+    loop that all methods share.
+
+    Examples
+    --------
+    >>> [preset_for(method) for method in ("warmpot", "arpm", "source-only", "mine")]
+    ['full', 'arpm-frozen', 'source-only', 'frozen']
+    """
+    if preset is None:
+        own = {read_preset(DEFAULT)["method"]: DEFAULT}.get(method, f"{method}-{OF_FEATURES}")
+        return next((name for name in (own, method) if name in preset_names()), OF_FEATURES)
+    other = read_preset(preset)["method"]
+    if other != method and (own_presets := presets_of(method)):
+        got, allowed = f"{preset!r}, which is for {other!r}, with the method {method!r}", ", ".join(own_presets)
+        raise InputError(explain("preset", got=got, allowed=allowed, remedy="Leave one of the two out."))
+    return preset
+
+
+def layered(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay settings over others; another method or another weighting starts from its own parameters.
+
+    Examples
+    --------
+    >>> layered({"method": "warmpot", "params": {"alpha": 0.5}, "seed": 1}, {"method": "source-only"})
+    {'method': 'source-only', 'seed': 1}
+    """
+    if base.get("method") != changes.get("method", base.get("method")):
+        base = {key: value for key, value in base.items() if key not in ("params", "weights", "weight_params")}
+    if base.get("weights") != changes.get("weights", base.get("weights")):
+        base = {key: value for key, value in base.items() if key != "weight_params"}
+    return merged(base, changes)
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """Read a mapping from a YAML file."""
+    try:
+        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        got = " ".join(str(getattr(error, "strerror", None) or error).split())
+        raise InputError(explain(str(file), got=got, allowed="a YAML file", remedy="Correct the file.")) from error
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        remedy = "Write `name: value` lines."
+        raise InputError(explain(str(file), got=type(found).__name__, allowed="a mapping", remedy=remedy))
+    return found

@@ -1,0 +1,360 @@
+"""What every method owes: it learns, survives odd data, resumes bit for bit, runs over processes, takes any weights.
+
+All tests run over the registries, so registering a method or a weighting is enough to test it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from warmpot._settings import merged
+from warmpot.data import Task, as_table, make_task
+from warmpot.errors import InputError, WarmpotWarning
+from warmpot.methods import METHODS, OWN, WEIGHTINGS, Learner, View
+from warmpot.train import Fitted, RunConfig, fit, load_config, preset_names
+
+CLASSES, SHARED = 6, 3
+ADAPTING = [name for name, method in METHODS.items() if method.uses_target]
+
+
+def make_toy(
+    seed: int = 0,
+    *,
+    classes: int = CLASSES,
+    shared: int = SHARED,
+    n: int = 300,
+    m: int = 120,
+    width: int = 24,
+    angle: float = 0.5,
+    shift: float = 1.5,
+) -> tuple[Task, np.ndarray]:
+    """Gaussian classes, all planes of the target turned by .5, and moved by 1.5: the source's classifier errs."""
+    rng = np.random.default_rng(seed)
+    centres = 6.0 * rng.normal(size=(classes, width)) / np.sqrt(width)
+    basis = np.linalg.qr(rng.normal(size=(width, width)))[0]
+    c, s = np.cos(angle), np.sin(angle)
+    turn = basis @ np.kron(np.eye(width // 2), [[c, -s], [s, c]]) @ basis.T
+    away = rng.normal(size=width)
+    ys, truth = np.arange(n) % classes, np.arange(m) % shared
+    xs = centres[ys] + rng.normal(size=(n, width))
+    xt = (centres[truth] + rng.normal(size=(m, width))) @ turn.T + shift * away / np.linalg.norm(away)
+    return make_task(as_table(xs, ys), as_table(xt))[0], truth
+
+
+def small(config: RunConfig) -> dict[str, Any]:
+    """Changes that make what stands beside the network small enough for a test."""
+    changes: dict[str, Any] = {}
+    if "critic" in config.weight_params:
+        changes["weight_params"] = {"critic": {"hidden": 32, "steps": 30, "batch": 32}}
+    if "hidden" in config.params:
+        changes["params"] = {"hidden": 32}
+    return changes
+
+
+def configured(preset: str, steps: int, changes: dict[str, Any] | None = None) -> RunConfig:
+    minibatch = {
+        "steps": steps, "source_batch": 24, "target_batch": 24, "log_every": 1, "checkpoint_every": 1000,
+        "network": {"width": 16},
+    }  # fmt: skip
+    every = merged({"minibatch": minibatch, "seed": 0}, changes or {})
+    return load_config(preset, changes=merged(merged({}, small(load_config(preset, changes=every))), every))
+
+
+def of_method(name: str, steps: int, changes: dict[str, Any] | None = None) -> RunConfig:
+    """Return the recipe of a method for frozen features."""
+    preset = f"{name}-frozen"
+    if preset in preset_names():
+        return configured(preset, steps, changes)
+    return configured("frozen", steps, {**(changes or {}), "method": name} if name != "warmpot" else changes)
+
+
+# ---------------------------------------------------------------------------------------------------------- learning
+
+
+@cache
+def learnt(name: str, steps: int = 300) -> tuple[float, float]:
+    """Return the accuracy on the target, and the weight of the outlier classes."""
+    task, truth = make_toy()
+    changes: dict[str, Any] = {"minibatch": {"source_batch": 48, "target_batch": 48, "network": {"width": 32}}}
+    config = of_method(name, steps, changes)
+    if "critic" in config.weight_params:  # one that has the time to learn
+        config = of_method(name, steps, {**changes, "weight_params": {"critic": {"steps": 100}}})
+    fitted = fit(task, config, progress_bar=False)
+    weights = fitted.source_weights / fitted.source_weights.sum()
+    return float((fitted.outputs.argmax(axis=1) == truth).mean()), float(weights[task.ys >= SHARED].sum())
+
+
+def test_the_toy_leaves_room_for_adaptation() -> None:
+    accuracy, outliers = learnt("source-only")
+    assert 0.85 < accuracy < 0.95
+    assert outliers == pytest.approx(1 - SHARED / CLASSES)
+
+
+@pytest.mark.parametrize("name", ADAPTING)
+def test_it_beats_the_source_and_takes_weight_off_outliers(name: str) -> None:
+    accuracy, outliers = learnt(name)
+    assert accuracy > learnt("source-only")[0]
+    if METHODS[name].weights == "uniform":
+        assert outliers == pytest.approx(1 - SHARED / CLASSES)
+    else:
+        assert outliers < 0.8 * (1 - SHARED / CLASSES)
+
+
+# --------------------------------------------------------------------------------------------------------- survival
+
+
+def _one_of_a_class() -> Task:
+    task, _ = make_toy(n=31)
+    keep = np.r_[np.flatnonzero(task.ys != 5), np.flatnonzero(task.ys == 5)[:1]]
+    with pytest.warns(WarmpotWarning, match="one sample"):
+        return make_task(as_table(task.xs[keep], task.ys[keep]), as_table(task.xt))[0]
+
+
+def _scaled(factor: float) -> Task:
+    task, _ = make_toy(n=60, m=40)
+    return make_task(as_table(factor * task.xs, task.ys), as_table(factor * task.xt))[0]
+
+
+def _constant() -> Task:
+    task, _ = make_toy(n=30, m=20)
+    return make_task(as_table(np.ones_like(task.xs), task.ys), as_table(np.ones_like(task.xt)))[0]
+
+
+def _constant_wide() -> Task:
+    return make_task(as_table(np.ones((30, 70)), np.arange(30) % 6), as_table(np.ones((20, 70))))[0]
+
+
+ODD: dict[str, Callable[[], Task]] = {
+    "all shared": lambda: make_toy(shared=CLASSES, n=60, m=40)[0],
+    "one shared": lambda: make_toy(shared=1, n=60, m=40)[0],
+    "two classes": lambda: make_toy(classes=2, shared=1, n=60, m=40)[0],
+    "7 target samples": lambda: make_toy(n=60, m=7)[0],
+    "2 target samples": lambda: make_toy(n=60, m=2)[0],
+    "1 sample of a class": _one_of_a_class,
+    "constant columns": _constant,
+    "constant rows": _constant_wide,
+    "units 1e-6": lambda: _scaled(1e-6),
+    "units 1e6": lambda: _scaled(1e6),
+}
+
+
+def assert_sound(fitted: Fitted) -> None:
+    assert np.isfinite(fitted.outputs).all()
+    np.testing.assert_allclose(fitted.outputs.sum(axis=1), 1.0, atol=1e-6)
+    weights = fitted.source_weights
+    assert np.isfinite(weights).all()
+    assert weights.min() >= 0
+    assert 0 < weights.sum() <= 1 + 1e-6
+    assert all(np.isfinite(list(line.values())).all() for line in fitted.history)
+
+
+def survive(make: Callable[[], Task], config: RunConfig) -> None:
+    assert_sound(fit(make(), config, progress_bar=False))
+
+
+def test_a_target_of_one_sample_never_gets_to_a_method() -> None:
+    with pytest.raises(InputError, match="at least 2"):
+        make_toy(n=60, m=1)
+
+
+@pytest.mark.parametrize("case", ODD)
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_survives(name: str, case: str) -> None:
+    survive(ODD[case], of_method(name, 12, {"minibatch": {"source_batch": 65, "target_batch": 65}}))
+
+
+@pytest.mark.parametrize("case", ODD)
+@pytest.mark.parametrize("weights", WEIGHTINGS)
+def test_every_weighting_survives(weights: str, case: str) -> None:
+    survive(ODD[case], of_method("warmpot", 12, {"weights": weights, "minibatch": {"warmup": 0.0}}))
+
+
+@pytest.mark.parametrize("case", ["2 target samples", "constant columns", "one shared"])
+def test_a_plan_over_the_data_survives(case: str) -> None:
+    survive(ODD[case], of_method("warmpot", 12, {"weights": "plan", "weight_params": {"scope": "dataset"}}))
+
+
+# ----------------------------------------------------------------------------------------------------------- resume
+
+RESULTS = ("model.safetensors", "metrics.jsonl", "source_weights.csv", "predictions.csv")
+
+
+def stop_after(patch: pytest.MonkeyPatch, count: int) -> None:
+    """Ask for a stop during the step of this number, as Ctrl-C does."""
+    calls, step = 0, Learner.step
+
+    def pressing(self: Learner, view: View) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == count:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(self, view)
+
+    patch.setattr(Learner, "step", pressing)
+
+
+@pytest.mark.parametrize("stop", [9, 10], ids=["within a stretch", "before a refresh"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_stopped_run_goes_on_bit_for_bit(tmp_path: Path, name: str, stop: int) -> None:
+    """Refreshes lie at every other step (class shares), or at 4, 7, 10, 14, 17 (critics): before and after the stop."""
+    (task, _), config = make_toy(n=60, m=40), of_method(name, 20)
+    fit(task, config, out=tmp_path / "whole", progress_bar=False)
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, stop)
+        with pytest.raises(KeyboardInterrupt):
+            fit(task, config, out=tmp_path / "run", progress_bar=False)
+    fit(task, config, out=tmp_path / "run", resume=True, progress_bar=False)
+    for file in RESULTS:
+        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
+
+
+@pytest.mark.parametrize("weights", WEIGHTINGS)
+def test_every_weighting_resumes_bit_for_bit(tmp_path: Path, weights: str) -> None:
+    (task, _), config = make_toy(n=60, m=40), of_method("jumbot", 12, {"weights": weights})
+    fit(task, config, out=tmp_path / "whole", progress_bar=False)
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(patch, 7)
+        with pytest.raises(KeyboardInterrupt):
+            fit(task, config, out=tmp_path / "run", progress_bar=False)
+    fit(task, config, out=tmp_path / "run", resume=True, progress_bar=False)
+    for file in RESULTS:
+        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
+
+
+# -------------------------------------------------------------------------------------------------------- processes
+
+DISTRIBUTED = """
+import json, sys
+sys.path.insert(0, {here!r})
+import test_every_method as here
+json.dump(here.run_all(int(sys.argv[1])), open(sys.argv[2] + here.rank(), "w"))
+"""
+
+
+def rank() -> str:
+    return os.environ.get("RANK", "0")
+
+
+def run_all(devices: int) -> dict[str, Any]:
+    """Train with every method; return weights, and for several processes what a plan per process is told."""
+    from warmpot.train.loop import make_fabric, train_minibatch
+
+    torch.set_num_threads(1)
+    (task, _), found = make_toy(n=60, m=40), {}
+    flags = {"accelerator": "cpu", "devices": devices, "strategy": "ddp" if devices > 1 else "auto"}
+    fabric = make_fabric(of_method("warmpot", 1, {"minibatch": {"hardware": flags}}).minibatch.hardware)
+    for name in METHODS:
+        refused = ""
+        if devices > 1:
+            by_rank = of_method(name, 1, {"minibatch": {"hardware": {**flags, "plan": "rank"}}})
+            try:
+                train_minibatch(task, by_rank, fabric, run=None, start=None, report=lambda *_: None)
+            except InputError as error:
+                refused = str(error)
+        changes: dict[str, Any] = {"minibatch": {"hardware": flags}}
+        if "augmentation" in of_method(name, 1).params:
+            changes["params"] = {"periods": 1}  # a further batch of 6 throughout; odd ones are cut to equal shares
+        config = of_method(name, 10, changes)
+        done = train_minibatch(task, config, fabric, run=None, start=None, report=lambda *_: None)
+        weights = np.ones(1) if done.weights is None else np.asarray(getattr(done.weights, "p", done.weights))
+        parameters = torch.cat([p.detach().flatten() for p in done.network.parameters()])
+        found[name] = {
+            "parameters": parameters.tolist(), "weights": weights.tolist(), "refused": refused,
+            "losses": [line["loss"] for line in done.history],
+        }  # fmt: skip
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """One process, and each of two."""
+    folder = tmp_path_factory.mktemp("processes")
+    script = folder / "run.py"
+    script.write_text(DISTRIBUTED.format(here=str(Path(__file__).parent)))
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port"]
+    command = [*launcher, str(free_port()), str(script), "2", str(folder / "two")]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=400
+    )
+    assert done.returncode == 0, done.stderr
+    return run_all(1), [json.loads((folder / f"two{rank}").read_text()) for rank in range(2)]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_two_processes_train_as_one(name: str, both: Any) -> None:
+    one, (first, second) = both[0][name], (found[name] for found in both[1])
+    assert first["parameters"] == second["parameters"]
+    for part in ("losses", "parameters", "weights"):
+        np.testing.assert_allclose(first[part], one[part], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_plan_per_process_is_refused_for_what_remembers(name: str, both: Any) -> None:
+    task, _ = make_toy(n=12, m=12)
+    config = of_method(name, 1)
+    from warmpot.methods import Sizes
+
+    learner = Learner(config.make_method(), config.make_weighting(), Sizes(12, 12, CLASSES, 16, task.width), 0)
+    for found in both[1]:
+        assert bool(found[name]["refused"]) == learner.remembers
+        if learner.remembers:
+            assert "minibatch.hardware.plan" in found[name]["refused"]
+            assert name in found[name]["refused"]
+
+
+# --------------------------------------------------------------------------------------------------- any weights
+
+
+def _combinations() -> list[tuple[str, str]]:
+    own = [(name, OWN) for name in ADAPTING if METHODS[name].weights == OWN]
+    return [(name, weights) for name in ADAPTING for weights in WEIGHTINGS] + own
+
+
+@pytest.mark.parametrize(("name", "weights"), _combinations())
+def test_any_weighting_goes_with_any_method(name: str, weights: str) -> None:
+    task, _ = make_toy(n=60, m=40)
+    fitted = fit(task, of_method(name, 12, {"weights": weights}), progress_bar=False)
+    assert_sound(fitted)
+    if weights != OWN:
+        assert fitted.source_weights.sum() == pytest.approx(1.0)
+        assert fitted.solution is None
+    again = fit(task, of_method(name, 12, {"weights": "uniform"}), progress_bar=False)
+    assert np.array_equal(fitted.outputs, again.outputs) == (weights == "uniform")  # the weights are used
+
+
+# ------------------------------------------------------------------------------------------------- recipes, precision
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_every_recipe_runs(preset: str) -> None:
+    task, _ = make_toy(n=60, m=40)
+    config = load_config(preset)
+    full = {"full": {"rounds": 2, "bound_rounds": 2}}
+    config = load_config(preset, changes=full) if config.engine == "full" else configured(preset, 2)
+    assert_sound(fit(task, config, progress_bar=False))
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed", "bf16-true"])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_runs_in_every_precision(name: str, precision: str) -> None:
+    task, _ = make_toy(n=60, m=40)
+    assert_sound(fit(task, of_method(name, 12, {"minibatch": {"hardware": {"precision": precision}}})))

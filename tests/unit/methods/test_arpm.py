@@ -1,0 +1,326 @@
+"""ARPM: every term by hand, whom the gradients reach, the bank, and the start of the head."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.decomposition import PCA
+
+from warmpot._settings import from_mapping
+from warmpot.errors import InputError
+from warmpot.methods.arpm import Arpm, _Bank, pca_head
+from warmpot.methods.base import Clock, Sizes, View, Whole
+from warmpot.nets import Network, NetworkSettings, build_network
+from warmpot.train.recipes import read_preset
+
+N_TARGET, N_SOURCE, INPUTS, CLASSES = 12, 9, 5, 3
+BEFORE, FIRST = Clock(1, 12), Clock(2, 12)  # 2 of 12 is the default start
+
+
+class _Scene:
+    """A network, both domains, and the view of a step."""
+
+    def __init__(self, n_target: int = N_TARGET, sphere: float | None = 8.0) -> None:
+        rng = torch.Generator().manual_seed(0)
+        self.network = build_network(NetworkSettings(width=4, sphere=sphere), INPUTS, CLASSES, seed=1)
+        self.source, self.target = (torch.randn(n, INPUTS, generator=rng) for n in (N_SOURCE, n_target))
+        self.labels = torch.arange(N_SOURCE) % CLASSES
+        self.weights = torch.rand(N_SOURCE, generator=rng)
+        self.looks = 0
+
+    def look(self) -> Whole:
+        self.looks += 1
+        with torch.no_grad():
+            return Whole(
+                self.network(self.source), self.network(self.target), self.labels, self.network, "cross_entropy"
+            )
+
+    def memory(self, method: Arpm) -> _Bank:
+        memory = method.memory(Sizes(N_SOURCE, len(self.target), CLASSES, 4, INPUTS), 0)
+        assert isinstance(memory, _Bank)
+        return memory
+
+    def filled(self, method: Arpm) -> _Bank:
+        memory = self.memory(method)
+        method.refresh(memory, FIRST, self.look)
+        return memory
+
+    def view(self, rows: list[int], clock: Clock = FIRST, shift: float = 0.0) -> View:
+        picked = torch.tensor(rows)
+        target = self.network(self.target[picked] + shift * torch.arange(INPUTS))
+        return View(
+            self.network(self.source), self.labels, target, clock,
+            target_rows=picked, head=self.network.head, weights=self.weights,
+        )  # fmt: skip
+
+
+def _softmax(z: list[float]) -> list[float]:
+    e = [math.exp(v - max(z)) for v in z]
+    return [v / sum(e) for v in e]
+
+
+def _classification(view: View, smoothing: float = 0.1) -> float:
+    total, weights = 0.0, view.weights.tolist()  # type: ignore[union-attr]
+    for z, y, w in zip(view.source.logits.tolist(), view.labels.tolist(), weights, strict=True):
+        p = _softmax(z)
+        total -= w * sum(((k == y) * (1 - smoothing) + smoothing / CLASSES) * math.log(p[k]) for k in range(CLASSES))
+    return total / (sum(weights) + 1e-5)
+
+
+def _cosine(a: list[float], b: list[float]) -> float:
+    dot = sum(x * y for x, y in zip(a, b, strict=True))
+    return dot / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
+
+
+def _agreement(scene: _Scene, view: View, k: int, kk: int) -> float:
+    """Mean over the batch of .1 <p, q> over neighbours of neighbours, by loops over the whole target."""
+    whole = scene.look().target
+    pooled, scores = whole.pooled.tolist(), [_softmax(z) for z in whole.logits.tolist()]  # type: ignore[union-attr]
+    rows = view.target_rows.tolist()  # type: ignore[union-attr]
+    for j, row in enumerate(rows):  # the batch is newer
+        pooled[row], scores[row] = view.target.pooled[j].tolist(), _softmax(view.target.logits[j].tolist())  # type: ignore[index]
+
+    def nearest(i: int, count: int) -> list[int]:
+        others = [j for j in range(len(pooled)) if j != i]
+        return sorted(others, key=lambda j: -_cosine(pooled[i], pooled[j]))[:count]
+
+    total = 0.0
+    for row in rows:
+        for one in nearest(row, k):
+            for two in nearest(one, kk):
+                total += 0.1 * sum(p * q for p, q in zip(scores[row], scores[two], strict=True))
+    return total / len(rows)
+
+
+def test_before_its_start_the_loss_is_that_of_the_source() -> None:
+    scene = _Scene()
+    method, view = Arpm(), scene.view([3, 1, 8], BEFORE)
+    memory = scene.memory(method)
+    method.refresh(memory, BEFORE, scene.look)
+    said = method.step(view, memory)
+    assert scene.looks == 0
+    assert float(said.loss.detach()) == pytest.approx(_classification(view), rel=1e-5)
+    assert "power" not in said.metrics
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.2], ids=["frozen", "moved"])
+@pytest.mark.parametrize(("k", "kk"), [(4, 3), (2, 5)])
+def test_every_term_by_hand(k: int, kk: int, shift: float) -> None:
+    scene = _Scene()
+    method = Arpm(neighbours=k, second_neighbours=kk)
+    memory, view = scene.filled(method), scene.view([3, 1, 8, 0], shift=shift)
+    said = method.step(view, memory)
+    assert bool(memory.still) == (shift == 0.0)
+    power = np.mean([sum(p**6 for p in _softmax(z)) for z in view.target.logits.tolist()])
+    agreement = _agreement(scene, view, k, kk)
+    assert float(said.metrics["power"]) == pytest.approx(power, rel=1e-5)
+    assert float(said.metrics["consistency"]) == pytest.approx(-agreement, rel=1e-5)
+    assert float(said.loss.detach()) == pytest.approx(_classification(view) - 0.3 * power - agreement, rel=1e-5)
+    np.testing.assert_allclose(said.weights, scene.weights / scene.weights.sum(), atol=1e-4)
+    assert not said.weights.requires_grad
+
+
+def test_the_bank_is_of_all_rows_and_follows_the_batches() -> None:
+    scene = _Scene()
+    method = Arpm()
+    memory, view = scene.filled(method), scene.view([3, 1], shift=0.3)
+    assert scene.looks > 0
+    torch.testing.assert_close(memory.features.norm(dim=1), torch.ones(N_TARGET))
+    torch.testing.assert_close(memory.scores.sum(dim=1), torch.ones(N_TARGET))
+    old = memory.features.clone(), memory.scores.clone()
+    method.step(view, memory)
+    changed = (memory.features != old[0]).any(dim=1).nonzero().flatten().tolist()
+    assert changed == [1, 3]
+    torch.testing.assert_close(memory.scores[[3, 1]], view.target.logits.detach().softmax(dim=1))
+    assert torch.equal(memory.scores[4:], old[1][4:])
+    assert not memory.scores.requires_grad
+
+
+def test_it_looks_at_the_start_and_when_its_terms_begin_and_never_else() -> None:
+    scene = _Scene(sphere=None)
+    method, seen = Arpm(), []
+    memory = scene.memory(method)
+    for step in range(12):
+        before = scene.looks
+        method.refresh(memory, Clock(step, 12), scene.look)
+        seen += [step] if scene.looks > before else []
+    assert seen == [0, 2]
+
+
+def test_a_bank_from_the_first_step_knows_the_new_head() -> None:
+    scene = _Scene(sphere=8.0)
+    method = Arpm(start=0.0)
+    memory, cached = scene.memory(method), scene.look()
+    method.refresh(memory, Clock(0, 12), lambda: cached)  # training looks once a step
+    torch.testing.assert_close(memory.scores, scene.look().target.logits.softmax(dim=1))
+    assert not torch.allclose(memory.scores, cached.target.logits.softmax(dim=1))
+
+
+def _gradients(**params: Any) -> dict[str, torch.Tensor]:
+    scene = _Scene()
+    method = Arpm(**params)
+    memory = scene.filled(method)
+    method.step(scene.view([3, 1, 8]), memory).loss.backward()
+    return {name: parameter.grad for name, parameter in scene.network.named_parameters()}  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("term", [{"power_weight": 2.0}, {"consistency": 2.0}])
+def test_the_head_learns_nothing_from_the_target(term: dict[str, float]) -> None:
+    nothing = {"power_weight": 0.0, "consistency": 0.0}
+    without, with_ = _gradients(**nothing), _gradients(**{**nothing, **term})
+    for name, gradient in without.items():
+        same = torch.equal(gradient, with_[name])
+        assert same if name.startswith("head") else not same
+
+
+def test_neighbours_are_constants_in_the_gradient() -> None:
+    """The gradient by p is -.1 times the mean of the neighbours' scores, though they are rows of the batch too."""
+    scene = _Scene(n_target=4)
+    method = Arpm(neighbours=2, second_neighbours=1)
+    memory, view = scene.filled(method), scene.view([0, 1, 2, 3])
+    p = view.target.logits.softmax(dim=1).detach().requires_grad_()
+    method._consistency(p, view, memory).backward()
+    expected = []
+    for row in range(4):
+        second = [memory.neighbours(one[None], 1)[0, 0] for one in memory.neighbours(torch.tensor([row]), 2)[0]]
+        expected.append(-0.1 * memory.scores[torch.stack(second)].sum(dim=0) / 4)
+    torch.testing.assert_close(p.grad, torch.stack(expected))
+
+
+@pytest.mark.parametrize("n_target", [1, 2, 3, 4])
+@pytest.mark.parametrize("shift", [0.0, 0.5])
+def test_small_targets(n_target: int, shift: float) -> None:
+    scene = _Scene(n_target=n_target)
+    method = Arpm()
+    memory, view = scene.filled(method), scene.view([0], shift=shift)
+    said = method.step(view, memory)
+    others = n_target - 1
+    expected = _agreement(scene, view, min(4, others), min(3, others))
+    assert float(said.metrics["consistency"]) == pytest.approx(-expected, abs=1e-6)
+
+
+def test_without_pooled_features_the_features_serve() -> None:
+    scene = _Scene()
+    method = Arpm()
+    memory = method.memory(Sizes(N_SOURCE, N_TARGET, CLASSES, 4, 4), 0)
+    whole, view = scene.look(), scene.view([2, 5])
+    bare = Whole(whole.source, whole.target._replace(pooled=None), whole.labels, whole.network)
+    method.refresh(memory, FIRST, lambda: bare)
+    said = method.step(view._replace(target=view.target._replace(pooled=None)), memory)
+    assert float(said.metrics["consistency"]) < 0
+
+
+def test_resumes_bit_for_bit() -> None:
+    scene = _Scene()
+    method = Arpm()
+    memory = scene.filled(method)
+    method.step(scene.view([3, 1], shift=0.3), memory)
+    resumed = scene.memory(method)
+    resumed.load_state_dict(copy.deepcopy(memory.state_dict()))
+    found = [method.step(scene.view([7, 2, 3], Clock(3, 12)), each).loss for each in (memory, resumed)]
+    assert torch.equal(*found)
+    for mine, theirs in zip(memory.state_dict().values(), resumed.state_dict().values(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_never_nan_for_certain_predictions() -> None:
+    scene = _Scene()
+    method = Arpm()
+    memory, view = scene.filled(method), scene.view([3, 1])
+    features = (1e5 * view.target.features).detach().requires_grad_()
+    said = method.step(view._replace(target=view.target._replace(features=features)), memory)
+    said.loss.backward()
+    assert torch.isfinite(said.loss)
+    assert torch.isfinite(features.grad).all()  # type: ignore[arg-type]
+
+
+def _expected_head(source: np.ndarray, labels: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Follow METHODS section 3 with sklearn's PCA and loops."""
+    found = PCA(n_components=CLASSES, svd_solver="full").fit(target)
+    axes = np.array([axis * np.sign(axis[np.abs(axis).argmax()]) for axis in found.components_])
+    rows = []
+    for k in range(CLASSES):
+        votes = [int(np.argmax(axes @ (x - found.mean_))) for x in source[labels == k]]
+        rows.append(sum(axes[vote] for vote in votes) / len(votes))
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("sphere", [None, 8.0])
+def test_the_head_starts_from_the_principal_axes_of_the_target_and_can_learn(sphere: float | None) -> None:
+    scene = _Scene(sphere=sphere)
+    features = [scene.look().source.features.double().numpy(), scene.look().target.features.double().numpy()]
+    expected = _expected_head(features[0], scene.labels.numpy(), features[1])
+    if sphere:
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    optimizer = torch.optim.SGD(scene.network.parameters(), lr=0.1)
+    method = Arpm()
+    memory = scene.memory(method)
+    method.refresh(memory, Clock(0, 12), scene.look)
+    start = scene.network.head.weight.detach().clone()
+    np.testing.assert_allclose(start, expected, atol=1e-5)
+    method.step(scene.view([0, 1], BEFORE), memory).loss.backward()
+    optimizer.step()
+    assert not torch.allclose(scene.network.head.weight, start)
+
+
+def test_a_class_without_samples_keeps_its_row() -> None:
+    rng = torch.Generator().manual_seed(0)
+    otherwise, labels = torch.randn(3, 4, generator=rng), torch.tensor([0, 0, 2])
+    found = pca_head(torch.randn(3, 4, generator=rng), labels, torch.randn(5, 4, generator=rng), otherwise)
+    torch.testing.assert_close(found[1], otherwise[1].double())
+    assert (found[[0, 2]].norm(dim=1) >= 1 / math.sqrt(3)).all()
+
+
+def _head_after(method: Arpm, scene: _Scene) -> tuple[torch.Tensor, torch.Tensor]:
+    network: Network = scene.network
+    before = network.head.weight.detach().clone()
+    method.refresh(scene.memory(method), Clock(0, 12), scene.look)
+    return before, network.head.weight.detach()
+
+
+def test_the_head_is_left_alone_with_too_few_samples_or_when_asked(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "warmpot"):
+        assert torch.equal(*_head_after(Arpm(), _Scene(n_target=CLASSES - 1)))
+        assert "3 classes" in caplog.text
+        caplog.clear()
+        assert torch.equal(*_head_after(Arpm(pca_head=False), _Scene()))
+        assert not torch.equal(*_head_after(Arpm(), _Scene()))
+        assert not caplog.text
+
+
+@pytest.mark.parametrize(
+    "params", [{"power": 1.0}, {"power_weight": -1.0}, {"consistency": -1.0}, {"neighbours": 0}, {"start": 1.5}]
+)
+def test_bad_parameters(params: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(params))):
+        Arpm(**params)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["arpm", "arpm-frozen", "arpm-warmpot", "arpm-warmpot-frozen", "arpm-plan", "arpm-plan-frozen"],
+)
+def test_recipes_differ_in_weights_alone(name: str) -> None:
+    recipe = read_preset(name)
+    found = from_mapping(Arpm, recipe["params"], "params")
+    assert found == Arpm(start=found.start, pca_head=not name.endswith("frozen"))
+    assert found.start == pytest.approx(1 / 6, abs=1e-6)
+    assert recipe["minibatch"]["network"]["sphere"] == "auto"
+    assert recipe["weights"] == {"arpm": "chi2_ball", "warmpot": "capped", "plan": "plan"}[
+        ([*name.removesuffix("-frozen").split("-")])[-1]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["arpm-imagenet", "arpm-warmpot-imagenet"])
+def test_imagenet_recipes(name: str) -> None:
+    recipe = read_preset(name)
+    assert recipe["weight_params"]["periods"] == 10
+    assert recipe["params"]["start"] == 0.1
+    assert recipe["minibatch"]["network"]["width"] == 4096
+    assert recipe["minibatch"]["optimizer"]["decay_rate"] == 0.0004

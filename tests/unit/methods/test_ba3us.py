@@ -1,0 +1,181 @@
+"""BA3US: the loss against plain loops, reversed gradients, the further batch, resuming."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from warmpot.errors import InputError
+from warmpot.methods.ba3us import Ba3us
+from warmpot.methods.base import Clock, Extra, Sizes, View
+from warmpot.nets import Outputs
+
+N, M, K, C, D = 4, 3, 2, 5, 6
+SIZES = Sizes(n_source=40, n_target=30, n_classes=C, width=D, pooled=9)
+CLOCK = Clock(300, 1000)
+
+
+def _outputs(n: int, seed: int) -> Outputs:
+    rng = torch.Generator().manual_seed(seed)
+    made = (torch.randn(n, k, generator=rng, dtype=torch.float64).requires_grad_() for k in (D, C))
+    return Outputs(*made)
+
+
+def _view(*, further: bool = True, clock: Clock = CLOCK) -> View:
+    extra = Extra(_outputs(K, 2), torch.tensor([4, 1]), torch.tensor([7, 8])) if further else None
+    return View(
+        _outputs(N, 0), torch.tensor([0, 1, 2, 4]), _outputs(M, 1), clock, extra=extra,
+        weights=torch.tensor([0.5, 0.1, 0.3, 0.02], dtype=torch.float64),
+        extra_weights=torch.tensor([0.02, 0.1], dtype=torch.float64) if further else None,
+    )  # fmt: skip
+
+
+def _memory():  # type: ignore[no-untyped-def]
+    return Ba3us().memory(SIZES, 3).double().eval()  # no dropout: a loss that can be computed again
+
+
+def _probabilities(logits: torch.Tensor) -> list[list[float]]:
+    rows = [[math.exp(z) for z in row] for row in logits.tolist()]
+    return [[x / sum(row) for x in row] for row in rows]
+
+
+def _adversarial_by_loops(view: View, judged: list[float]) -> float:
+    parts = [view.source, view.target] + ([view.extra.outputs] if view.extra else [])
+    h = [-sum(x * math.log(x) for x in row) for part in parts for row in _probabilities(part.logits.detach())]
+    v = [1 + math.exp(-x) for x in h]
+    c = [*view.weights.tolist(), *[1.0] * M, *(view.extra_weights.tolist() if view.extra else [])]
+    domain = ["s"] * N + ["t"] * M + ["x"] * (len(v) - N - M)
+    of_source = sum(a * b for a, b, d in zip(v, c, domain, strict=True) if d != "t")
+    of_target = sum(a for a, d in zip(v, domain, strict=True) if d == "t")
+    grown = 1 + (len(v) - N - M) / N
+    total = all_weight = 0.0
+    for vi, ci, d, g in zip(v, c, domain, judged, strict=True):
+        weight = vi / of_target if d == "t" else grown * vi * ci / of_source
+        probability = 1 / (1 + math.exp(-g))  # of being source
+        total += weight * -math.log(probability if d == "s" else 1 - probability)
+        all_weight += weight
+    return total / all_weight
+
+
+@pytest.mark.parametrize("further", [True, False])
+def test_terms_are_the_formulas(further: bool) -> None:
+    view, memory = _view(further=further), _memory()
+    said = Ba3us().step(view, memory)
+    parts = [view.source, view.target] + ([view.extra.outputs] if view.extra else [])
+    with torch.no_grad():
+        judged = memory.discriminator(torch.cat([part.features for part in parts])).tolist()
+    adversarial = _adversarial_by_loops(view, judged)
+    c, p = view.weights.tolist(), _probabilities(view.source.logits.detach())
+    labels = view.labels.tolist()
+    classification = sum(w * -math.log(row[y]) for w, row, y in zip(c, p, labels, strict=True)) / sum(c)
+    entropy = np.mean([-sum(x * math.log(x) for x in row) for row in _probabilities(view.target.logits.detach())])
+    counts = [w * (1 - row[y]) for w, row, y in zip(c, p, labels, strict=True)]
+    values = [
+        sum(x / (1 - row[y]) * math.log(x / (1 - row[y])) for k, x in enumerate(row) if k != y) / math.log(C - 1)
+        for row, y in zip(p, labels, strict=True)
+    ]
+    complement = np.dot(counts, values) / sum(counts)
+    for name, truth in (("classification", classification), ("adversarial", adversarial), ("entropy", entropy),
+                        ("complement", complement)):  # fmt: skip
+        assert float(said.metrics[name]) == pytest.approx(truth, rel=1e-6), name
+    assert float(said.loss.detach()) == pytest.approx(
+        classification + adversarial + 0.1 * entropy + complement, rel=1e-6
+    )
+    np.testing.assert_allclose(said.weights.numpy(), np.array(c) / sum(c), rtol=1e-6)
+    assert not said.weights.requires_grad
+
+
+def _gradients(view: View, memory) -> list[torch.Tensor]:  # type: ignore[no-untyped-def]
+    only = Ba3us(entropy=0.0, complement=0.0)
+    loss = only.step(view, memory).loss
+    parts = [view.target, view.extra.outputs, view.source]
+    loss.backward()
+    return [grad for part in parts for grad in (part.features.grad, part.logits.grad)]
+
+
+def _free(view: View, memory) -> torch.Tensor:  # type: ignore[no-untyped-def]
+    """Return the adversarial loss with nothing reversed: sums held, v free."""
+    parts = [view.source, view.target, view.extra.outputs]
+    p = torch.cat([part.logits for part in parts]).softmax(1)
+    v = 1 + torch.exp((p * p.log()).sum(1))
+    v = v * torch.cat([view.weights, torch.ones(M, dtype=torch.float64), view.extra_weights])
+    held = v.detach()
+    source_sum = held[:N].sum() + held[N + M :].sum()
+    shares = [1.5 / source_sum] * N + [1.0 / held[N : N + M].sum()] * M + [1.5 / source_sum] * K
+    factor = torch.stack(shares)
+    g = memory.discriminator(torch.cat([part.features for part in parts]))
+    y = torch.cat([torch.ones(N), torch.zeros(M + K)]).double()
+    bce = torch.nn.functional.softplus(g) - y * g
+    return (v * factor * bce).sum() / (held * factor).sum()
+
+
+def test_features_and_predictions_ascend_where_the_discriminator_descends() -> None:
+    strength = 2 / (1 + math.exp(-10 * 0.3)) - 1
+    memory, other = _memory(), _memory()
+    mine = _gradients(_view(), memory)
+    view = _view()
+    _free(view, other).backward()
+    theirs = [grad for part in (view.target, view.extra.outputs) for grad in (part.features.grad, part.logits.grad)]
+    for found, free in zip(mine[:4], theirs, strict=True):
+        assert free.abs().max() > 1e-6
+        torch.testing.assert_close(found, -strength * free, rtol=1e-6, atol=1e-12)
+    torch.testing.assert_close(mine[4], -strength * view.source.features.grad, rtol=1e-6, atol=1e-12)
+    for a, b in zip(memory.trained(), other.trained(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, rtol=1e-6, atol=1e-12)
+
+
+def test_nothing_is_reversed_at_the_first_step() -> None:
+    view, memory = _view(clock=Clock(0, 1000)), _memory()
+    Ba3us(entropy=0.0, complement=0.0).step(view, memory).loss.backward()
+    assert view.target.features.grad.abs().max() == 0
+    assert view.target.logits.grad.abs().max() == 0
+    assert any(p.grad.abs().max() > 0 for p in memory.trained())
+
+
+def test_the_further_batch_shrinks_as_in_the_official_schedule() -> None:
+    truth = [int(max(0, (36 // 4) * (1 - e / 10))) for e in range(10)]
+    found = [Ba3us().extra_samples(Clock(500 * e, 5000), 36) for e in range(10)]
+    assert found == truth == [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]
+    assert Ba3us(augmentation=0.0).extra_samples(Clock(0, 10), 36) == 0
+
+
+def test_a_batch_without_weight_and_certain_predictions_are_finite() -> None:
+    view = _view()
+    target = Outputs(view.target.features, (1e4 * view.target.logits.detach()).float().requires_grad_())
+    nothing = torch.zeros(N, dtype=torch.float64)
+    view = view._replace(target=target, weights=nothing, extra_weights=torch.zeros(K, dtype=torch.float64))
+    said = Ba3us().step(view, _memory())
+    said.loss.backward()
+    assert torch.isfinite(said.loss)
+    assert torch.isfinite(target.logits.grad).all()
+    assert said.weights.sum() == 0
+
+
+def test_memory_is_its_state() -> None:
+    """After a round trip through the state the next step is the same, bit for bit."""
+    memory = Ba3us().memory(SIZES, 3).double()
+    other = Ba3us().memory(SIZES, 4).double()
+    assert not torch.equal(next(iter(memory.trained())), next(iter(other.trained())))
+    other.load_state_dict(copy.deepcopy(memory.state_dict()))
+    losses = []
+    for each in (memory, other):
+        torch.manual_seed(0)  # dropout
+        losses.append(Ba3us().step(_view(), each).loss)
+    assert torch.equal(*losses)
+    assert list(memory.optimizers()) == []
+
+
+def test_the_memory_draws_from_no_global_generator() -> None:
+    before = torch.get_rng_state()
+    Ba3us().memory(SIZES, 3)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("bad", [{"entropy": -1.0}, {"augmentation": 2.0}, {"periods": 0}, {"slope": -1.0}])
+def test_bad_parameters_are_refused(bad: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=next(iter(bad))):
+        Ba3us(**bad)
