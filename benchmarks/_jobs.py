@@ -23,12 +23,14 @@ def run_all(
     out: Path,
     workers: int,
     tell: Callable[[dict[str, Any]], str],
+    *,
+    fresh: bool = True,
 ) -> None:
-    """Run jobs, each in a process of its own on one thread; what is finished is kept when the bench is stopped."""
+    """Run jobs in processes of one thread, each in a `fresh` one; what is finished is kept if the bench is stopped."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     out.parent.mkdir(exist_ok=True)
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, max_tasks_per_child=1, mp_context=spawn) as pool:
+    with ProcessPoolExecutor(workers, max_tasks_per_child=1 if fresh else None, mp_context=spawn) as pool:
         waiting = [pool.submit(function, *job) for job in todo]
         for count, future in enumerate(as_completed(waiting), 1):
             found = future.result()
