@@ -279,9 +279,10 @@ def main() -> int:
     jobs = [
         (task, row, seed, args.data)
         for seed in range(args.seeds)
+        for family in sorted({task.split("/")[0] for task in args.tasks})
         for row in args.rows
         for task in args.tasks
-        if (task, row, seed) not in done and not (seed and draws_nothing(task, row))
+        if task.startswith(family) and (task, row, seed) not in done and not (seed and draws_nothing(task, row))
     ]
     run_all(run, jobs, args.out, args.jobs, lambda r: (
         f"{r['task']} {r['row']} seed {r['seed']}: {100 * r['last']:.1f} last, {100 * r['chosen']:.1f} chosen, "

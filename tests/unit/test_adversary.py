@@ -169,6 +169,13 @@ def test_the_penalty_of_a_linear_critic_is_known(scale: float, wanted: float, on
     assert found.item() == pytest.approx(max(excess, 0) ** 2 if one_sided else excess**2, abs=1e-12)
 
 
+def test_the_official_mistake_takes_norms_over_the_samples_of_each_batch() -> None:
+    x, a = draw(6, 4), draw(4, seed=1)
+    found = gradient_penalty(lambda points: (a * points**2).sum(dim=1), x, one_sided=False, stacked=3)
+    norms = np.linalg.norm((2 * a.numpy() * x.numpy()).reshape(3, 2, 4), axis=1)
+    assert found.item() == pytest.approx(np.mean((norms - 1) ** 2), rel=1e-12)
+
+
 def test_the_penalty_takes_norms_over_features_and_means_over_samples() -> None:
     x, a = draw(9, 6), draw(6, seed=1).requires_grad_()
 

@@ -60,11 +60,15 @@ class CriticSettings:
         Weight of the gradient penalty at the end of a refresh; it grows linearly from 0 (AR: 100). Taken at the rows
         of both domains and at random points between them.
     dropout : float
-        After each hidden layer in its training, never in its scores (AR: .5).
+        After each hidden layer in its training (AR: .5).
     slope : float
         Of its units below 0 (AR: 0).
     fresh : bool
         Start anew at every refresh, from the same weights (AR); default: go on with network and optimiser.
+    official_penalty : bool
+        Take the norm of the penalty over the batch, as AR's code does by mistake.
+    noisy_scores : bool
+        Leave dropout on in the scores, as AR's code does.
     """
 
     hidden: int = 256
@@ -76,6 +80,8 @@ class CriticSettings:
     dropout: float = 0.0
     slope: float = 0.01
     fresh: bool = False
+    official_penalty: bool = False
+    noisy_scores: bool = False
 
     def __post_init__(self) -> None:
         for name in ("hidden", "steps", "batch"):
@@ -109,11 +115,12 @@ class CriticSettings:
                 between = torch.lerp(x[:batch], x[batch:], share[step])
                 everywhere = torch.cat([between, x])
                 strength = self.penalty * step / self.steps
-                loss = loss + strength * gradient_penalty(critic, everywhere, one_sided=False)
+                stacked = 3 if self.official_penalty else None
+                loss = loss + strength * gradient_penalty(critic, everywhere, one_sided=False, stacked=stacked)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        critic.eval()
+        critic.train(self.noisy_scores)
 
 
 class _Judged(_Remembered):
@@ -227,9 +234,9 @@ class Chi2Ball(_ByCritic):
       the whole source into the loss, as on Office-Home: the same in expectation, with more variance.
     - Rows for the critic are drawn independently, theirs are shuffled in epochs.
     - ARPM's moving average of the critic is kept but never read there: left out.
-    - AR's dropout stays on when it scores, so that its weights are noisy; ours is off.
-    - AR's gradient penalty has its norm over the batch by mistake; ours over the features, as in its paper. The scores,
-      hence the band of `adjust`, are in units of the features for this reason.
+    - AR's dropout stays on when it scores, so that its weights are noisy; ours is off, unless ``critic.noisy_scores``.
+    - AR's gradient penalty has its norm over the batch by mistake; ours over the features, as in its paper, unless
+      ``critic.official_penalty``. The scores, hence the band of `adjust`, are in units of the features for this reason.
     - AR's loop over rho need not end; ours stops when it would turn round, where the ball does not bind any more
       (rho = n - 1), and at .001.
 

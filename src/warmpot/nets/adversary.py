@@ -111,12 +111,16 @@ class Critic(_Judge):
 
 
 def gradient_penalty(
-    critic: Callable[[Tensor], Tensor], x: Tensor, *, target_norm: float = 1.0, one_sided: bool
+    critic: Callable[[Tensor], Tensor],
+    x: Tensor,
+    *,
+    target_norm: float = 1.0,
+    one_sided: bool,
+    stacked: int | None = None,
 ) -> Tensor:
     """Mean over the rows of ``(||grad critic(x_i)||_2 - target_norm)^2``, or of its part above the target norm [1]_.
 
-    The norm is over features (AR's public code takes it over the batch). Only the critic learns from it: `x` is
-    detached. A critic must judge each row by itself (no BatchNorm).
+    Only the critic learns from it: `x` is detached. A critic must judge each row by itself (no BatchNorm).
 
     Parameters
     ----------
@@ -128,6 +132,9 @@ def gradient_penalty(
         The Lipschitz constant that is wanted.
     one_sided : bool
         Whether smaller gradients are free.
+    stacked : int, optional
+        AR's public code, by mistake: the rows are so many batches on top of each other, and the norm is taken over
+        the samples of each batch, feature by feature.
 
     References
     ----------
@@ -135,6 +142,8 @@ def gradient_penalty(
     """
     points = x.detach().requires_grad_()
     (gradient,) = torch.autograd.grad(critic(points).sum(), points, create_graph=True)
+    if stacked is not None:
+        gradient = gradient.reshape(stacked, -1, gradient.shape[1])
     excess = torch.linalg.vector_norm(gradient, dim=1) - target_norm
     found: Tensor = (excess.relu() if one_sided else excess).square().mean()
     return found
