@@ -189,8 +189,9 @@ def comparison(results: Results, paper: dict[str, float]) -> str:
     lines.append("|---|" + "---|" * 7)
     for row in METHODS:
         baseline = "source-only, full" if row.endswith("full") else "source-only"
-        below = "" if row == baseline else f"{results.below(row, TASKS, baseline)} of {len(TASKS)}"
         done = len(results.seeds(row, TASKS))
+        compared = done and row != baseline
+        below = f"{results.below(row, TASKS, baseline)} of {len(TASKS)}" if compared else ""
         spent = results.means(row, TASKS, "seconds")
         cells = [results.cell(row, TASKS, what) for what in ("last", "chosen", "oracle")]
         cells += [
@@ -252,14 +253,57 @@ def choice(results: Results) -> str:
     )
 
 
+def draw(results: Results, path: Path) -> None:
+    """Draw, task by task, what each method gains over source-only, and where its weight goes."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    colours = dict(zip(FAMILIES, ("#2468b4", "#e07b20", "#2e9a5c", "#8e5bb5"), strict=True))
+    rows = [row for row in METHODS if not row.startswith("source-only")]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.0, 4.4), sharey=True, width_ratios=(3, 2))
+    for place, row in enumerate(reversed(rows)):
+        baseline = "source-only, full" if row.endswith("full") else "source-only"
+        gains: list[float] = []
+        for family, tasks in families().items():
+            for number, task in enumerate(tasks):
+                ours, theirs = (results.means(name, [task], "last") for name in (row, baseline))
+                if not ours or not theirs:
+                    continue
+                gains.append(100 * float(np.mean(ours) - np.mean(theirs)))
+                height = place + 0.05 * (number - (len(tasks) - 1) / 2)
+                dot = {"color": colours[family], "s": 16, "alpha": 0.8, "linewidths": 0}
+                left.scatter(gains[-1], height, **dot)
+                weight, share = (results.means(row, [task], f"outlier_{what}") for what in ("weight", "samples"))
+                right.scatter(float(np.mean(weight)) / float(np.mean(share)), height, **dot)
+        if gains:
+            left.plot([np.mean(gains)] * 2, [place - 0.32, place + 0.32], color="black", linewidth=1.6)
+    left.set_yticks(range(len(rows)), list(reversed(rows)))
+    left.axvline(0.0, color="#999999", linewidth=0.8, zorder=0)
+    right.axvline(1.0, color="#999999", linewidth=0.8, zorder=0)
+    left.set_xlabel("points above source-only, last iterate (bar: mean)")
+    right.set_xlabel("weight on outlier classes / their share")
+    right.set_xlim(left=-0.03)
+    for family, name in FAMILIES.items():
+        left.scatter([], [], color=colours[family], s=16, label=name)
+    left.legend(frameon=False, fontsize=8, loc="lower left")
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    plt.close(figure)
+
+
 def tables(args: argparse.Namespace) -> None:
-    """Put the results between the markers of docs/methods.md."""
+    """Put the results between the markers of docs/methods.md, and draw them."""
     results = Results(args.out)
     methods, weightings = paper_numbers(args.data)
     page = ROOT / "docs" / "methods.md"
     between(page, "methods", comparison(results, methods) + "\n\n" + choice(results))
     between(page, "ablation", ablation(results, weightings))
     between(page, "by-task", by_task(results))
+    draw(results, ROOT / "docs" / "img" / "methods.png")
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ All tests run over the registries, so registering a method or a weighting is eno
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -256,6 +257,11 @@ def run_all(devices: int) -> dict[str, Any]:
     (task, _), found = make_toy(n=60, m=40), {}
     flags = {"accelerator": "cpu", "devices": devices, "strategy": "ddp" if devices > 1 else "auto"}
     fabric = make_fabric(of_method("warmpot", 1, {"minibatch": {"hardware": flags}}).minibatch.hardware)
+    # BatchNorm, whose statistics each process takes from its own share, before a refresh looks at the whole data
+    batch_norm = configured("pwan", 10, {"weights": "chi2_ball", "minibatch": {"hardware": flags}})
+    done = train_minibatch(task, batch_norm, fabric, run=None, start=None, report=lambda *_: None)
+    assert isinstance(done.weights, torch.Tensor)
+    found["batch norm"] = {"weights": done.weights.tolist(), "losses": [line["loss"] for line in done.history]}
     for name in METHODS:
         refused = ""
         if devices > 1:
@@ -307,18 +313,35 @@ def test_two_processes_train_as_one(name: str, both: Any) -> None:
         np.testing.assert_allclose(first[part], one[part], rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_plan_per_process_is_refused_for_what_remembers(name: str, both: Any) -> None:
-    task, _ = make_toy(n=12, m=12)
-    config = of_method(name, 1)
-    from warmpot.methods import Sizes
+def test_processes_agree_on_what_they_see_under_batch_norm(both: Any) -> None:
+    first, second = (found["batch norm"] for found in both[1])
+    assert np.ptp(first["weights"]) > 0
+    assert first["weights"] == second["weights"]
+    np.testing.assert_allclose(first["losses"], second["losses"], rtol=1e-6)
 
-    learner = Learner(config.make_method(), config.make_weighting(), Sizes(12, 12, CLASSES, 16, task.width), 0)
+
+def test_a_plan_per_process_is_refused_for_what_remembers(both: Any) -> None:
     for found in both[1]:
-        assert bool(found[name]["refused"]) == learner.remembers
-        if learner.remembers:
-            assert "minibatch.hardware.plan" in found[name]["refused"]
-            assert name in found[name]["refused"]
+        refused = {name: found[name]["refused"] for name in METHODS if found[name]["refused"]}
+        assert set(refused) == {"ba3us", "pwan", "ar", "arpm"}
+        assert all("minibatch.hardware.plan" in text and name in text for name, text in refused.items())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_warm_up_to_the_end_leaves_the_method_a_step(name: str) -> None:
+    (task, _), config = make_toy(n=30, m=30), of_method(name, 3, {"minibatch": {"warmup": 1.0}})
+    assert np.isfinite(fit(task, config, progress_bar=False).outputs).all()
+
+
+def test_a_plan_without_mass_can_be_chosen_from() -> None:
+    """JUMBOT's, where features are far apart for its tau."""
+    from warmpot.select import fit_chosen
+
+    (task, _), changes = make_toy(n=40, m=30), {"choose": "entropy", "minibatch": {"checkpoint_every": 2}}
+    far = dataclasses.replace(task, xs=1000 * task.xs, xt=1000 * task.xt)
+    config = configured("jumbot", 4, merged(changes, {"minibatch": {"optimizer": {"lr": 1e-9}}}))
+    fitted = fit_chosen(far, config, progress_bar=False)
+    assert min(line["alpha"] for line in fitted.history if "alpha" in line) == 0
 
 
 # --------------------------------------------------------------------------------------------------- any weights

@@ -77,6 +77,14 @@ def test_a_resumed_run_keeps_what_was_kept_before(task, tmp_path, preset, change
     np.testing.assert_array_equal(resumed.outputs, unbroken.outputs)
 
 
+@pytest.mark.parametrize(("wanted", "equal"), [(4, True), (12, False)], ids=["before the first weights", "after"])
+def test_weights_belong_to_the_kept_iterate(task, wanted, equal):
+    changes = {**QUICK, "weight_params": {"periods": 2, "critic": {"hidden": 8, "steps": 3}}}
+    fitted = fit(task, load_config("arpm-frozen", changes=changes), chooser=Wants(wanted), progress_bar=False)
+    assert fitted.step == wanted
+    assert (np.ptp(fitted.source_weights) == 0) == equal
+
+
 def test_a_run_stopped_in_its_first_round_has_one_line_of_round_0(task, tmp_path):
     class StopsAtOnce(Wants):
         def offer(self, snapshot):

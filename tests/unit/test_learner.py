@@ -113,7 +113,6 @@ def test_state_goes_round(name: str, weights: str) -> None:
             said.append(learner.step(make_view()))
     assert torch.equal(said[0].loss, said[1].loss)
     assert torch.equal(said[0].weights, said[1].weights)
-    assert one.remembers == bool(one.state_dict())
     mine = {id(p) for p in one.parameters()}
     apart = [p for found in one.optimizers().values() for group in found.param_groups for p in group["params"]]
     assert {id(p) for p in apart} | {id(p) for p in one.trained()} == mine  # everything is trained, by one of them
@@ -153,11 +152,43 @@ def test_the_method_sees_the_weights_of_both_batches_after_the_refresh() -> None
     learner = Learner(_Told(log), _Rows(log), SIZES, 0)
     learner.refresh(Clock(0, 1), lambda: pytest.fail("nobody asked"))
     learner.step(make_view())
-    assert log[:2] == ["weighting", "method"]
+    assert log[:2] == ["method", "weighting"]  # a method may set the head, by which a weighting goes
     assert torch.equal(log[2].weights, torch.arange(20.0))
     assert torch.equal(log[2].extra_weights, torch.arange(4.0))
     learner.step(make_view(extra=False))
     assert log[3].extra_weights is None
+
+
+class _SetsHead(_Told):
+    def refresh(self, memory: Memory, clock: Clock, look: Any) -> None:
+        look().network.head.weight.data.zero_()
+
+
+class _Looks(_Rows):
+    def refresh(self, memory: Memory, clock: Clock, look: Any) -> None:
+        assert look() is look()
+        self.log.append(look().target.logits)  # type: ignore[attr-defined]
+
+
+def test_a_weighting_sees_the_head_that_the_method_has_set() -> None:
+    log: list[Any] = []
+    network = build_network(NetworkSettings(bottleneck="none"), WIDTH, CLASSES, seed=0)
+
+    def look() -> Whole:
+        return Whole(lambda: network(torch.ones(20, WIDTH)), lambda: network(torch.ones(16, WIDTH)), LABELS, network)
+
+    Learner(_SetsHead([]), _Looks(log), SIZES, 0).refresh(Clock(0, 1), look)
+    assert torch.equal(log[0], torch.zeros(16, CLASSES))
+
+
+def test_what_remembers_says_so() -> None:
+    found = {
+        (name, weights): Learner(make_method(name), make_weighting(weights), SIZES, 0).remembers
+        for name in ("warmpot", "ba3us", "arpm") for weights in ("uniform", "plan", "class_share", "capped")
+    }  # fmt: skip
+    assert [pair for pair, remembers in found.items() if not remembers] == [("warmpot", "uniform"), ("warmpot", "plan")]
+    dataset = make_weighting("plan", {"scope": "dataset"})
+    assert Learner(make_method("warmpot"), dataset, SIZES, 0).remembers
 
 
 def test_without_a_weighting_the_method_weighs() -> None:

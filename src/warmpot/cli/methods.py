@@ -71,7 +71,7 @@ def _list_all() -> None:
     weightings = _grid()
     for name, kind in WEIGHTINGS.items():
         weightings.add_row(Text(name), Text(kind.summary))
-    planners = ", ".join(name for name, cls in METHODS.items() if "transport" in cls.tags)
+    planners = ", ".join(name for name, cls in METHODS.items() if cls.has_plan())
     weightings.add_row(Text(OWN), Text(f"row sums of the method's own plan ({planners})"))
     presets = _grid()
     for name in METHODS:

@@ -37,8 +37,8 @@ class Ar(Method):
 
     - For the weights see `Chi2Ball`. Of ImageNet's schedule (none before step 5000 of 100000, then every 2000) the
       recipe keeps the interval; the band of `adjust` is 6 there, 5 elsewhere and here.
-    - Bottleneck and head start Xavier-normal, there Kaiming-normal and Xavier-uniform. Every step is one in training
-      mode; there, those after an evaluation have BatchNorm in evaluation mode.
+    - The head starts Xavier-normal, there Xavier-uniform. Every step is one in training mode; there, those after an
+      evaluation have BatchNorm in evaluation mode.
     - We report the last iterate, the official code the best by target labels.
 
     References

@@ -118,10 +118,11 @@ class Arpm(Method):
     - A sample is struck off its neighbours by its index; there, whatever comes first is. Its test for mutual neighbours
       compares with source samples and has no effect: left out.
     - ``sum q log q`` in its consistency has no gradient: left out.
+    - The terms of the target begin with the step at `start`, there with the one after it.
     - While pooled features do not change (frozen features), neighbours are found once.
     - A class without source samples keeps its row of the head at the PCA start.
-    - The bottleneck starts Xavier-normal, there Kaiming-normal. Every step is one in training mode; there, those
-      after an evaluation have BatchNorm in evaluation mode.
+    - Bottleneck and critic start Xavier-normal, there Kaiming-normal and Kaiming-uniform. Every step is one in training
+      mode; there, those after an evaluation have BatchNorm in evaluation mode.
     - For the weights see `Chi2Ball`. We report the last iterate, the official code the best by target labels.
 
     References

@@ -14,10 +14,10 @@ from warmpot.methods.base import Clock, Memory, Method, Sizes, Step, View
 from warmpot.methods.losses import (
     complement_entropy,
     mean_entropy,
-    reversal_strength,
     sample_entropy,
     weighted_cross_entropy,
 )
+from warmpot.methods.schedules import reversal_strength
 from warmpot.nets import Discriminator, reverse_gradient
 from warmpot.weights import normalized
 
@@ -76,6 +76,8 @@ class Ba3us(Method):
     - The complement of the label is a softmax over the other classes, not a quotient with a guard of 1e-7.
     - The discriminator's loss is taken from logits, not from a sigmoid whose logarithm is cut off at -100.
     - A batch whose weights are all 0 has no source terms; the official code leaves out the whole step.
+    - Over several processes the further batch is cut to equal shares.
+    - The official reversal of features is one step ahead of that of the entropies; ours is not.
     - The official step at every refresh runs with BatchNorm in evaluation mode; ours never does.
     - The official code makes one step more than it says, and reports the checkpoint of least mean target entropy; we
       report the last iterate.

@@ -239,6 +239,11 @@ class Method(Part):
     uses_target: ClassVar[bool] = True
     weights: ClassVar[str] = "uniform"
 
+    @classmethod
+    def has_plan(cls) -> bool:
+        """Whether it can weigh the whole source by a plan of its own."""
+        return cls.plan is not Method.plan
+
     @property
     def stages(self) -> tuple[float, float]:
         """Shares of the training after which adaptation begins, and after which nothing is ramped any more."""

@@ -154,7 +154,15 @@ class _Judged(_Remembered):
 
 @dataclass(frozen=True)
 class _ByCritic(Weighting):
-    """The least mean score of a critic over a set of weights, anew at the start of every stretch of the training."""
+    """The least mean score of a critic over a set of weights.
+
+    Attributes
+    ----------
+    periods : int
+        The critic learns and the source is weighed at the start of so many stretches of the training, all but the
+        first: weights are equal until then.
+    critic : CriticSettings
+    """
 
     periods: int = 6
     critic: CriticSettings = field(default_factory=CriticSettings)
@@ -231,7 +239,7 @@ class Chi2Ball(_ByCritic):
     - Theirs solves by cvxpy, ours exactly (`chi2_ball_weights`): no tiny negative weights, no splits of large sources,
       whose leftover rows had weight 0.
     - On ImageNet theirs draws a subset at every refresh and samples from it by the weights. Ours puts the weights of
-      the whole source into the loss, as on Office-Home: the same in expectation, with more variance.
+      the whole source into the loss, as on Office-Home: it aims at the same mean, with more variance.
     - Rows for the critic are drawn independently, theirs are shuffled in epochs.
     - ARPM's moving average of the critic is kept but never read there: left out.
     - AR's dropout stays on when it scores, so that its weights are noisy; ours is off, unless ``critic.noisy_scores``.

@@ -9,7 +9,6 @@ from warmpot._checks import check_choice, check_nonnegative, check_positive
 from warmpot.methods.base import Memory, Method, Step, View
 from warmpot.methods.mpot import squared_cost, transport_step
 from warmpot.transport import solve_unbalanced
-from warmpot.weights.class_level import SMALLEST_BETA
 
 __all__ = ["Jumbot"]
 
@@ -69,11 +68,6 @@ class Jumbot(Method):
             check_nonnegative(name, getattr(self, name))
         check_positive("eta1 + eta2", self.eta1 + self.eta2, remedy="The cost must not be 0 everywhere.")
         check_choice("regularizer", self.regularizer, ("entropy", "kl"))
-
-    @property
-    def expected_share(self) -> float:
-        """Nothing keeps the plan from resting on a few samples."""
-        return SMALLEST_BETA
 
     def step(self, view: View, memory: Memory) -> Step:  # noqa: ARG002
         """Return the loss of one batch, with the plan held fixed."""

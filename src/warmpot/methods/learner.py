@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import cache
 from typing import TYPE_CHECKING
 
 from torch import nn
 
 from warmpot.costs import PairCosts
-from warmpot.methods.base import Clock, Look, Memory, Method, Sizes, Step, View, Whole
+from warmpot.methods.base import Clock, Extra, Look, Memory, Method, Sizes, Step, View, Whole
 from warmpot.methods.source_only import SourceOnly
 from warmpot.methods.weighting import Weighting
 
@@ -76,10 +77,14 @@ class Learner(nn.Module):
     def refresh(self, clock: Clock, look: Look) -> None:
         """Do what is due before a step."""
         own = self._own(clock)
-        if own is not None and self.weighting is not None:
-            self.weighting.refresh(self.of_weighting, own, look)
-        if own is not None:
-            self.method.refresh(self.of_method, own, look)
+        if own is None:
+            return
+        seen = cache(look)
+        self.method.refresh(self.of_method, own, seen)
+        if own.step == 0:  # a method may have set the head
+            seen = cache(look)
+        if self.weighting is not None:
+            self.weighting.refresh(self.of_weighting, own, seen)
 
     def step(self, view: View) -> Step:
         """Weigh the source samples, and return the loss."""
@@ -88,12 +93,17 @@ class Learner(nn.Module):
             return SourceOnly().step(view, self.of_method)
         view = view._replace(clock=clock)
         if self.weighting is not None:
-            weigh: Callable[..., Tensor] = self.weighting.weigh
-            own, last = self.of_weighting, (view.target, view.clock, view.loss)
-            view = view._replace(weights=weigh(own, view.source, view.labels, view.rows, *last))
+            assert view.rows is not None
+            view = view._replace(weights=self._weighed(view, Extra(view.source, view.labels, view.rows)))
             if view.extra is not None:
-                view = view._replace(extra_weights=weigh(own, *view.extra, *last))
+                view = view._replace(extra_weights=self._weighed(view, view.extra))
         return self.method.step(view, self.of_method)
+
+    def _weighed(self, view: View, part: Extra) -> Tensor:
+        assert self.weighting is not None
+        return self.weighting.weigh(
+            self.of_weighting, part.outputs, part.labels, part.rows, view.target, view.clock, view.loss
+        )
 
     def finish(self, whole: Whole) -> Solution[csr_array] | Tensor | None:
         """Return the weights of the whole source; as the method's own plan over all pairs where there is one."""

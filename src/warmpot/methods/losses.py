@@ -13,7 +13,6 @@ from warmpot.weights import normalized
 __all__ = [
     "complement_entropy",
     "mean_entropy",
-    "reversal_strength",
     "sample_entropy",
     "supervised",
     "weighted_cross_entropy",
@@ -94,14 +93,3 @@ def complement_entropy(logits: Tensor, labels: Tensor, weights: Tensor | None = 
     doubt = 1.0 - torch.softmax(logits.detach(), dim=1)[right] + 1e-7
     counts = doubt if weights is None else doubt * weights.detach().to(doubt.dtype)
     return (counts * values).sum() / counts.sum().clamp_min(1e-30)
-
-
-def reversal_strength(progress: float, slope: float = 10.0) -> float:
-    """Strength of gradient reversal after a share of the training, ``2 / (1 + exp(-slope progress)) - 1``.
-
-    Examples
-    --------
-    >>> reversal_strength(0.0), round(reversal_strength(1.0), 4)
-    (0.0, 0.9999)
-    """
-    return math.tanh(slope * progress / 2.0)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
 import torch
 
 from warmpot._checks import check_fraction, check_nonnegative, check_positive
 from warmpot.costs import joint_cost
 from warmpot.methods.base import Memory, Method, Step, View
 from warmpot.methods.losses import supervised
-from warmpot.methods.warmpot import Warmpot
-from warmpot.transport import solve_partial, solve_partial_points
+from warmpot.methods.schedules import ramped
+from warmpot.methods.warmpot import plan_over_all
+from warmpot.transport import solve_partial
 from warmpot.weights import normalized, plan_weights
 
 if TYPE_CHECKING:
@@ -42,23 +42,17 @@ def transport_step(
 
     The weights are the view's, or the row sums of P where it has none; they are divided by their sum.
     """
-    weights = normalized(_own_weights(solution.plan) if view.weights is None else view.weights)
+    weights = normalized(plan_weights(solution.plan) if view.weights is None else view.weights)
     classification = (weights * supervised(view.source.logits, view.labels, view.loss)).sum()
     transport = (solution.plan * cost).sum()
     metrics = {
         "classification": classification.detach(),
         "transport": transport.detach(),
         "mean_cost": cost.detach().mean(),
-        "alpha": solution.plan.sum(),
+        "alpha": solution.plan.sum(dtype=torch.float64),
         "plan_ok": float(solution.status.ok),
     }
     return Step(classification + loss_scale * transport, weights, metrics)
-
-
-def _own_weights(plan: Tensor) -> Tensor:
-    """Row sums over the largest, 1 where the plan is empty: an unbalanced plan may move next to nothing."""
-    p = plan_weights(plan)
-    return torch.where(p.max() > 0, p / p.max(), 1.0)
 
 
 @dataclass(frozen=True)
@@ -128,7 +122,7 @@ class Mpot(Method):
 
     def alpha_at(self, progress: float) -> float:
         """Return the mass to move after a share `progress` of the training."""
-        return Warmpot(alpha_start=self.alpha_start, ramp=self.ramp).alpha_at(progress, self.alpha)
+        return ramped(self.alpha_start, self.alpha, progress, self.ramp)
 
     def step(self, view: View, memory: Memory) -> Step:  # noqa: ARG002
         """Return the loss of one batch, with the plan held fixed."""
@@ -142,14 +136,5 @@ class Mpot(Method):
         self, costs: PairCosts, labels: Tensor, outputs: Tensor, progress: float, loss: str
     ) -> Solution[csr_array]:
         """Return the exact plan over all pairs."""
-        n, m = costs.shape
         cost = costs.joint(labels, outputs, eta1=self.eta1, eta2=self.eta2, loss=loss, squared=True)
-        return solve_partial_points(
-            np.arange(n),
-            np.arange(m),
-            beta=1.0,
-            mass=self.alpha_at(progress),
-            cost=cost,
-            progress_bar=False,
-            throw=False,
-        )
+        return plan_over_all(costs, cost, beta=1.0, mass=self.alpha_at(progress))

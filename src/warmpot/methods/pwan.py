@@ -110,8 +110,9 @@ class Pwan(Method):
     - Without balanced sampling the official rho0 is the source mass of the frequent classes; ours counts classes.
     - Gradient norms are taken from the potential of each point itself; the official code scales the batch's gradient
       back, which is the same.
-    - The critic starts from Xavier-normal weights and zero biases, as all our networks; the official one from the
-      defaults of PyTorch.
+    - Bottleneck, head and critic start from Xavier-normal weights and zero biases, as all our networks; the official
+      ones from the defaults of PyTorch.
+    - On ImageNet the class weights are taken 48 times, not 480: every time is a pass over the target.
     - The official number is the largest over all evaluations by target labels; we report the last iterate.
 
     References

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 
 from warmpot.methods.base import Memory, Method, Step, View
 from warmpot.methods.losses import supervised
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["SourceOnly"]
 

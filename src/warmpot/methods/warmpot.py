@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from warmpot._checks import check_fraction, check_nonnegative, check_positive
 from warmpot.costs import joint_cost, rms_distance
 from warmpot.methods.base import Memory, Method, Step, View
 from warmpot.methods.losses import mean_entropy, supervised
+from warmpot.methods.schedules import ramped
 from warmpot.nets import Outputs
 from warmpot.transport import solve_partial, solve_partial_points
 from warmpot.weights import believed_alpha, believed_beta, normalized, plan_weights
@@ -24,12 +26,20 @@ if TYPE_CHECKING:
     from warmpot.costs import PairCosts
     from warmpot.transport import Solution
 
-__all__ = ["Planned", "Warmpot"]
+__all__ = ["Planned", "Warmpot", "plan_over_all"]
 
 PAPER_ALPHA, PAPER_BETA = 0.8, 0.35
 """What "auto" means where there are no classes."""
 AUTO_EPS = 0.05
 """Of the standard deviation of the batch's cost."""
+
+
+def plan_over_all(costs: PairCosts, cost: Callable[..., Any], *, beta: float, mass: float) -> Solution[csr_array]:
+    """Return the exact partial plan between all samples; one short of its tolerance is still feasible."""
+    n, m = costs.shape
+    return solve_partial_points(
+        np.arange(n), np.arange(m), beta=beta, mass=mass, cost=cost, progress_bar=False, throw=False
+    )  # fmt: skip
 
 
 class Planned(NamedTuple):
@@ -127,9 +137,7 @@ class Warmpot(Method):
 
     def alpha_at(self, progress: float, alpha: float) -> float:
         """Return the mass to move after a share `progress` of the training, on the way to `alpha`; never above it."""
-        start = min(self.alpha_start, alpha)
-        done = min(progress / self.ramp, 1.0) if self.ramp > 0 else 1.0
-        return min(start + (alpha - start) * done, alpha)
+        return ramped(self.alpha_start, alpha, progress, self.ramp)
 
     def masses(self, outputs: Tensor, labels: Tensor, progress: float) -> tuple[float, float]:
         """Return the mass to move and beta, read off the predictions where they are not given."""
@@ -185,15 +193,6 @@ class Warmpot(Method):
         self, costs: PairCosts, labels: Tensor, outputs: Tensor, progress: float, loss: str
     ) -> Solution[csr_array]:
         """Return the exact plan over all pairs."""
-        n, m = costs.shape
         cost = costs.joint(labels, outputs, eta1=self._eta1_of(costs.rms), eta2=self.eta2, loss=loss)
         alpha, beta = self.masses(outputs, labels, progress)
-        return solve_partial_points(
-            np.arange(n),
-            np.arange(m),
-            beta=beta,
-            mass=alpha,
-            cost=cost,
-            progress_bar=False,
-            throw=False,
-        )
+        return plan_over_all(costs, cost, beta=beta, mass=alpha)

@@ -17,7 +17,7 @@ from warmpot.costs import PairCosts
 from warmpot.methods.base import Clock, Look, Memory, Part, Sizes, Whole
 from warmpot.methods.warmpot import Warmpot
 from warmpot.nets import Outputs
-from warmpot.weights import class_shares, plan_weights
+from warmpot.weights import class_share_weights, class_shares, plan_weights
 from warmpot.weights.class_level import SMALLEST_BETA
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Weighting(Part):
     def weigh(
         self, memory: Memory, source: Outputs, labels: Tensor, rows: Tensor, target: Outputs, clock: Clock, loss: str
     ) -> Tensor:
-        """Return the weights (n,) of source samples, detached; their scale is the same at all steps and batches."""
+        """Return the weights (n,) of source samples, detached; their scale is the same for all batches of a step."""
 
     @abstractmethod
     def everywhere(self, memory: Memory, whole: Whole) -> Tensor:
@@ -107,12 +107,8 @@ class ClassShare(Weighting):
         if clock.begins(self.periods) or (self.from_start and clock.step == 0):
             assert isinstance(memory, _Remembered)
             whole = look()
-            memory.weights.copy_(torch.from_numpy(self._shares(whole)))
-
-    def _shares(self, whole: Whole) -> np.ndarray:
-        shares = class_shares(whole.target.logits, hard=self.hard)
-        # Without one source sample of a predicted class there would be nothing left to train on.
-        return shares if shares[whole.labels.cpu().numpy()].sum() > 0 else np.full_like(shares, 1.0 / len(shares))
+            shares = class_shares(whole.target.logits, hard=self.hard, labels=whole.labels)
+            memory.weights.copy_(torch.from_numpy(shares))
 
     def weigh(
         self, memory: Memory, source: Outputs, labels: Tensor, rows: Tensor, target: Outputs, clock: Clock, loss: str  # noqa: ARG002
@@ -123,7 +119,7 @@ class ClassShare(Weighting):
 
     def everywhere(self, memory: Memory, whole: Whole) -> Tensor:  # noqa: ARG002
         """Return the shares by the final predictions."""
-        found = torch.from_numpy(self._shares(whole))[whole.labels.cpu()].double()
+        found = torch.from_numpy(class_share_weights(whole.target.logits, whole.labels, hard=self.hard))
         return found / found.sum()
 
 
@@ -171,7 +167,7 @@ class Plan(Weighting):
 
     def memory(self, sizes: Sizes, seed: int) -> Memory:  # noqa: ARG002
         """Remember a weight for every source sample."""
-        return _Remembered(sizes.n_source if self.scope == "dataset" else 0)
+        return _Remembered(sizes.n_source) if self.scope == "dataset" else Memory()
 
     def refresh(self, memory: Memory, clock: Clock, look: Look) -> None:
         """Solve over all pairs."""

@@ -270,7 +270,7 @@ def build_network(
     head = make_linear(width, n_outputs, generator)
     if settings.sphere is not None:
         if n_outputs == 1:
-            remedy = "Leave it out: real-valued outputs would be bounded."
+            remedy = "Leave it out: one class has no angle to another, and real-valued outputs would be bounded."
             raise InputError(explain("sphere", got="a single output", allowed="at least 2 classes", remedy=remedy))
         radius = sphere_radius(n_outputs) if settings.sphere == "auto" else settings.sphere
         layers.append(RowScale(radius))

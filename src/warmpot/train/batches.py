@@ -61,6 +61,7 @@ class Batches:
         self._target = make_sampler("shuffled", settings.target_batch, 2 * seed + 1, n=task.n_target)
         self._extra = make_sampler("shuffled", extra, EXTRA_SEED + seed, n=task.n_source) if extra else None
         self._mine, self._world = slice(rank, None, world), world
+        self._least = (2 if settings.network.bottleneck == "bn_relu" else 1) * world  # BatchNorm needs two
         self.xs, self.xt = torch.as_tensor(task.xs).float(), torch.as_tensor(task.xt).float()
         self.ys = torch.as_tensor(task.ys)
 
@@ -69,9 +70,8 @@ class Batches:
         target = torch.from_numpy(self._target.batch(step)[self._mine])
         source = self._drawn(torch.from_numpy(self._source.batch(step)[self._mine]), device)
         further = None
-        # Equal shares, which processes can gather; BatchNorm needs two of everything.
-        extra -= extra % self._world
-        if self._extra is not None and extra >= 2 * self._world:
+        extra -= extra % self._world  # equal shares, which processes can gather
+        if self._extra is not None and extra >= self._least:
             further = self._drawn(torch.from_numpy(self._extra.batch(step)[:extra][self._mine]), device)
         return Batch(source, self.xt[target].to(device), target.to(device), further)
 

@@ -139,8 +139,8 @@ class MinibatchSettings:
 
     @property
     def warmup_steps(self) -> int:
-        """Steps before the method begins."""
-        return round(self.warmup * self.steps)
+        """Steps before the method begins; it has one at least."""
+        return min(round(self.warmup * self.steps), self.steps - 1)
 
 
 @dataclass(frozen=True)
@@ -309,7 +309,7 @@ class RunConfig:
             remedy = "A method that never sees the target cannot weigh by it."
         elif self.engine == "full":
             what, remedy = f"{self.weights!r} with the full engine", "Take a mini-batch preset, such as frozen."
-        elif self.weights == OWN and type(method).plan is Method.plan:
+        elif self.weights == OWN and not method.has_plan():
             allowed, remedy = ", ".join(WEIGHTINGS), "It has no plan of its own; `plan` solves one for the weights."
         if remedy:
             raise InputError(explain("weights", got=what, allowed=allowed, remedy=remedy))

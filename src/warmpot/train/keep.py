@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from warmpot.nets import Network, Outputs
 
 __all__ = ["Chooser", "Keeper", "Snapshot"]
+
+BESIDE = "beside:"
+"""Marks the names of what is kept beside the network."""
 
 
 class Snapshot(NamedTuple):
@@ -51,10 +54,17 @@ class Chooser(Protocol):
 
 
 class Keeper:
-    """Holds the weights of the snapshot that the chooser liked best."""
+    """Holds the weights of the snapshot that the chooser liked best.
 
-    def __init__(self, chooser: Chooser | None) -> None:
-        self.chooser = chooser
+    Parameters
+    ----------
+    chooser : Chooser or None
+    beside : torch.nn.Module, optional
+        What belongs to an iterate besides its network: its state is kept and restored with it.
+    """
+
+    def __init__(self, chooser: Chooser | None, beside: nn.Module | None = None) -> None:
+        self.chooser, self._beside = chooser, beside
         self.step: int | None = None
         self._weights: dict[str, Tensor] = {}
 
@@ -65,14 +75,21 @@ class Keeper:
         better, line = self.chooser.offer(snapshot)
         if better:
             self.step = snapshot.step
-            self._weights = {name: tensor.clone() for name, tensor in snapshot.network.state_dict().items()}
+            parts = {"": snapshot.network.state_dict()}
+            parts |= {} if self._beside is None else {BESIDE: self._beside.state_dict()}
+            self._weights = {f"{p}{name}": tensor.clone() for p, part in parts.items() for name, tensor in part.items()}
         return line
 
     def restore(self, network: Network) -> bool:
         """Put the kept weights into the network; False when there are none."""
         if self.step is None:
             return False
-        network.load_state_dict(self._weights)
+        parts: tuple[dict[str, Tensor], dict[str, Tensor]] = {}, {}
+        for name, tensor in self._weights.items():
+            parts[name.startswith(BESIDE)][name.removeprefix(BESIDE)] = tensor
+        network.load_state_dict(parts[0])
+        if self._beside is not None:
+            self._beside.load_state_dict(parts[1])
         return True
 
     def tensors(self) -> dict[str, Tensor]:

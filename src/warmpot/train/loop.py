@@ -115,7 +115,7 @@ class _Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.optimizer.lr * group["lr_scale"] * factor
         clock = Clock(step, self.settings.steps)
-        self.learner.refresh(clock, functools.cache(self.look))
+        self.learner.refresh(clock, self.look)
         view = self._view(clock)
         outputs = (*view.source[:2], *view.target[:2])  # what went into the bottleneck is finite if these are
         if not all(bool(torch.isfinite(part).all()) for part in outputs):
@@ -148,10 +148,17 @@ class _Trainer:
         )  # fmt: skip
 
     def look(self) -> Whole:
-        """Return both domains as the network sees them now."""
+        """Return both domains as the network sees them now, the same in all processes."""
+        self._align()
         source, target = (functools.partial(self._outputs, x) for x in (self.batches.xs, self.batches.xt))
         labels = self.batches.ys.to(self.fabric.device)
         return Whole(source, target, labels, self.network, self.config.loss)
+
+    def _align(self) -> None:
+        """Give all processes the statistics of the first; each has taken those of BatchNorm from its own share."""
+        if self.fabric.world_size > 1:
+            for buffer in self.network.buffers():
+                torch.distributed.broadcast(buffer, 0)
 
     def _outputs(self, x: Tensor) -> Outputs:
         self.network.eval()
@@ -182,10 +189,11 @@ class _Trainer:
 
     def snapshot(self, step: int, task: Task, said: Step) -> Snapshot:
         """Show the network as it is now, apart from the one that is trained."""
+        self._align()
         network = copy.deepcopy(self.network).cpu().eval()
         source, target = apply_network(network, task.xs), apply_network(network, task.xt)
-        has_plan = "transport" in said.metrics
-        transport = float(said.metrics["transport"]) / float(said.metrics["alpha"]) if has_plan else None
+        cost, mass = said.metrics.get("transport"), float(said.metrics.get("alpha", 0.0))
+        transport = float(cost) / mass if cost is not None and mass > 0 else None
         return Snapshot(step, network, source, target, transport)
 
     def checkpoint(self, step: int, keeper: Keeper) -> Checkpoint:
@@ -285,7 +293,7 @@ def train_minibatch(
     settings, history = config.minibatch, (run.history() if run else [])
     with _seeded(config.seed), asked_to_stop() as stop:
         trainer = _Trainer(task, config, fabric)
-        keeper = Keeper(chooser)
+        keeper = Keeper(chooser, trainer.learner)
         begin = trainer.restore(start, keeper) if start is not None else 0
         trainer.model.train()
         for step in range(begin, settings.steps):

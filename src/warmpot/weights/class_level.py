@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from warmpot._checks import check_matrix
-from warmpot._typing import FloatArray
+from warmpot._typing import FloatArray, IntArray
 from warmpot.errors import InputError, explain
 
 __all__ = [
@@ -121,7 +121,7 @@ def class_means(weights: FloatArray, labels: Any, n_classes: int) -> FloatArray:
     return means
 
 
-def class_shares(outputs: Any, *, hard: bool) -> FloatArray:
+def class_shares(outputs: Any, *, hard: bool, labels: Any = None) -> FloatArray:
     """Share of the target in each class, as the classifier sees it; the shares sum to 1.
 
     Parameters
@@ -131,6 +131,9 @@ def class_shares(outputs: Any, *, hard: bool) -> FloatArray:
     hard : bool
         True counts predictions (`predicted_shares`, as the WARMPOT paper prints BA3US in its Section 5.3). False is
         the mean softmax probability (the official code of BA3US).
+    labels : (n_s,) array or tensor of int, optional
+        Class codes of the source samples, in [0, C). Where none of them is of a class with a share, all shares are
+        ``1 / C``: nothing of use is known of the target.
 
     Examples
     --------
@@ -142,11 +145,15 @@ def class_shares(outputs: Any, *, hard: bool) -> FloatArray:
     """
     logits = check_matrix("outputs", outputs)
     if hard:
-        return predicted_shares(logits)
-    with np.errstate(over="ignore"):  # a gap beyond float64 is -inf: no probability
-        odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-    shares = (odds / odds.sum(axis=1, keepdims=True)).mean(axis=0)
-    return np.asarray(shares / shares.sum())
+        shares = predicted_shares(logits)
+    else:
+        with np.errstate(over="ignore"):  # a gap beyond float64 is -inf: no probability
+            odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+        shares = (odds / odds.sum(axis=1, keepdims=True)).mean(axis=0)
+        shares = np.asarray(shares / shares.sum())
+    if labels is not None and not shares[_codes(labels, len(shares))].any():
+        return np.full(len(shares), 1.0 / len(shares))
+    return shares
 
 
 def class_share_weights(outputs: Any, labels: Any, *, hard: bool) -> FloatArray:
@@ -168,15 +175,19 @@ def class_share_weights(outputs: Any, labels: Any, *, hard: bool) -> FloatArray:
     >>> class_share_weights(np.eye(3)[[0, 0, 0, 2]], np.array([0, 0, 1, 2]), hard=True)
     array([0.75, 0.75, 0.  , 0.25])
     """
-    shares = class_shares(outputs, hard=hard)
+    shares = class_shares(outputs, hard=hard, labels=labels)
+    weights: FloatArray = shares[_codes(labels, len(shares))]
+    return weights
+
+
+def _codes(labels: Any, n_classes: int) -> IntArray:
     codes = np.asarray(labels.cpu() if hasattr(labels, "cpu") else labels)
-    allowed = f"a non-empty 1-d array of whole numbers in [0, {len(shares)})"
+    allowed = f"a non-empty 1-d array of whole numbers in [0, {n_classes})"
     remedy = "Pass class codes that count the columns of the outputs."
     if codes.ndim != 1 or codes.size == 0 or codes.dtype.kind not in "iu":
         got = f"shape {codes.shape} of {codes.dtype}"
         raise InputError(explain("labels", got=got, allowed=allowed, remedy=remedy))
-    if codes.min() < 0 or codes.max() >= len(shares):
+    if codes.min() < 0 or codes.max() >= n_classes:
         got = f"codes from {codes.min()} to {codes.max()}"
         raise InputError(explain("labels", got=got, allowed=allowed, remedy=remedy))
-    weights: FloatArray = shares[codes]
-    return weights if weights.any() else np.full(len(codes), 1.0 / len(shares))
+    return codes

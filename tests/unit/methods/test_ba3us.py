@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from warmpot.data import Task
 from warmpot.errors import InputError
 from warmpot.methods.ba3us import Ba3us
 from warmpot.methods.base import Clock, Extra, Sizes, View
-from warmpot.nets import Outputs
+from warmpot.nets import NetworkSettings, Outputs
+from warmpot.train.batches import Batches
+from warmpot.train.config import MinibatchSettings
 
 N, M, K, C, D = 4, 3, 2, 5, 6
 SIZES = Sizes(n_source=40, n_target=30, n_classes=C, width=D, pooled=9)
@@ -141,6 +144,26 @@ def test_the_further_batch_shrinks_as_in_the_official_schedule() -> None:
     found = [Ba3us().extra_samples(Clock(500 * e, 5000), 36) for e in range(10)]
     assert found == truth == [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]
     assert Ba3us(augmentation=0.0).extra_samples(Clock(0, 10), 36) == 0
+
+
+@pytest.mark.parametrize(
+    ("bottleneck", "world", "sizes"),
+    [
+        ("linear", 1, [3, 2, 1, 0]),
+        ("bn_relu", 1, [3, 2, 0, 0]),
+        ("linear", 2, [2, 2, 0, 0]),
+        ("bn_relu", 2, [0, 0, 0, 0]),
+    ],
+)
+def test_the_further_batch_is_drawn_in_equal_shares(bottleneck: str, world: int, sizes: list[int]) -> None:
+    settings = MinibatchSettings(source_batch=12, target_batch=12, network=NetworkSettings(bottleneck=bottleneck))
+    rng = np.random.default_rng(0)
+    task = Task(rng.normal(size=(20, 3)), np.arange(20) % 4, rng.normal(size=(15, 3)), tuple("abcd"))
+    parts = [Batches(task, settings, 0, rank=rank, world=world, extra=3) for rank in range(world)]
+    for step, (wanted, drawn) in enumerate(zip([3, 2, 1, 0], sizes, strict=True)):
+        found = [part.at(step, torch.device("cpu"), wanted).extra for part in parts]
+        rows = [int(row) for extra in found if extra is not None for row in extra.rows]
+        assert len(rows) == len(set(rows)) == drawn
 
 
 def test_a_batch_without_weight_and_certain_predictions_are_finite() -> None:

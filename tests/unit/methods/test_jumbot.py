@@ -111,25 +111,6 @@ def test_gradient_goes_through_the_cost_and_not_through_the_plan() -> None:
     torch.testing.assert_close(view.source.logits.grad, own, rtol=1e-4, atol=1e-6)
 
 
-def test_without_a_weighting_the_row_sums_of_the_plan_weigh() -> None:
-    view = _view()._replace(weights=None)
-    said = Jumbot(tau=0.5, eps=0.3, eta1=0.2, eta2=1.5).step(view, Memory())
-    p = _oracle_plan(_cost(view, 0.2, 1.5), 0.5, 0.3, "entropy").sum(axis=1)
-    np.testing.assert_allclose(said.weights.numpy(), p / p.sum(), atol=1e-4)
-    assert said.metrics["classification"] == pytest.approx(p @ _source_losses(view) / p.sum(), rel=1e-3)
-
-
-@pytest.mark.parametrize("far", [20.0, 1e4], ids=["next to no mass", "none in float32"])
-def test_own_weights_of_a_plan_that_moves_next_to_nothing_still_train_the_source(far: float) -> None:
-    """Early plans do: an untrained head has costs of many tau."""
-    view = _view(grad=True, dtype=torch.float32)._replace(weights=None)
-    target = Outputs(view.target.features + far, view.target.logits)
-    said = Jumbot(eta1=0.003).step(view._replace(target=target), Memory())
-    assert float(said.metrics["alpha"]) < 1e-6
-    assert float(said.weights.sum()) == pytest.approx(1.0, abs=1e-3)
-    assert torch.isfinite(said.loss)
-
-
 def test_confident_predictions_leave_everything_finite() -> None:
     """Where log(softmax) is infinite and exp(-cost / eps) is 0."""
     view = _view(grad=True, dtype=torch.float32, scale=3000.0)

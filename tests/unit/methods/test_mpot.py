@@ -101,7 +101,7 @@ def test_without_a_weighting_the_row_sums_of_the_plan_weigh() -> None:
     said = Mpot(eta1=0.2, eta2=1.5, alpha=0.4).step(view, Memory())
     p = _oracle_plan(_cost(view, 0.2, 1.5), 0.4, 0.5).sum(axis=1)
     assert not said.weights.requires_grad
-    np.testing.assert_allclose(said.weights.numpy(), p / p.sum(), atol=1e-5)
+    np.testing.assert_allclose(said.weights.numpy(), p / p.sum(), atol=2e-5)
     assert said.metrics["classification"] == pytest.approx(p @ _source_losses(view) / p.sum(), rel=1e-4)
 
 
