@@ -24,7 +24,7 @@ from adaptation import TASKS, data_folder, load
 
 RESULTS = ROOT / "benchmarks" / "results" / "methods.jsonl"
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "source-only": ("frozen", {"method": "source-only"}),
+    "source-only": ("source-only-frozen", {}),
     "source-only, full": ("source-only", {}),
     "mpot": ("mpot-frozen", {}),
     "jumbot": ("jumbot-frozen", {}),

@@ -103,7 +103,7 @@ def test_methods_lists_every_method_weighting_and_preset(monkeypatch: pytest.Mon
         presets = next(line for line in lines if re.match(rf"{name} +{re.escape(preset_for(name))} \(default\)", line))
         assert {word.strip(",") for word in presets.split()} >= set(presets_of(name))
     assert {f"{name:<11}  {cls.summary}" for name, cls in WEIGHTINGS.items()} <= set(lines)
-    assert "own          row sums of the method's own plan (warmpot, mpot, jumbot)" in lines
+    assert "own          row sums of the method's own plan (warmpot, mpot)" in lines
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -139,7 +139,7 @@ def test_a_description_says_what_each_parameter_means(monkeypatch: pytest.Monkey
     assert "label_smooth 0.1 Label smoothing." in lines
     at = next(i for i, line in enumerate(lines) if line.startswith("power 6 Exponent"))
     assert lines[at + 1] == "power_weight 0.3"  # of the same entry
-    assert "pca_head true Start the head from principal axes of the target (pca_head)." in lines
+    assert any(line.startswith("pca_head true Start the head from principal axes of the target") for line in lines)
     assert "- While pooled features do not change (frozen features), neighbours are found once." in lines
     lines = [" ".join(line.split()) for line in done("methods", "capped").stdout.splitlines()]
     assert "critic.spectral true Keep it 1-Lipschitz by spectral normalisation." in lines

@@ -267,7 +267,11 @@ BAD: dict[str, tuple[Callable[[], object], list[object], str]] = {
         ["source.npz", "target.npz", "--method", "mpot", "--config", "c.yaml"],
         "preset: got 'frozen', which is for 'warmpot', with the method 'mpot'",
     ),
-    "set method": (lambda: None, ["source.npz", "target.npz", "--set", "method=pwan"], "its presets: .*pwan-frozen"),
+    "set method": (
+        lambda: None,
+        ["source.npz", "target.npz", "--preset", "full", "--set", "method=pwan"],
+        "its presets: .*pwan-frozen",
+    ),
     "weights": (lambda: None, ["source.npz", "target.npz", *FROZEN, "--weights", "plans"], "Did you mean 'plan'"),
     "weights, full": (lambda: None, ["source.npz", "target.npz", "--weights", "uniform"], "with the full engine"),
     "weights, source-only": (

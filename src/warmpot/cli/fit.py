@@ -72,10 +72,14 @@ def fit(
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting, as minibatch.steps=100.")
     ] = None,
     alpha: Annotated[
-        str | None, typer.Option(metavar="NUMBER", help="Share of the target to match, in (0, 1], or auto.")
+        str | None,
+        typer.Option(
+            metavar="NUMBER", help="Share of the target to match, in (0, 1], or auto (warmpot; mpot: a number)."
+        ),
     ] = None,
     beta: Annotated[
-        str | None, typer.Option(metavar="NUMBER", help="Share of the source believed to matter, in (0, 1], or auto.")
+        str | None,
+        typer.Option(metavar="NUMBER", help="Share of the source believed to matter, in (0, 1], or auto (warmpot)."),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="[default: 0]")] = None,
     choose: Annotated[

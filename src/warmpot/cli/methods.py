@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from importlib import resources
 from itertools import takewhile
@@ -36,7 +37,8 @@ def methods(
     Methods and weightings are described, with their parameters. Of a preset, all settings are printed: a whole YAML
     file for `warmpot fit --config`.
     """
-    from warmpot.methods import METHODS, WEIGHTINGS
+    from warmpot.methods import METHODS, OWN, WEIGHTINGS
+    from warmpot.select import VALIDATORS
     from warmpot.train import load_config, preset_names
 
     if name is not None and preset is not None:
@@ -49,12 +51,22 @@ def methods(
 
         show(*described(METHODS.get(str(name)) or WEIGHTINGS[str(name)]))
         _list_presets(str(name))
+    elif name == OWN:
+        show(f"{OWN}  row sums of the method's own plan ({_planners()}), anew for every batch; it has no parameters")
     elif preset is not None or name in preset_names():
         print(load_config(preset or name).dump(), end="")
+    elif name in VALIDATORS:
+        show(f"{name}  {VALIDATORS[str(name)].summary}", inspect.getdoc(VALIDATORS[str(name)]) or "")
     else:
-        known = [*METHODS, *WEIGHTINGS, *preset_names()]
-        allowed = "a method, a weighting or a preset"
+        known = [*METHODS, *WEIGHTINGS, OWN, *preset_names(), *VALIDATORS]
+        allowed = "a method, a weighting, a preset or a validator: `warmpot methods` lists them"
         raise InputError(explain("NAME", got=repr(name), allowed=allowed, remedy=suggestion(str(name), known)))
+
+
+def _planners() -> str:
+    from warmpot.methods import METHODS
+
+    return ", ".join(name for name, cls in METHODS.items() if cls.has_plan())
 
 
 def _list_all() -> None:
@@ -71,8 +83,7 @@ def _list_all() -> None:
     weightings = _grid()
     for name, kind in WEIGHTINGS.items():
         weightings.add_row(Text(name), Text(kind.summary))
-    planners = ", ".join(name for name, cls in METHODS.items() if cls.has_plan())
-    weightings.add_row(Text(OWN), Text(f"row sums of the method's own plan ({planners})"))
+    weightings.add_row(Text(OWN), Text(f"row sums of the method's own plan ({_planners()})"))
     presets = _grid()
     for name in METHODS:
         default = preset_for(name)
@@ -87,7 +98,7 @@ def _list_all() -> None:
     show(_heading("Weightings", "--weights NAME, beside any method but source-only"), weightings, "")
     show(_heading("Presets", "--preset NAME"), presets, Text(ENDINGS, style="dim"), "")
     show(_heading("Validators", "warmpot fit ... --choose NAME, warmpot sweep ... --validator NAME"), validators, "")
-    show("More about a method, a weighting or a preset: warmpot methods NAME")
+    show("More about any of them: warmpot methods NAME")
 
 
 def _heading(text: str, use: str = "") -> Any:

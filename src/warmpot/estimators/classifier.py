@@ -203,11 +203,13 @@ class AdaptedClassifier(_Classifier):
 
     Parameters
     ----------
-    method : str
-        A name from `warmpot.methods.METHODS`; ``warmpot methods`` lists them.
+    method : str, optional
+        A name from `warmpot.methods.METHODS`; ``warmpot methods`` lists them. Default: that of the preset, without one
+        "warmpot".
     preset : str, optional
-        One of the method's recipes. Default: the one for features, ``METHOD-frozen`` ("full" for "warmpot"); for a
-        method without recipes, such as your own, "frozen".
+        One of the method's recipes. Default: the one for features, ``METHOD-frozen`` ("full" for "warmpot",
+        "source-only" for itself: the full engine, which the others do not have); for a method without recipes, such as
+        your own, "frozen".
     weights : str, optional
         How source samples are weighted: a name from `warmpot.methods.WEIGHTINGS`, or "own" for the row sums of the
         method's plan. Default: as the preset has it.
@@ -247,7 +249,7 @@ class AdaptedClassifier(_Classifier):
 
     def __init__(
         self,
-        method: str = "arpm",
+        method: str | None = None,
         *,
         preset: str | None = None,
         weights: str | None = None,
@@ -269,9 +271,9 @@ class AdaptedClassifier(_Classifier):
         self.progress_bar = progress_bar
 
     def _preset(self) -> str:
-        from warmpot.train.recipes import preset_for
+        from warmpot.train.recipes import DEFAULT, preset_for
 
-        return preset_for(self.method, self.preset)
+        return self.preset or DEFAULT if self.method is None else preset_for(self.method, self.preset)
 
     def _changes(self) -> dict[str, Any]:
         given = {name: getattr(self, name) for name in ("method", "weights", "params", "weight_params")}

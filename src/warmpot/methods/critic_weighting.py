@@ -185,12 +185,13 @@ class _ByCritic(Weighting):
         assert isinstance(memory, _Judged)
         whole, weights = look(), memory.weights
         source, target = (part.features.to(weights) for part in (whole.source, whole.target))
+        logger.info("step %d: the critic trains for %d steps", clock.step, self.critic.steps)
         critic = memory.trained_critic(self.critic, source, target, clock.step)
         ds, dt = (_scores(critic, part) for part in (source, target))
         found = self._solve(ds, float(dt.mean()))
         weights.copy_(torch.from_numpy(len(ds) * found))
         logger.info(
-            "step %d: the critic tells source from target by %.4g, after weighting by %.4g",
+            "step %d: the critic's score of the source is %.4g above the target's, %.4g with the new weights",
             clock.step, ds.mean() - dt.mean(), found @ ds - dt.mean(),
         )  # fmt: skip
 

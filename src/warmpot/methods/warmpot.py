@@ -93,7 +93,7 @@ class Warmpot(Method):
 
     name: ClassVar[str] = "warmpot"
     summary: ClassVar[str] = "partial transport: source weights and alignment from one plan"
-    reference: ClassVar[str] = "the ICML 2025 paper"
+    reference: ClassVar[str] = "Naram, Hellström, Wang, Jörnsten, Durisi, ICML 2025"
     tags: ClassVar[tuple[str, ...]] = ("transport", "partial")
     engines: ClassVar[tuple[str, ...]] = ("full", "minibatch")
     regression: ClassVar[bool] = True

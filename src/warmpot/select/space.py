@@ -13,6 +13,7 @@ from warmpot.errors import InputError, explain
 from warmpot.select.registry import make_validator
 from warmpot.train import RunConfig, load_config
 from warmpot.train.config import LAST
+from warmpot.train.recipes import DEFAULT, preset_for
 
 __all__ = ["DEFAULT_SPACE", "REFERENCE", "Range", "Space"]
 
@@ -89,7 +90,10 @@ class Space:
     def check(self, changes: Mapping[str, Any]) -> None:
         """Refuse a wrong name or value before any work."""
         for point in itertools.islice(self._corners(), 1000):
-            choose = self.config(point, changes).choose
+            try:
+                choose = self.config(point, changes).choose
+            except InputError as error:
+                raise InputError(f"space, {self.name(point)}: {error}") from None
             if choose != LAST:
                 make_validator(choose)
 
@@ -123,7 +127,8 @@ class Space:
         if not point:
             return f"{REFERENCE} (reference)"
         free, fixed = self.free[point["block"]], self.fixed[point["block"]]
-        preset = point.get("preset", fixed.get("preset", "full"))
+        method = point.get("method", fixed.get("method"))
+        preset = point.get("preset", fixed.get("preset")) or (preset_for(method) if method else DEFAULT)
         alike = sum(preset == block.get("preset", "full") for block in self.fixed) > 1
         shown = {name: f"{value}" for name, value in fixed.items() if alike}
         for name in free:

@@ -16,7 +16,7 @@ from warmpot.costs import LABEL_LOSSES
 from warmpot.errors import InputError, explain
 from warmpot.methods import OWN, WEIGHTINGS, Method, Weighting, make_method, make_weighting
 from warmpot.nets import SCALES, NetworkSettings
-from warmpot.train.recipes import layered, presets_of, read_preset, read_yaml
+from warmpot.train.recipes import DEFAULT, layered, preset_for, presets_of, read_preset, read_yaml
 
 __all__ = [
     "LAST",
@@ -335,7 +335,8 @@ def load_config(
     Parameters
     ----------
     preset : str, optional
-        A recipe of the package; default: the one the file names, else "full".
+        A recipe of the package; default: the one the file names, else that of the method which file or changes name
+        (`preset_for`), else "full".
     file : path, optional
         YAML with any part of a `RunConfig`.
     changes : mapping, optional
@@ -347,6 +348,7 @@ def load_config(
     10
     """
     written = read_yaml(file) if file is not None else {}
-    base = read_preset(preset or str(written.get("preset", "full")))
+    method = (changes or {}).get("method", written.get("method"))
+    base = read_preset(preset or str(written.get("preset", DEFAULT if method is None else preset_for(str(method)))))
     layers = layered(base, {key: value for key, value in written.items() if key != "preset"})
     return from_mapping(RunConfig, layered(layers, changes or {}), "config")

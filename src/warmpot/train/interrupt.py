@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -9,6 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 
 __all__ = ["asked_to_stop"]
+
+logger = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -25,6 +28,7 @@ def asked_to_stop() -> Iterator[Callable[[], bool]]:
         if pressed:
             raise KeyboardInterrupt
         pressed = True
+        logger.warning("stopping after this step; once more stops at once, without it")
 
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

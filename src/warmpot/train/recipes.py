@@ -50,7 +50,7 @@ def presets_of(method: str) -> list[str]:
 
 
 def preset_for(method: str, preset: str | None = None) -> str:
-    """Return the recipe to train a method by: the named one, else its own for features.
+    """Return the recipe to train a method by: the named one, else its own for features; the full engine's first.
 
     A named one must be the method's. A method without recipes, such as your own, is put into any; by default into the
     loop that all methods share.
@@ -61,8 +61,9 @@ def preset_for(method: str, preset: str | None = None) -> str:
     ['full', 'arpm-frozen', 'source-only', 'frozen']
     """
     if preset is None:
-        own = {read_preset(DEFAULT)["method"]: DEFAULT}.get(method, f"{method}-{OF_FEATURES}")
-        return next((name for name in (own, method) if name in preset_names()), OF_FEATURES)
+        own = presets_of(method)
+        whole = [name for name in (DEFAULT, method) if name in own and read_preset(name)["engine"] == "full"]
+        return next((name for name in (*whole, f"{method}-{OF_FEATURES}") if name in own), OF_FEATURES)
     other = read_preset(preset)["method"]
     if other != method and (own_presets := presets_of(method)):
         got, allowed = f"{preset!r}, which is for {other!r}, with the method {method!r}", ", ".join(own_presets)
