@@ -287,10 +287,10 @@ def draw(results: Results, path: Path) -> None:
     right.set_xlim(left=-0.03)
     for family, name in FAMILIES.items():
         left.scatter([], [], color=colours[family], s=16, label=name)
-    left.legend(frameon=False, fontsize=8, loc="lower left")
+    figure.legend(frameon=False, fontsize=8, loc="upper center", ncols=len(FAMILIES))
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
+    figure.tight_layout(rect=(0.0, 0.0, 1.0, 0.95))
     figure.savefig(path, dpi=110, metadata={"Software": None})
     plt.close(figure)
 

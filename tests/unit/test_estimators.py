@@ -430,7 +430,9 @@ def test_weights_and_parameters_of_any_method() -> None:
     own = AdaptedClassifier("mpot", weights="own", overrides=FEW).fit(XS, YS, XT)
     np.testing.assert_allclose(own.plan_.sum(axis=1), own.source_weights_)
     assert AdaptedClassifier("mpot", preset="mpot", overrides=FEW).fit(XS, YS, XT).config_.preset == "mpot"
-    assert AdaptedClassifier().get_params()["method"] == "arpm"
+    by_preset = AdaptedClassifier(preset="mpot-frozen", overrides=FEW).fit(XS, YS, XT).config_
+    assert (by_preset.method, by_preset.preset) == ("mpot", "mpot-frozen")
+    assert AdaptedClassifier()._config() == WarmpotClassifier()._config()
     wrong = {
         "method: got 'arpmm'": AdaptedClassifier("arpmm"),
         "which is for 'warmpot', with the method 'arpm'": AdaptedClassifier("arpm", preset="frozen"),

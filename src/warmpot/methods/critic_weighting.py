@@ -221,9 +221,6 @@ class Chi2Ball(_ByCritic):
 
     Attributes
     ----------
-    periods : int
-        The critic learns and the source is weighed at the start of so many stretches of the training, all but the
-        first: weights are equal until then.
     critic : CriticSettings
         AR has ``{hidden: 1024, steps: 3000, batch: 36, spectral: false, penalty: 100, dropout: 0.5, slope: 0,
         fresh: true}``.
@@ -294,8 +291,6 @@ class Capped(_ByCritic):
 
     Attributes
     ----------
-    periods, critic
-        As in `Chi2Ball`.
     beta : float
         The ``beta n`` samples of least score have the weight ``1 / beta`` each, all others none.
 
