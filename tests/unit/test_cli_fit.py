@@ -210,6 +210,13 @@ def test_regression_and_its_predictions() -> None:
     assert not Path("q.csv").exists()
 
 
+def test_settings_of_an_engine_that_does_not_run_are_told() -> None:
+    flags = ["--set", "full.rounds=1", "--set", "minibatch.steps=7", "--out", "idle"]
+    told = "settings of the engine minibatch have no effect: the preset full runs the engine full"
+    assert told in done("fit", "source.npz", "target.npz", *flags).stderr
+    assert "no effect" not in done("fit", "source.npz", "target.npz", *flags[:2], "--out", "busy").stderr
+
+
 def test_warnings_are_plain_lines_on_stderr() -> None:
     labels = NAMES[YS].copy()
     labels[0] = "elk"

@@ -45,6 +45,8 @@ class _Job:
     data: DataFiles
     config: RunConfig
     resume: bool
+    idle: str = ""
+    """An engine that was given settings and does not run."""
 
 
 def fit(
@@ -154,7 +156,8 @@ def _new_job(data: DataFiles, out: Path | None, preset: str | None, file: Path |
             remedy = "Name a new folder."
             raise InputError(explain("--out", got="none", allowed="a folder, for several processes", remedy=remedy))
         out = _free(Path("runs") / "-".join([data.source.stem, data.target.stem, *_called(config)]))
-    return _Job(out, data, config, resume=False)
+    idle = next((name for name in ("full", "minibatch") if name in changes and name != config.engine), "")
+    return _Job(out, data, config, resume=False, idle=idle)
 
 
 def _called(config: RunConfig) -> list[str]:
@@ -206,6 +209,9 @@ def _run(job: _Job, wanted: bool) -> None:
         _check_new(job)
         if wanted:
             complain(f"reading {job.data.source} and {job.data.target}", "dim")
+            if job.idle:
+                engine = f"the preset {job.config.preset} runs the engine {job.config.engine}"
+                complain(f"settings of the engine {job.idle} have no effect: {engine}", "yellow")
         try:
             task, truth = job.data.read()
         except InputError as error:
