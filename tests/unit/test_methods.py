@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from warmpot.errors import InputError
@@ -64,6 +64,7 @@ def test_source_only_ignores_the_target() -> None:
     assert target.logits.grad is None
 
 
+@example(alpha=0.9203125946726839, start=0.26575817557362386, ramp=0.0, progress=0.0)  # start + (alpha - start) < alpha
 @given(alpha=st.floats(0.001, 1.0), start=st.floats(0.001, 1.0), ramp=st.floats(0, 1), progress=st.floats(0, 1))
 def test_the_ramp_never_exceeds_alpha(alpha: float, start: float, ramp: float, progress: float) -> None:
     method = Warmpot(alpha=alpha, alpha_start=start, ramp=ramp)

@@ -15,9 +15,10 @@ def ramped(start: float, end: float, progress: float, length: float) -> float:
     >>> [ramped(0.0, 0.8, progress, 0.5) for progress in (0.0, 0.25, 0.5, 1.0)]
     [0.0, 0.4, 0.8, 0.8]
     """
+    if progress >= length:
+        return end  # exactly, whatever the sum below would round to
     start = min(start, end)
-    done = min(progress / length, 1.0) if length > 0 else 1.0
-    return min(start + (end - start) * done, end)
+    return min(start + (end - start) * progress / length, end)
 
 
 def reversal_strength(progress: float, slope: float = 10.0) -> float:
