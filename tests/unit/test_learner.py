@@ -12,7 +12,7 @@ from warmpot.methods import (
     METHODS,
     WEIGHTINGS,
     Clock,
-    Extra,
+    Labelled,
     Learner,
     Memory,
     Sizes,
@@ -44,7 +44,7 @@ def make_view(step: int = 60, extra: bool = True) -> View:
     head = build_network(NetworkSettings(bottleneck="none"), WIDTH, CLASSES, seed=0).head
     return View(
         outputs(20, 0), LABELS, outputs(16, 1), Clock(step, 100), rows=torch.arange(20), target_rows=torch.arange(16),
-        head=head, extra=Extra(outputs(4, 2), LABELS[:4], torch.arange(4)) if extra else None,
+        head=head, extra=Labelled(outputs(4, 2), LABELS[:4], torch.arange(4)) if extra else None,
     )  # fmt: skip
 
 
@@ -142,9 +142,9 @@ class _Rows(Uniform):
     def refresh(self, memory: Memory, clock: Clock, look: Any) -> None:
         self.log.append("weighting")  # type: ignore[attr-defined]
 
-    def weigh(self, memory: Memory, source: Outputs, labels: Any, rows: Any, *last: Any) -> torch.Tensor:
-        assert len(source.logits) == len(labels) == len(rows)
-        return rows.float()
+    def weigh(self, memory: Memory, samples: Labelled, view: View) -> torch.Tensor:
+        assert len(samples.outputs.logits) == len(samples.labels) == len(samples.rows)
+        return samples.rows.float()
 
 
 def test_the_method_sees_the_weights_of_both_batches_after_the_refresh() -> None:

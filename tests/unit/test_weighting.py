@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from warmpot.errors import InputError
-from warmpot.methods import WEIGHTINGS, Clock, Memory, Sizes, Whole, make_weighting
+from warmpot.methods import WEIGHTINGS, Clock, Labelled, Memory, Sizes, View, Whole, make_weighting
 from warmpot.methods.critic_weighting import BAND, GROWTH, adjusted_rho
 from warmpot.methods.weighting import Weighting
 from warmpot.nets import NetworkSettings, Outputs, build_network
@@ -55,7 +55,8 @@ def _changed(seen: Whole, **parts: Any) -> Whole:
 
 def weigh(scheme: Weighting, memory: Memory, seen: Whole, rows: Tensor, clock: Clock) -> Tensor:
     source = Outputs(*(part[rows] for part in seen.source if part is not None))
-    return scheme.weigh(memory, source, seen.labels[rows], rows, seen.target, clock, seen.loss)
+    view = View(source, seen.labels[rows], seen.target, clock, seen.loss, rows)
+    return scheme.weigh(memory, Labelled(source, view.labels, rows), view)
 
 
 def looks(scheme: Weighting, memory: Memory, steps: int) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from warmpot.methods.base import Clock, Extra, Look, Memory, Method, Sizes, Step, View, Whole
+from warmpot.methods.base import Clock, Labelled, Look, Memory, Method, Sizes, Step, View, Whole
 from warmpot.methods.learner import Learner
 from warmpot.methods.registry import METHODS, OWN, WEIGHTINGS, make_method, make_weighting
 from warmpot.methods.source_only import SourceOnly
@@ -14,7 +14,7 @@ __all__ = [
     "OWN",
     "WEIGHTINGS",
     "Clock",
-    "Extra",
+    "Labelled",
     "Learner",
     "Look",
     "Memory",

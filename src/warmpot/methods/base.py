@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from warmpot.costs import PairCosts
     from warmpot.transport import Solution
 
-__all__ = ["Clock", "Extra", "Look", "Memory", "Method", "Part", "Sizes", "Step", "View", "Whole"]
+__all__ = ["Clock", "Labelled", "Look", "Memory", "Method", "Part", "Sizes", "Step", "View", "Whole"]
 
 
 class Clock(NamedTuple):
@@ -123,8 +123,8 @@ Look = Callable[[], Whole]
 """Looks at both domains as they are before a step."""
 
 
-class Extra(NamedTuple):
-    """A further batch of the source."""
+class Labelled(NamedTuple):
+    """Samples of the source: what the network says of them, their labels, and which they are."""
 
     outputs: Outputs
     labels: Tensor
@@ -147,7 +147,7 @@ class View(NamedTuple):
         Which samples of the data sets they are.
     head : torch.nn.Linear
         The network's, for `warmpot.nets.frozen_head`.
-    extra : Extra or None
+    extra : Labelled or None
         What `Method.extra_samples` asked for.
     weights : (n_s,) tensor or None
         Of the source samples, not normalised; None: the method weighs them by its own plan.
@@ -163,7 +163,7 @@ class View(NamedTuple):
     rows: Tensor | None = None
     target_rows: Tensor | None = None
     head: nn.Linear | None = None
-    extra: Extra | None = None
+    extra: Labelled | None = None
     weights: Tensor | None = None
     extra_weights: Tensor | None = None
 

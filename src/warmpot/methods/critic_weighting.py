@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from warmpot._checks import check_count, check_fraction, check_nonnegative, check_positive
-from warmpot.methods.base import Clock, Look, Memory, Sizes, Whole
+from warmpot.methods.base import Clock, Labelled, Look, Memory, Sizes, View, Whole
 from warmpot.methods.weighting import Weighting, _Remembered
-from warmpot.nets import Critic, Outputs, gradient_penalty
+from warmpot.nets import Critic, gradient_penalty
 from warmpot.weights import capped_weights, chi2_ball_weights
 from warmpot.weights.class_level import SMALLEST_BETA
 
@@ -195,12 +195,10 @@ class _ByCritic(Weighting):
             clock.step, ds.mean() - dt.mean(), found @ ds - dt.mean(),
         )  # fmt: skip
 
-    def weigh(
-        self, memory: Memory, source: Outputs, labels: Tensor, rows: Tensor, target: Outputs, clock: Clock, loss: str  # noqa: ARG002
-    ) -> Tensor:  # fmt: skip
+    def weigh(self, memory: Memory, samples: Labelled, view: View) -> Tensor:  # noqa: ARG002
         """Look the samples up."""
         assert isinstance(memory, _Judged)
-        return memory.weights[rows]
+        return memory.weights[samples.rows]
 
     def everywhere(self, memory: Memory, whole: Whole) -> Tensor:  # noqa: ARG002
         """Return the weights of the last refresh."""

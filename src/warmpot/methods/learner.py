@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from warmpot.costs import PairCosts
-from warmpot.methods.base import Clock, Extra, Look, Memory, Method, Sizes, Step, View, Whole
+from warmpot.methods.base import Clock, Labelled, Look, Memory, Method, Sizes, Step, View, Whole
 from warmpot.methods.source_only import SourceOnly
 from warmpot.methods.weighting import Weighting
 
@@ -94,16 +94,11 @@ class Learner(nn.Module):
         view = view._replace(clock=clock)
         if self.weighting is not None:
             assert view.rows is not None
-            view = view._replace(weights=self._weighed(view, Extra(view.source, view.labels, view.rows)))
+            weigh, own = self.weighting.weigh, self.of_weighting
+            view = view._replace(weights=weigh(own, Labelled(view.source, view.labels, view.rows), view))
             if view.extra is not None:
-                view = view._replace(extra_weights=self._weighed(view, view.extra))
+                view = view._replace(extra_weights=weigh(own, view.extra, view))
         return self.method.step(view, self.of_method)
-
-    def _weighed(self, view: View, part: Extra) -> Tensor:
-        assert self.weighting is not None
-        return self.weighting.weigh(
-            self.of_weighting, part.outputs, part.labels, part.rows, view.target, view.clock, view.loss
-        )
 
     def finish(self, whole: Whole) -> Solution[csr_array] | Tensor | None:
         """Return the weights of the whole source; as the method's own plan over all pairs where there is one."""

@@ -14,9 +14,8 @@ import torch
 
 from warmpot._checks import check_choice, check_count
 from warmpot.costs import PairCosts
-from warmpot.methods.base import Clock, Look, Memory, Part, Sizes, Whole
+from warmpot.methods.base import Clock, Labelled, Look, Memory, Part, Sizes, View, Whole
 from warmpot.methods.warmpot import Warmpot
-from warmpot.nets import Outputs
 from warmpot.weights import class_share_weights, class_shares, plan_weights
 from warmpot.weights.class_level import SMALLEST_BETA
 
@@ -30,10 +29,8 @@ class Weighting(Part):
     """Weights of source samples, beside any method with a weighted source loss."""
 
     @abstractmethod
-    def weigh(
-        self, memory: Memory, source: Outputs, labels: Tensor, rows: Tensor, target: Outputs, clock: Clock, loss: str
-    ) -> Tensor:
-        """Return the weights (n,) of source samples, detached; their scale is the same for all batches of a step."""
+    def weigh(self, memory: Memory, samples: Labelled, view: View) -> Tensor:
+        """Return the weights (n,) of source samples of a step, detached; of all its batches on one scale."""
 
     @abstractmethod
     def everywhere(self, memory: Memory, whole: Whole) -> Tensor:
@@ -58,11 +55,9 @@ class Uniform(Weighting):
     summary: ClassVar[str] = "every source sample counts the same"
     regression: ClassVar[bool] = True
 
-    def weigh(
-        self, memory: Memory, source: Outputs, labels: Tensor, rows: Tensor, target: Outputs, clock: Clock, loss: str  # noqa: ARG002
-    ) -> Tensor:  # fmt: skip
+    def weigh(self, memory: Memory, samples: Labelled, view: View) -> Tensor:  # noqa: ARG002
         """Return ones."""
-        return torch.ones_like(source.logits[:, 0]).detach()
+        return torch.ones_like(samples.outputs.logits[:, 0]).detach()
 
     def everywhere(self, memory: Memory, whole: Whole) -> Tensor:  # noqa: ARG002
         """Return equal weights."""
@@ -110,12 +105,10 @@ class ClassShare(Weighting):
             shares = class_shares(whole.target.logits, hard=self.hard, labels=whole.labels)
             memory.weights.copy_(torch.from_numpy(shares))
 
-    def weigh(
-        self, memory: Memory, source: Outputs, labels: Tensor, rows: Tensor, target: Outputs, clock: Clock, loss: str  # noqa: ARG002
-    ) -> Tensor:  # fmt: skip
+    def weigh(self, memory: Memory, samples: Labelled, view: View) -> Tensor:  # noqa: ARG002
         """Look the classes up."""
         assert isinstance(memory, _Remembered)
-        return memory.weights[labels]
+        return memory.weights[samples.labels]
 
     def everywhere(self, memory: Memory, whole: Whole) -> Tensor:  # noqa: ARG002
         """Return the shares by the final predictions."""
@@ -175,16 +168,16 @@ class Plan(Weighting):
             assert isinstance(memory, _Remembered)
             memory.weights.copy_(len(memory.weights) * self.everywhere(memory, look()))
 
-    def weigh(
-        self, memory: Memory, source: Outputs, labels: Tensor, rows: Tensor, target: Outputs, clock: Clock, loss: str
-    ) -> Tensor:
+    def weigh(self, memory: Memory, samples: Labelled, view: View) -> Tensor:
         """Solve for the batch, or look the samples up."""
         if self.scope == "batch":
-            planned = self._method().batch_plan(source, labels, target, clock.progress, loss)
-            found: Tensor = len(labels) * plan_weights(planned.solution.plan)
+            planned = self._method().batch_plan(
+                samples.outputs, samples.labels, view.target, view.clock.progress, view.loss
+            )  # fmt: skip
+            found: Tensor = len(samples.labels) * plan_weights(planned.solution.plan)
             return found
         assert isinstance(memory, _Remembered)
-        return memory.weights[rows]
+        return memory.weights[samples.rows]
 
     def everywhere(self, memory: Memory, whole: Whole) -> Tensor:  # noqa: ARG002
         """Return the row sums over all pairs, normalised."""

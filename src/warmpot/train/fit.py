@@ -171,8 +171,10 @@ def _finish(predictor: Predictor, trained: Trained, task: Task, config: RunConfi
         outputs = predictor.centre + predictor.scale * logits[:, 0].numpy()
     else:
         outputs = torch.softmax(logits, dim=1).numpy()
-    p = uniform_weights(task.n_source) if solution is None else np.asarray(solution.p)
-    p = found.double().numpy() if isinstance(found, Tensor) else p
+    if isinstance(found, Tensor):
+        p = found.double().numpy()
+    else:
+        p = uniform_weights(task.n_source) if found is None else np.asarray(found.p)
     q = uniform_weights(task.n_target) if solution is None else np.asarray(solution.q)
     return Fitted(predictor, outputs, p, q, solution, trained.step, trained.history, config)
 

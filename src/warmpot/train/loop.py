@@ -17,7 +17,7 @@ from torch import Tensor
 from warmpot._progress import Report
 from warmpot.data import Task
 from warmpot.errors import DivergedError, InputError, explain
-from warmpot.methods import Clock, Extra, Learner, Sizes, Step, View, Whole
+from warmpot.methods import Clock, Labelled, Learner, Sizes, Step, View, Whole
 from warmpot.nets import Network, Outputs, Pair, build_network
 from warmpot.train.batches import Batches, Drawn
 from warmpot.train.config import HardwareSettings, MinibatchSettings, OptimizerSettings, RunConfig
@@ -144,7 +144,7 @@ class _Trainer:
             batch = batch._replace(target_rows=self._joined(batch.target_rows))
         return View(
             source, drawn.labels, target, clock, self.config.loss, drawn.rows, batch.target_rows, self.network.head,
-            None if further is None else Extra(extra, further.labels, further.rows),
+            None if further is None else Labelled(extra, further.labels, further.rows),
         )  # fmt: skip
 
     def look(self) -> Whole:

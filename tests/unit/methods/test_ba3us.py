@@ -12,7 +12,7 @@ import torch
 from warmpot.data import Task
 from warmpot.errors import InputError
 from warmpot.methods.ba3us import Ba3us
-from warmpot.methods.base import Clock, Extra, Sizes, View
+from warmpot.methods.base import Clock, Labelled, Sizes, View
 from warmpot.nets import NetworkSettings, Outputs
 from warmpot.train.batches import Batches
 from warmpot.train.config import MinibatchSettings
@@ -29,7 +29,7 @@ def _outputs(n: int, seed: int) -> Outputs:
 
 
 def _view(*, further: bool = True, clock: Clock = CLOCK) -> View:
-    extra = Extra(_outputs(K, 2), torch.tensor([4, 1]), torch.tensor([7, 8])) if further else None
+    extra = Labelled(_outputs(K, 2), torch.tensor([4, 1]), torch.tensor([7, 8])) if further else None
     return View(
         _outputs(N, 0), torch.tensor([0, 1, 2, 4]), _outputs(M, 1), clock, extra=extra,
         weights=torch.tensor([0.5, 0.1, 0.3, 0.02], dtype=torch.float64),

@@ -12,7 +12,7 @@ import torch
 
 from warmpot._settings import from_mapping
 from warmpot.errors import InputError
-from warmpot.methods.base import Clock, Sizes, Whole
+from warmpot.methods.base import Clock, Labelled, Sizes, View, Whole
 from warmpot.methods.critic_weighting import Capped, Chi2Ball, CriticSettings, _ByCritic, _Judged, adjusted_rho
 from warmpot.nets import NetworkSettings, Outputs, build_network
 from warmpot.train.recipes import read_preset
@@ -98,7 +98,8 @@ def test_weigh_looks_rows_up_and_everywhere_sums_to_1() -> None:
     memory.weights.copy_(torch.arange(N_SOURCE))
     rows = torch.tensor([5, 0, 7])
     source = Outputs(whole.source.features[rows], whole.source.logits[rows])
-    got = weighting.weigh(memory, source, whole.labels[rows], rows, whole.target, Clock(0, 1), whole.loss)
+    samples = Labelled(source, whole.labels[rows], rows)
+    got = weighting.weigh(memory, samples, View(source, samples.labels, whole.target, Clock(0, 1)))
     assert got.tolist() == [5.0, 0.0, 7.0]
     every = weighting.everywhere(memory, whole)
     assert float(every.sum()) == pytest.approx(1.0, abs=1e-12)
