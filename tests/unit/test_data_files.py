@@ -167,7 +167,7 @@ def test_pickles_stay_closed(tmp_path: Path) -> None:
 
 BAD: dict[str, tuple[str, Callable[[Path], object], dict[str, Any], str]] = {
     "missing": ("x.npz", lambda path: None, {}, "No such file"),
-    "directory": ("images", lambda path: path.mkdir(), {}, "a directory.*folders of images come with a later release"),
+    "directory": ("images", lambda path: path.mkdir(), {}, "a directory.*folders of images are read by"),
     "NaN feature": ("x.csv", lines("a,y", "1,cat", "nan,dog"), {}, r"non-finite.*\(1, 0\)"),
     "NaN label": ("x.csv", lines("a,y", "1,1", "2,nan"), {}, r"missing label \(NaN\) at 1"),
     "hole in the labels": ("x.csv", lines("a,y", "1,cat", "2,"), {}, "an empty label at 1"),

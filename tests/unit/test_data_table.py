@@ -255,7 +255,7 @@ BAD_DATASETS: dict[str, tuple[Any, str]] = {
     "stream": (Stream(), "Stream; allowed: a dataset with __len__"),
     "number": (3, "int; allowed"),
     "empty": (Items([]), "no items"),
-    "images": (Items([(torch.zeros(3, 8, 8), 0)]), r"shape \(3, 8, 8\) in item 0.*later release"),
+    "images": (Items([(torch.zeros(3, 8, 8), 0)]), r"shape \(3, 8, 8\) in item 0.*images_from_dataset"),
     "numbers": (Items([(1.0, 0)]), r"shape \(\) in item 0"),
     "three parts": (Items([(X[0], 0, 1)]), r"items of \[3\] parts"),
     "labels now and then": (Items([(X[0], 0), X[1]]), r"items of \[1, 2\] parts"),

@@ -20,7 +20,8 @@ SOURCE = as_table(XS, YS, name="source")
 
 
 def test_training_has_no_field_for_target_labels() -> None:
-    assert [field.name for field in dataclasses.fields(Task)] == ["xs", "ys", "xt", "classes", "columns"]
+    names = ["xs", "ys", "xt", "classes", "columns", "source_names", "target_names"]
+    assert [field.name for field in dataclasses.fields(Task)] == names
 
 
 def test_a_task_and_its_truth() -> None:

@@ -68,7 +68,9 @@ def _checked(path: str | os.PathLike[str]) -> Path:
         got = getattr(error, "strerror", None) or str(error)
         raise _refusal(path, got, "a file you may read", "Check spelling, folder and permissions.") from error
     if path.is_dir():
-        remedy = "Name one file; folders of images come with a later release."
+        remedy = (
+            "Name one file; folders of images are read by warmpot.data.load_images, and by `warmpot fit` and `extract`."
+        )
         raise _refusal(path, "a directory", "a file", remedy)
     if not path.is_file():
         raise _refusal(path, "a device", "a file", "Name one file.")

@@ -13,6 +13,7 @@ from warmpot._checks import check_choice, check_matrix
 from warmpot._interop import is_torch, kind_of, to_numpy
 from warmpot._typing import FloatArray, IntArray
 from warmpot.data._labels import encode, real_labels
+from warmpot.data.lazy import Rows
 from warmpot.errors import InputError, explain
 
 __all__ = ["TASKS", "Table", "as_table", "table_from_dataset"]
@@ -27,8 +28,8 @@ class Table:
 
     Attributes
     ----------
-    x : (n, d) float32 or float64 array
-        One sample a row, C-ordered, every entry finite.
+    x : (n, d) float32 or float64 array, or LazyRows
+        One sample a row, C-ordered, every entry finite; or rows to be loaded, such as images.
     y : (n,) int64 array, (n,) float64 array or None
         Class codes, real-valued labels for regression, or None when unlabelled.
     classes : tuple of str
@@ -37,13 +38,16 @@ class Table:
         What messages call this table.
     columns : tuple of str
         Names of the features, in their order; empty when they have none.
+    names : tuple of str
+        Names of the samples, such as paths of images; empty when they have none.
     """
 
-    x: NDArray[np.floating[Any]]
+    x: Rows
     y: IntArray | FloatArray | None
     classes: tuple[str, ...]
     name: str
     columns: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
     @property
     def n(self) -> int:
@@ -67,7 +71,7 @@ class Table:
 
     def __repr__(self) -> str:
         labels = "unlabelled" if self.y is None else f"{len(self.classes)} classes" if self.classes else "real labels"
-        return f"Table({self.name!r}, {self.n} x {self.width} {self.x.dtype}, {labels})"
+        return f"Table({self.name!r}, {' x '.join(map(str, self.x.shape))} {self.x.dtype}, {labels})"
 
 
 def as_table(
@@ -204,7 +208,7 @@ def _row(name: str, i: int, x: Any) -> NDArray[np.floating[Any]]:
         got, remedy = f"{type(x).__name__} in item {i} ({error})", "Return an array or a tensor."
         raise InputError(explain(name, got=got, allowed=allowed, remedy=remedy)) from error
     if np.ndim(x) != 1:  # asked of x: to_numpy gives a bare number a dimension
-        remedy = "Extract features first: images come with a later release."
+        remedy = "Read images with warmpot.data.images_from_dataset."
         got = f"shape {tuple(np.shape(x))} in item {i}"
         raise InputError(explain(name, got=got, allowed=allowed, remedy=remedy))
     return _narrowed(x, row)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from warmpot._checks import check_matrix
 from warmpot._typing import BoolArray, FloatArray, IntArray
+from warmpot.data.lazy import Rows, sample_shape
 from warmpot.data.table import Table
 from warmpot.errors import InputError, WarmpotWarning, explain
 
@@ -27,23 +28,28 @@ class Task:
 
     Attributes
     ----------
-    xs : (n_source, d) float32 or float64 array
-        Source features.
+    xs : (n_source, d) float32 or float64 array, or LazyRows
+        Source features; or rows to be loaded, such as images, for the mini-batch engine.
     ys : (n_source,) int64 array or float64 array
         Class codes of the source, or real-valued labels for regression.
-    xt : (n_target, d) array
+    xt : (n_target, d) array or LazyRows
         Target features, of the dtype of `xs`.
     classes : tuple of str
         Names of the source's classes, each with at least one sample; empty for regression.
     columns : tuple of str
         Names of the features, in the order of `xs` and `xt`; empty when neither side has names.
+    source_names, target_names : tuple of str
+        Names of the samples, such as paths of images; empty when they have none. The name of a target image may tell
+        its class: it is for whoever opens the file, and for the list of predictions.
     """
 
-    xs: NDArray[np.floating[Any]]
+    xs: Rows
     ys: IntArray | FloatArray
-    xt: NDArray[np.floating[Any]]
+    xt: Rows
     classes: tuple[str, ...]
     columns: tuple[str, ...] = ()
+    source_names: tuple[str, ...] = ()
+    target_names: tuple[str, ...] = ()
 
     @property
     def n_source(self) -> int:
@@ -57,7 +63,7 @@ class Task:
 
     @property
     def width(self) -> int:
-        """Number of features."""
+        """Number of features, or of the channels of an image."""
         return int(self.xs.shape[1])
 
     @property
@@ -70,9 +76,17 @@ class Task:
         """Whether the labels are real numbers."""
         return not self.classes
 
+    def arrays(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
+        """Return the features of both domains; an `InputError` when the samples are no features."""
+        if not (isinstance(self.xs, np.ndarray) and isinstance(self.xt, np.ndarray)):
+            remedy = "Extract features first, or train with the mini-batch engine (`warmpot fit --fine-tune`)."
+            raise InputError(explain("task", got=sample_shape(self.xs), allowed="features", remedy=remedy))
+        return self.xs, self.xt
+
     def __repr__(self) -> str:
         labels = f"{self.n_classes} classes" if self.classes else "real labels"
-        return f"Task({self.n_source} source, {self.n_target} target samples, {self.width} features, {labels})"
+        each = sample_shape(self.xs)
+        return f"Task({self.n_source} source, {self.n_target} target samples, {each}, {labels})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,22 +149,42 @@ def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:
             got, remedy = f"{table.n} samples", "Give each side more samples."
             raise InputError(explain(table.name, got=got, allowed=f"at least {FEWEST}", remedy=remedy))
     target = in_order(target, source.columns, f"the columns of {source.name}")
-    if target.width != source.width:
-        check_matrix(target.name, target.x, width=source.width)  # raises, in the words of every other room
+    _check_alike(source, target)
     if source.y is None:
         remedy = "Pass y, or name the label column or key of the file."
         raise InputError(explain(source.name, got="no labels", allowed="a labelled source", remedy=remedy))
-    dtype = np.result_type(source.x, target.x)  # distances between the two need one dtype
-    xs, xt = source.x.astype(dtype, copy=False), target.x.astype(dtype, copy=False)
+    xs, xt = _of_one_dtype(source.x, target.x)
     if target.y is not None and source.for_regression != target.for_regression:
         kinds = ["real-valued" if table.for_regression else "class" for table in (source, target)]
         got, allowed = f"{kinds[1]} labels", f"{kinds[0]} labels, as the source has"
         raise InputError(explain(target.name, got=got, allowed=allowed, remedy="Read both with the same task."))
     columns = source.columns or target.columns
     if source.for_regression:
-        return Task(xs, source.y, xt, (), columns), recoded(target, ())
+        return Task(xs, source.y, xt, (), columns, source.names, target.names), recoded(target, ())
     ys, classes = _present(source, source.y)
-    return Task(xs, ys, xt, classes, columns), recoded(target, classes)
+    return Task(xs, ys, xt, classes, columns, source.names, target.names), recoded(target, classes)
+
+
+def _check_alike(source: Table, target: Table) -> None:
+    """Refuse samples of another kind or shape than the source's."""
+    if source.x.ndim == target.x.ndim == 2:
+        if target.width != source.width:
+            check_matrix(target.name, target.x, width=source.width)  # raises, in the words of every other room
+        return
+    if source.x.shape[1:] != target.x.shape[1:] or source.x.dtype != target.x.dtype:
+        remedy = "Give two folders of images, or two tables of features."
+        got, allowed = sample_shape(target.x), f"{sample_shape(source.x)}, as in {source.name}"
+        raise InputError(explain(target.name, got=got, allowed=allowed, remedy=remedy))
+
+
+def _of_one_dtype(xs: Rows, xt: Rows) -> tuple[Rows, Rows]:
+    """Return features in the finer dtype of both, since distances between the two need one; load features only."""
+    if xs.ndim > 2:
+        return xs, xt
+    arrays = [x if isinstance(x, np.ndarray) else np.asarray(x[:]) for x in (xs, xt)]
+    dtype = np.result_type(np.float32, *arrays)
+    first, second = (x.astype(dtype, copy=False) for x in arrays)
+    return first, second
 
 
 def in_order(table: Table, columns: Sequence[str], whose: str) -> Table:
@@ -187,7 +221,7 @@ def in_order(table: Table, columns: Sequence[str], whose: str) -> Table:
     if odd:
         remedy = "Rename, add or drop columns until both have the same; their order does not matter."
         raise InputError(explain(table.name, got=" and ".join(odd), allowed=whose, remedy=remedy))
-    x = np.take(table.x, [place[name] for name in columns], axis=1)
+    x = np.take(table.x[:], [place[name] for name in columns], axis=1)
     return replace(table, x=x, columns=columns)
 
 
