@@ -1,9 +1,12 @@
-"""What users have, read and checked; tasks, samplers and a built-in pair of domains."""
+"""What users have, read and checked; tasks, samplers, the field's data sets and a built-in pair of domains."""
 
 from __future__ import annotations
 
 from warmpot.data.arrays import load_features, load_table
+from warmpot.data.benchmarks import benchmark_names, benchmark_task, read_benchmark
 from warmpot.data.digits import digits_task
+from warmpot.data.images import images_from_dataset, load_images
+from warmpot.data.pixels import ViewSettings
 from warmpot.data.samplers import ClassBalanced, Sampler, Shuffled, Weighted, make_sampler
 from warmpot.data.table import Table, as_table, table_from_dataset
 from warmpot.data.task import Task, Truth, make_task
@@ -15,12 +18,18 @@ __all__ = [
     "Table",
     "Task",
     "Truth",
+    "ViewSettings",
     "Weighted",
     "as_table",
+    "benchmark_names",
+    "benchmark_task",
     "digits_task",
+    "images_from_dataset",
     "load_features",
+    "load_images",
     "load_table",
     "make_sampler",
     "make_task",
+    "read_benchmark",
     "table_from_dataset",
 ]

@@ -1,0 +1,311 @@
+"""The data sets of this field, described: what lies where, and the partial tasks made of it. Nothing is downloaded."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from warmpot._settings import suggestion
+from warmpot.data._lists import few
+from warmpot.data._trees import TreeFinding, check_domain, folders_of, missing_domain, plain
+from warmpot.data.images import image_folder, without
+from warmpot.data.pixels import ViewSettings
+from warmpot.data.table import Table
+from warmpot.errors import InputError, explain
+
+__all__ = ["Benchmark", "Domain", "TreeFinding", "benchmark_names", "benchmark_task", "read_benchmark"]
+
+INSIDE = "images"
+"""Some archives put a folder of this name between a domain and its classes."""
+
+
+@dataclass(frozen=True)
+class Domain:
+    """One domain of a data set.
+
+    Attributes
+    ----------
+    name : str
+        What it is called.
+    folders : tuple of str
+        Where people keep it below the root; case, blanks, ``_`` and ``-`` do not matter.
+    names : mapping of str to str
+        The class folders that must be there, each with the name of its class.
+    form : str
+        Expression that all class folders match, where `names` does not list them all; each is its own class.
+    others, ignored : tuple of str, str
+        Folders that belong there but take no part in the partial tasks: their names, or an expression.
+    images : tuple of int
+        How many images it holds, a number a release; empty when not known to us.
+    counts : mapping of str to int
+        How many images each folder of `names` holds; empty when not known to us.
+    shared_images : int or None
+        How many of the images are of the shared classes; None when not known to us.
+    role : {"source", "target"} or None
+        The only side of a task it can be on; None for both.
+    needed : bool
+        Whether the partial tasks of the literature use it.
+    """
+
+    name: str
+    folders: tuple[str, ...]
+    names: Mapping[str, str]
+    form: str = ""
+    others: tuple[str, ...] = ()
+    ignored: str = ""
+    images: tuple[int, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    shared_images: int | None = None
+    role: str | None = None
+    needed: bool = True
+
+    def class_of(self, folder: str) -> str | None:
+        """Name the class of a folder; None for one that takes no part."""
+        return self.names.get(folder) or (folder if self.form and re.fullmatch(self.form, folder) else None)
+
+    def knows(self, folder: str) -> bool:
+        """Tell whether a folder belongs there."""
+        ignored = folder in self.others or bool(self.ignored and re.fullmatch(self.ignored, folder))
+        return ignored or self.class_of(folder) is not None
+
+    def below(self, base: Path) -> Path | None:
+        """Find its folder below another one."""
+        for alias in self.folders:
+            path: Path | None = base
+            for part in alias.split("/"):
+                path = _child(path, part) if path else None
+            if path:
+                inner = path / INSIDE
+                return inner if inner.is_dir() and not any((path / name).is_dir() for name in self.names) else path
+        return None
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A data set and its partial tasks; `read_benchmark` makes them.
+
+    Attributes
+    ----------
+    name, title : str
+        Name here, and as it is written.
+    domains : tuple of Domain
+        What it is made of.
+    n_classes : int
+        Classes of a source.
+    classes : tuple of str
+        Their names in the order of the published splits; empty when they are told by their form only (ImageNet).
+    shared : tuple of str
+        The classes that a target is restricted to.
+    obtain : tuple of str
+        Where to get it.
+    citation, licence, lists, note : str
+        Whom to cite, what is known of its terms, the list files that circulate, and what else to know.
+    """
+
+    name: str
+    title: str
+    domains: tuple[Domain, ...]
+    n_classes: int
+    classes: tuple[str, ...]
+    shared: tuple[str, ...]
+    obtain: tuple[str, ...]
+    citation: str
+    licence: str
+    lists: str
+    note: str
+
+    def domain(self, name: str) -> Domain:
+        """Find a domain by its name or by that of its folder."""
+        for domain in self.domains:
+            if plain(name) in map(plain, (domain.name, *domain.folders)):
+                return domain
+        names = [domain.name for domain in self.domains]
+        remedy = suggestion(name, names)
+        raise InputError(explain(f"domain of {self.name}", got=repr(name), allowed=", ".join(names), remedy=remedy))
+
+    def base(self, root: str | os.PathLike[str]) -> Path:
+        """Find the folder that holds the domains: the root itself, else the folder in it that holds most of them."""
+        root = Path(root)
+        try:
+            children = [root / name for name in folders_of(root)]
+        except OSError as error:
+            got, allowed = error.strerror or str(error), "a folder you may read"
+            remedy = f"Name the folder that holds {self.title}."
+            raise InputError(explain(str(root), got=got, allowed=allowed, remedy=remedy)) from error
+        # Not mixed: a class may be called as a domain is, such as `train` in VisDA-2017.
+        if any(domain.below(root) for domain in self.domains):
+            return root
+        return max([root, *children], key=lambda place: sum(domain.below(place) is not None for domain in self.domains))
+
+    def find(self, root: str | os.PathLike[str]) -> dict[str, Path]:
+        """Locate the domains below a folder; those that are not there are left out."""
+        base = self.base(root)
+        places = {domain.name: domain.below(base) for domain in self.domains}
+        return {name: path for name, path in places.items() if path}
+
+    def check(self, root: str | os.PathLike[str]) -> list[TreeFinding]:
+        """Compare what lies below a folder with what should; images are counted, not opened.
+
+        Returns
+        -------
+        list of TreeFinding
+            A domain that is complete has one, of level "ok"; "fail" means that something needed is missing.
+        """
+        base, places = self.base(root), self.find(root)
+        findings: list[TreeFinding] = []
+        for domain in self.domains:
+            if domain.name in places:
+                findings += check_domain(self, domain, places[domain.name])
+            else:
+                taken = [path.relative_to(base).parts[0] for path in places.values()]
+                findings.append(missing_domain(self, domain, base, taken))
+        return findings
+
+    def tree(self) -> str:
+        """Draw the folders that are expected below the root."""
+        lines, drawn = ["ROOT"], None
+        for domain in self.domains:
+            number = self.n_classes if domain.form else len(domain.names) + len(domain.others)
+            images = f", {' or '.join(f'{n:,}' for n in domain.images)} images" if domain.images else ""
+            optional = "" if domain.needed else "; not needed for the partial tasks"
+            others = [f"{alias}/" for alias in domain.folders[1:]]
+            also = f"  (or {', '.join(others)})" if others else ""
+            lines.append(f"  {domain.folders[0]}/{also}  {number} class folders{images}{optional}")
+            if domain.names != drawn:
+                lines += [f"    {name}/" for name in list(domain.names)[:2]] + ["    ..."]
+            drawn = domain.names
+        return "\n".join(lines)
+
+
+def _child(folder: Path, name: str) -> Path | None:
+    """Find a folder by its name, spelt exactly or nearly so."""
+    if (folder / name).is_dir():
+        return folder / name
+    try:
+        return next((folder / other for other in folders_of(folder) if plain(other) == plain(name)), None)
+    except OSError:
+        return None
+
+
+def benchmark_names() -> list[str]:
+    """Names of the data sets that are described.
+
+    Examples
+    --------
+    >>> benchmark_names()
+    ['domainnet', 'imagenet-caltech', 'office-31', 'office-home', 'visda-2017']
+    """
+    return sorted(entry.name[:-5] for entry in _folder().iterdir() if entry.name.endswith(".yaml"))
+
+
+def _folder() -> Any:
+    return resources.files("warmpot") / "datasets"
+
+
+@cache
+def read_benchmark(name: str) -> Benchmark:
+    """Read the description of a data set.
+
+    Examples
+    --------
+    >>> homes = read_benchmark("office-home")
+    >>> homes.n_classes, len(homes.shared), [domain.name for domain in homes.domains]
+    (65, 25, ['Art', 'Clipart', 'Product', 'Real World'])
+    """
+    import yaml
+
+    if name not in benchmark_names():
+        allowed, remedy = ", ".join(benchmark_names()), suggestion(name, benchmark_names())
+        raise InputError(explain("data set", got=repr(name), allowed=allowed, remedy=remedy))
+    facts = yaml.safe_load((_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
+    classes, others = tuple(facts.pop("classes", ())), tuple(facts.pop("others", ()))
+    mapped = {word for about in facts["domains"].values() for word in about.get("names", {}).values()}
+    shared = tuple(facts.pop("shared", sorted(mapped)))
+    domains = tuple(_domain(key, about, classes, shared, others) for key, about in facts.pop("domains").items())
+    number = facts.pop("n_classes", len(classes))
+    return Benchmark(name, facts.pop("title"), domains, number, classes, shared, tuple(facts.pop("obtain")), **facts)
+
+
+def _domain(
+    name: str, about: dict[str, Any], classes: tuple[str, ...], shared: tuple[str, ...], others: tuple[str, ...]
+) -> Domain:
+    names = about.pop("names", {folder: folder for folder in classes or shared})
+    counts = dict(zip(classes, about.pop("counts", ()), strict=False))  # none, or one a class
+    if counts:
+        about["images"] = [sum(counts.values())]
+        about["shared_images"] = sum(counts[folder] for folder in shared)
+    folders, images = tuple(about.pop("folders")), tuple(about.pop("images", ()))
+    return Domain(name, folders, names, others=others, images=images, counts=counts, **about)
+
+
+def benchmark_task(
+    name: str,
+    root: str | os.PathLike[str],
+    source: str,
+    target: str,
+    *,
+    view: ViewSettings = ViewSettings(),  # noqa: B008  frozen
+) -> tuple[Table, Table]:
+    """Take the two domains of a partial task from a folder of images.
+
+    Parameters
+    ----------
+    name : str
+        One of `benchmark_names`.
+    root : path
+        The folder that holds the data set.
+    source, target : str
+        Two of its domains. The source has all classes of the task, the target the shared ones.
+    view : ViewSettings
+        How an image becomes a square.
+
+    Returns
+    -------
+    source, target : Table
+        Labelled images, with the same names of classes on both sides; `make_task` hides the labels of the target.
+    """
+    benchmark = read_benchmark(name)
+    places = benchmark.find(root)
+    sides = {"source": benchmark.domain(source), "target": benchmark.domain(target)}
+    if sides["source"] == sides["target"]:
+        raise InputError(
+            explain("target", got=f"{target!r} twice", allowed="two domains", remedy="Name another domain.")
+        )
+    for side, domain in sides.items():
+        if domain.role not in (None, side):
+            allowed, remedy = f"a {side}; it is a {domain.role}", "Swap source and target."
+            raise InputError(explain(f"{side} of {name}", got=repr(domain.name), allowed=allowed, remedy=remedy))
+        if domain.name not in places:
+            got, allowed = f"no folder of {domain.name!r}", " or ".join(domain.folders)
+            remedy = f"Ask: warmpot doctor --dataset {name} --root '{root}'"
+            raise InputError(explain(str(root), got=got, allowed=allowed, remedy=remedy))
+    tables = [_side(benchmark, side, domain, places[domain.name], view) for side, domain in sides.items()]
+    return tables[0], tables[1]
+
+
+def _side(benchmark: Benchmark, side: str, domain: Domain, path: Path, view: ViewSettings) -> Table:
+    """Read a domain and keep the classes of its side, under their common names."""
+    table = image_folder(path, view=view)
+    remedy = f"Ask: warmpot doctor --dataset {benchmark.name} --root DIR"
+    if table.y is None:
+        raise InputError(explain(str(path), got="images only", allowed="a folder a class", remedy=remedy))
+    wanted = set(benchmark.shared) if side == "target" else None
+    names = [domain.class_of(folder) for folder in table.classes]
+    kept = {word for word in names if word is not None and (wanted is None or word in wanted)}
+    present = {folder for folder, n in zip(table.classes, np.bincount(table.y, minlength=len(names)), strict=True) if n}
+    needed = {folder: word for folder, word in domain.names.items() if wanted is None or word in wanted}
+    if missing := [folder for folder in needed if folder not in present]:
+        got = f"no images of {len(missing)} of the {len(needed)} classes: {few(missing)}"
+        raise InputError(explain(str(path), got=got, allowed="all of them", remedy=remedy))
+    order = tuple(word for word in benchmark.classes or sorted(kept) if word in kept)
+    codes = np.array([order.index(word) if word in kept else -1 for word in names], dtype=np.int64)[table.y]
+    rest = without(table, np.flatnonzero(codes < 0))
+    return replace(rest, y=codes[codes >= 0], classes=order)
