@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from warmpot.nets.adversary import Critic, Discriminator, frozen_head, gradient_penalty, reverse_gradient
+from warmpot.nets.backbone import Backbone, BackboneSettings, build_backbone
 from warmpot.nets.network import SCALES, Network, NetworkSettings, Outputs, Pair, build_network
 from warmpot.nets.sphere import SphereHead, sphere_radius
 from warmpot.nets.store import load_network, save_network
 
 __all__ = [
     "SCALES",
+    "Backbone",
+    "BackboneSettings",
     "Critic",
     "Discriminator",
     "Network",
@@ -16,6 +19,7 @@ __all__ = [
     "Outputs",
     "Pair",
     "SphereHead",
+    "build_backbone",
     "build_network",
     "frozen_head",
     "gradient_penalty",

@@ -189,6 +189,11 @@ class Network(nn.Module):
         self.bottleneck = bottleneck
         self.head = head
 
+    @property
+    def needs_scale(self) -> bool:
+        """Whether `fit_scale` has something to learn."""
+        return isinstance(self.scale, ColumnScale)
+
     def fit_scale(self, *samples: Tensor) -> None:
         """Take what the scale needs to know from samples of every domain."""
         if isinstance(self.scale, ColumnScale):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from warmpot._files import replacing
 from warmpot._settings import from_mapping, to_mapping
 from warmpot.errors import InputError, explain
+from warmpot.nets.backbone import Backbone, BackboneSettings, build_backbone
 from warmpot.nets.network import Network, NetworkSettings, build_network
 
 __all__ = ["load_network", "save_network"]
@@ -42,6 +44,9 @@ def save_network(folder: Path, network: Network, settings: NetworkSettings, fact
         "dtype": str(network.head.weight.dtype).removeprefix("torch."),
         "facts": dict(facts),
     }
+    if isinstance(network.backbone, Backbone):
+        shape = network.backbone.settings
+        described["backbone"] = to_mapping(replace(shape, weights=Path(shape.weights).name))  # they are in the file
     with replacing(folder / FACTS) as draft:
         draft.write_text(json.dumps(described, indent=1), encoding="utf-8")
 
@@ -58,7 +63,12 @@ def load_network(folder: Path) -> tuple[Network, NetworkSettings, dict[str, Any]
             tensors.setdefault("bottleneck.0.source_centre", tensors["bottleneck.0.centre"].clone())
         settings = from_mapping(NetworkSettings, described["network"], "network")
         network = build_network(settings, described["n_inputs"], described["n_outputs"], seed=0)
-        network.to(getattr(torch, described["dtype"])).load_state_dict(tensors)
+        network.to(getattr(torch, described["dtype"]))
+        if "backbone" in described:  # its weights are in the file
+            shape = from_mapping(BackboneSettings, described["backbone"], "backbone")
+            network.backbone = build_backbone(replace(shape, weights="none"))
+            network.backbone.settings = shape
+        network.load_state_dict(tensors)
     except InputError:
         raise
     except Exception as error:  # a damaged file makes the parsers raise almost anything
