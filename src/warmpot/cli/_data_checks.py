@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from warmpot.cli._image_checks import check_copies, check_images
 from warmpot.cli._machine import Finding
-from warmpot.cli._shared import one_line, read_side
+from warmpot.cli._shared import one_line
 from warmpot.errors import WarmpotError, WarmpotWarning
 
 if TYPE_CHECKING:
     from warmpot._typing import FloatArray
+    from warmpot.cli._data_files import DataFiles
     from warmpot.data import Table, Task
 
 __all__ = ["check_data"]
@@ -25,17 +26,26 @@ LONG = 100.0
 """Length of rows above which mini-batch training on features as they are tends to diverge."""
 
 
-def check_data(source: Path, target: Path, *, label: str | None, regression: bool) -> Iterator[Finding]:
+def check_data(data: DataFiles) -> Iterator[Finding]:
     """Look at what a training would be given."""
     tables: list[Table] = []
-    for side, path in (("source", source), ("target", target)):
+    try:
+        of_images = data.of_images
+    except WarmpotError as error:
+        yield Finding("fail", "kinds", one_line(error))
+        return
+    for side in ("source", "target"):
         try:
-            table = read_side(path, label, regression=regression, needed=side == "source")
+            table = data.side(side)
         except WarmpotError as error:
             yield Finding("fail", side, one_line(error))
             continue
+        if of_images:
+            table = yield from check_images(side, table)
+        else:
+            facts = f"{table.n} samples, {table.width} features, {table.x.dtype}, all finite"
+            yield Finding("ok", side, f"{table.name}: {facts}")
         tables.append(table)
-        yield Finding("ok", side, f"{path}: {table.n} samples, {table.width} features, {table.x.dtype}, all finite")
     if len(tables) == 2:
         yield from _check_pair(*tables)
 
@@ -54,7 +64,8 @@ def _check_pair(source: Table, target: Table) -> Iterator[Finding]:
         except WarmpotError as error:
             yield Finding("fail", "task", one_line(error))
             return
-    yield Finding("ok", "widths", f"{task.width} features on both sides")
+    if task.xs.ndim == 2:
+        yield Finding("ok", "widths", f"{task.width} features on both sides")
     if task.classes:
         yield from _check_classes(task)
     for warning in caught:
@@ -63,9 +74,12 @@ def _check_pair(source: Table, target: Table) -> Iterator[Finding]:
         yield Finding("ok", "target labels", "none, as training expects")
     else:
         yield Finding("ok", "target labels", "present; training ignores them, only the accuracy at the end uses them")
-    yield from _check_columns(task)
-    yield from _check_duplicates(task)
-    yield from _check_scale(task)
+    if task.xs.ndim == 2:
+        yield from _check_columns(task)
+        yield from _check_duplicates(task)
+        yield from _check_scale(task)
+    else:
+        yield from check_copies(source, target)
 
 
 def _check_names(source: Table, target: Table) -> Iterator[Finding]:
@@ -99,7 +113,7 @@ def _check_classes(task: Task) -> Iterator[Finding]:
 
 def _check_columns(task: Task) -> Iterator[Finding]:
     """Find features that never change, on both sides or on one of them."""
-    still = [(x == x[:1]).all(axis=0) for x in (task.xs, task.xt)]
+    still = [(x == x[:1]).all(axis=0) for x in task.arrays()]
     both, one = still[0] & still[1], still[0] ^ still[1]
     if both.any():
         yield Finding("warn", "constant", f"{_columns(both)} constant on both sides: they say nothing. Drop them")
@@ -121,7 +135,7 @@ def _check_duplicates(task: Task) -> Iterator[Finding]:
     import numpy as np
 
     # Adding 0 turns -0.0 into 0.0, which is equal but has other bits.
-    source, target = ([row.tobytes() for row in np.ascontiguousarray(x + 0.0)] for x in (task.xs, task.xt))
+    source, target = ([row.tobytes() for row in np.ascontiguousarray(x + 0.0)] for x in task.arrays())
     same = sum(map(set(source).__contains__, target))
     if same == len(target):
         yield Finding("fail", "duplicates", "every target row is also a source row. Name two different files")
@@ -138,7 +152,7 @@ def _check_scale(task: Task) -> Iterator[Finding]:
 
     from warmpot.nets.network import NARROW
 
-    spread = np.sqrt(np.mean(np.stack([x.std(axis=0, dtype=np.float64) ** 2 for x in (task.xs, task.xt)]), axis=0))
+    spread = np.sqrt(np.mean(np.stack([x.std(axis=0, dtype=np.float64) ** 2 for x in task.arrays()]), axis=0))
     moving = spread[spread > 0]
     ratio = float(moving.max() / np.median(moving)) if len(moving) else 1.0
     if ratio > UNEVEN:
@@ -151,7 +165,7 @@ def _check_scale(task: Task) -> Iterator[Finding]:
         yield Finding("warn", "spread", f"{text} {remedy}")
     else:
         yield Finding("ok", "spread", f"the widest feature spreads {ratio:.1f} times as wide as the middle one")
-    lengths = [float(np.median(np.linalg.norm(x.astype(np.float64), axis=1))) for x in (task.xs, task.xt)]
+    lengths = [float(np.median(np.linalg.norm(x.astype(np.float64), axis=1))) for x in task.arrays()]
     text = f"median length {lengths[0]:.3g} (source), {lengths[1]:.3g} (target)"
     low, high = sorted(lengths)
     if high > OTHER_UNITS * low:

@@ -10,32 +10,68 @@ from warmpot.cli._shared import read_side, recorded
 from warmpot.errors import InputError, explain
 
 if TYPE_CHECKING:
-    from warmpot.data import Task, Truth
+    from warmpot.data import Table, Task, Truth
+    from warmpot.train.images import ImageSettings
 
 __all__ = ["DataFiles", "nested_changes", "remembered_files"]
 
 
 @dataclass(frozen=True)
 class DataFiles:
-    """Where the two files are and how to read them."""
+    """Where the two files, or folders of images, are and how to read them."""
 
     source: Path
     target: Path
     label: str | None
     regression: bool
+    root: Path | None = None
+    classes: Path | None = None
+    corrupt: str = "raise"
+
+    @property
+    def of_images(self) -> bool:
+        """Whether both sides are images."""
+        from warmpot.data.images import is_images
+
+        kinds = [is_images(path) for path in (self.source, self.target)]
+        if kinds[0] != kinds[1]:
+            names = ["images" if kind else "a table" for kind in kinds]
+            got, remedy = f"{names[0]} and {names[1]}", "Give two of a kind; `warmpot extract` makes a table of images."
+            raise InputError(explain("SOURCE TARGET", got=got, allowed="two of a kind", remedy=remedy))
+        return kinds[0]
 
     def facts(self) -> dict[str, Any]:
         """Return what the run directory remembers; whole paths, so that a run can be resumed from any folder."""
         paths = {"source": str(self.source.resolve()), "target": str(self.target.resolve())}
-        return {**paths, "label": self.label, "regression": self.regression}
+        facts = {**paths, "label": self.label, "regression": self.regression}
+        if self.of_images:
+            further = {"root": self.root, "classes": self.classes}
+            facts |= {name: None if path is None else str(path.resolve()) for name, path in further.items()}
+            facts["corrupt"] = self.corrupt
+        return facts
 
-    def read(self) -> tuple[Task, Truth | None]:
-        """Read both; the target's labels only reach the `Truth`."""
+    def read(self, images: ImageSettings | None = None, bar: bool | None = None) -> tuple[Task, Truth | None]:
+        """Read both, images as the settings have it; the target's labels only reach the `Truth`."""
         from warmpot.data import make_task
 
-        source = read_side(self.source, self.label, regression=self.regression, needed=True)
-        target = read_side(self.target, self.label, regression=self.regression, needed=False)
-        return make_task(source, target)
+        if not self.of_images:
+            return make_task(self.side("source"), self.side("target"))
+        if images is None:
+            got, remedy = "images", "Make tables of them first: warmpot extract DIR --out features.npz"
+            raise InputError(explain("SOURCE TARGET", got=got, allowed="tables of features here", remedy=remedy))
+        from warmpot.train.images import prepare
+
+        tables = self.side("source"), self.side("target")
+        return make_task(*prepare(*tables, settings=images, corrupt=self.corrupt, progress_bar=bar))
+
+    def side(self, side: str) -> Table:
+        """Read the "source" or the "target"; images stay on disk."""
+        path = self.source if side == "source" else self.target
+        if self.of_images:
+            from warmpot.data.images import load_images
+
+            return load_images(path, root=self.root, classes=self.classes)
+        return read_side(path, self.label, regression=self.regression, needed=side == "source")
 
 
 def remembered_files(run: Path, source: Path | None, target: Path | None, what: str) -> DataFiles:
@@ -50,11 +86,15 @@ def remembered_files(run: Path, source: Path | None, target: Path | None, what: 
     if (source is None or target is None) and not {"source", "target"} <= set(facts):
         got, remedy = "a run that was not started by `warmpot fit`", f"Name the files: SOURCE TARGET {what}"
         raise InputError(explain(f"{what} {run}", got=got, allowed="a run that knows its data", remedy=remedy))
+    root, classes = (Path(facts[name]) if facts.get(name) else None for name in ("root", "classes"))
     return DataFiles(
         source or Path(facts["source"]),
         target or Path(facts["target"]),
         facts.get("label"),
         bool(facts.get("regression")),
+        root,
+        classes,
+        facts.get("corrupt", "raise"),
     )
 
 

@@ -61,6 +61,8 @@ def bound(
     Prints the terms and writes bound.json and bound.png. Target labels, if the file of the target has any, only add
     the terms that nobody can compute without, and the true loss.
     """
+    from warmpot.train import load_config
+
     data = remembered_files(run, source, target, "RUN")
     folder = run if out is None else out
     if not folder.is_dir():
@@ -69,7 +71,7 @@ def bound(
     with messages(not quiet):
         _note(quiet, f"reading {data.source} and {data.target}")
         try:
-            task, truth = data.read()
+            task, truth = data.read(load_config(file=run / "config.yaml").images)
         except InputError as error:
             raise InputError(one_line(error)) from error
         found = _of_run(run, task)

@@ -100,7 +100,7 @@ def _prepare(out: Path, runs: list[str], tables: dict[str, Table]) -> dict[str, 
     _mark(out, dict.fromkeys(runs))
     for name, table in tables.items():
         with replacing(out / name) as draft, open(draft, "xb") as stream:
-            np.savez(stream, X=table.x, y=np.asarray(table.y), classes=np.array(table.classes))
+            np.savez(stream, X=table.x[:], y=np.asarray(table.y), classes=np.array(table.classes))
     paths = {Path(name).stem: str((out / name).resolve()) for name in tables}
     return {**paths, "label": None, "regression": False}
 

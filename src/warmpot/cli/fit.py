@@ -12,6 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warmpot.cli._data_files import DataFiles, nested_changes, remembered_files
+from warmpot.cli._image_flags import (
+    BACKBONE,
+    BACKBONE_WEIGHTS,
+    CLASSES,
+    CORRUPT_FILES,
+    IMAGES,
+    ROOT,
+    WORKERS,
+    image_choices,
+)
 from warmpot.cli._shared import (
     LABEL_HELP,
     REGRESSION_HELP,
@@ -34,6 +44,7 @@ __all__ = ["fit", "sizes"]
 
 FINISHED = ("model.safetensors", "model.json", "predictions.csv", "source_weights.csv")
 """What the end of a run writes, all of it whole."""
+HARDWARE = "Hardware, for the mini-batch engine"
 EVALUATION = "(target labels, evaluation only)"
 
 
@@ -51,11 +62,14 @@ class _Job:
 
 def fit(
     source: Annotated[
-        Path | None, typer.Argument(metavar="SOURCE", help="Labelled file: .npz (X, y), .csv, .tsv or .parquet.")
+        Path | None,
+        typer.Argument(metavar="SOURCE", help="Labelled file (.npz, .csv, .tsv, .parquet), folder or list of images."),
     ] = None,
     target: Annotated[
-        Path | None, typer.Argument(metavar="TARGET", help="File of the target; labels in it are not trained on.")
+        Path | None, typer.Argument(metavar="TARGET", help="The same of the target; its labels are not trained on.")
     ] = None,
+    source_: Annotated[Path | None, typer.Option("--source", "-s", help="SOURCE, as an option.")] = None,
+    target_: Annotated[Path | None, typer.Option("--target", "-t", help="TARGET, as an option.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="New folder. [default: runs/SOURCE-TARGET-PRESET]")
     ] = None,
@@ -90,9 +104,37 @@ def fit(
     label: Annotated[str | None, typer.Option(help=LABEL_HELP)] = None,
     regression: Annotated[bool, typer.Option("--regression", help=REGRESSION_HELP)] = False,
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder; nothing else needed.")] = None,
-    devices: Annotated[int | None, typer.Option(help="Processes or GPUs (mini-batch engine).")] = None,
-    accelerator: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps (mini-batch engine).")] = None,
-    precision: Annotated[str | None, typer.Option(help="32-true, bf16-mixed ... (mini-batch engine).")] = None,
+    devices: Annotated[int | None, typer.Option(help="Processes or GPUs a machine.", rich_help_panel=HARDWARE)] = None,
+    num_nodes: Annotated[int | None, typer.Option(help="Machines.", rich_help_panel=HARDWARE)] = None,
+    accelerator: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", rich_help_panel=HARDWARE)] = None,
+    strategy: Annotated[str | None, typer.Option(help="auto, ddp, fsdp ...", rich_help_panel=HARDWARE)] = None,
+    precision: Annotated[str | None, typer.Option(help="32-true, bf16-mixed ...", rich_help_panel=HARDWARE)] = None,
+    backbone: BACKBONE = None,
+    backbone_weights: BACKBONE_WEIGHTS = None,
+    fine_tune: Annotated[
+        bool | None,
+        typer.Option(
+            "--fine-tune/--frozen",
+            help="Train the backbone, or extract once and train on features. [default: --frozen without a GPU]",
+            rich_help_panel=IMAGES,
+        ),
+    ] = None,
+    train_from: Annotated[
+        str | None,
+        typer.Option(metavar="BLOCK", help="Fine-tune from this block on, as layer4.", rich_help_panel=IMAGES),
+    ] = None,
+    cache: Annotated[
+        bool,
+        typer.Option(
+            "--cache",
+            help="Train from what the frozen part says, kept on disk; no augmentation.",
+            rich_help_panel=IMAGES,
+        ),
+    ] = False,
+    root: ROOT = None,
+    classes: CLASSES = None,
+    corrupt: CORRUPT_FILES = "raise",
+    workers: WORKERS = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
     """Train on a labelled SOURCE and an unlabelled TARGET.
@@ -102,13 +144,25 @@ def fit(
     """
     flags: dict[str, Any] = {"method": method, "weights": weights, "params.alpha": alpha, "params.beta": beta}
     flags |= {"seed": seed, "choose": choose}
-    hardware = {"devices": devices, "accelerator": accelerator, "precision": precision}
+    hardware = {"devices": devices, "num_nodes": num_nodes, "accelerator": accelerator, "strategy": strategy}
+    hardware["precision"] = precision
     flags |= {f"minibatch.hardware.{name}": value for name, value in hardware.items()}
+    of_images: dict[str, Any] = {
+        "backbone.name": backbone,
+        "backbone.weights": backbone_weights,
+        "backbone.train_from": train_from,
+    }
+    of_images |= {"cache": cache or None, "workers": workers}
+    flags |= {f"images.{name}": value for name, value in of_images.items()}
     changes = nested_changes(settings or [], {name: value for name, value in flags.items() if value is not None})
     wanted = not quiet and _rank() == 0
+    source, target = _one("source", source, source_), _one("target", target, target_)
     if resume is None:
         data = _given(source, target, label, regression)
-        _run(_new_job(data, out, _preset(method, preset, config), config, changes), wanted)
+        data = replace(data, root=root, classes=classes, corrupt=corrupt)
+        changes, tuned = image_choices(data, changes, config, fine_tune, wanted)
+        chosen = _preset(method, preset, config, tuned)
+        _run(_new_job(data, out, chosen, config, changes), wanted)
         return
     others = {"--out": out, "--preset": preset, "--config": config, "--label": label, "--regression": regression}
     _refuse_beside_resume([name for name, value in others.items() if value], changes)
@@ -135,13 +189,22 @@ def _refuse_beside_resume(flags: list[str], changes: dict[str, Any]) -> None:
         raise InputError(explain("--resume", got=got, allowed="no other settings", remedy=remedy))
 
 
-def _preset(method: str | None, preset: str | None, file: Path | None) -> str | None:
+def _one(name: str, argument: Path | None, option: Path | None) -> Path | None:
+    """Return what was given either way."""
+    if argument is not None and option is not None:
+        remedy = "Give it once."
+        raise InputError(explain(f"--{name}", got=f"{name.upper()} as well", allowed="one of the two", remedy=remedy))
+    return option if argument is None else argument
+
+
+def _preset(method: str | None, preset: str | None, file: Path | None, tuned: bool) -> str | None:
     """Return the preset that the flags ask for, if they do."""
     from warmpot.train.recipes import preset_for, read_yaml
 
-    if method is None:
-        return preset
-    return preset_for(method, preset if preset or file is None else read_yaml(file).get("preset"))
+    written = read_yaml(file) if file is not None else {}
+    method = method or written.get("method") or ("warmpot" if tuned else None)
+    named = preset or written.get("preset")
+    return named if method is None else preset_for(method, named, images=tuned)
 
 
 def _new_job(data: DataFiles, out: Path | None, preset: str | None, file: Path | None, changes: dict[str, Any]) -> _Job:
@@ -152,7 +215,7 @@ def _new_job(data: DataFiles, out: Path | None, preset: str | None, file: Path |
     if data.regression and config.loss == "cross_entropy" and "loss" not in changes:
         config = replace(config, loss="squared")
     if out is None:
-        if config.minibatch.hardware.devices > 1 or int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        if config.minibatch.hardware.processes > 1 or int(os.environ.get("WORLD_SIZE", 1)) > 1:
             remedy = "Name a new folder."
             raise InputError(explain("--out", got="none", allowed="a folder, for several processes", remedy=remedy))
         out = _free(Path("runs") / "-".join([data.source.stem, data.target.stem, *_called(config)]))
@@ -213,7 +276,7 @@ def _run(job: _Job, wanted: bool) -> None:
                 engine = f"the preset {job.config.preset} runs the engine {job.config.engine}"
                 complain(f"settings of the engine {job.idle} have no effect: {engine}", "yellow")
         try:
-            task, truth = job.data.read()
+            task, truth = job.data.read(job.config.images, None if wanted else False)
         except InputError as error:
             raise InputError(one_line(error)) from error
         if wanted:
@@ -243,8 +306,10 @@ def _run(job: _Job, wanted: bool) -> None:
 
 def sizes(task: Task) -> str:
     """Say how much data there is."""
+    from warmpot.data.lazy import sample_shape
+
     labels = f"{task.n_classes} classes" if task.classes else "real labels"
-    return f"{task.n_source} source and {task.n_target} target samples, {task.width} features; {labels}"
+    return f"{task.n_source} source and {task.n_target} target samples, {sample_shape(task.xs)}; {labels}"
 
 
 def _check_new(job: _Job) -> None:

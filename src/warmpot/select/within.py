@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from warmpot._typing import BoolArray, IntArray
 from warmpot.data import Task
+from warmpot.data.lazy import Rows
 from warmpot.errors import InputError, explain
 from warmpot.nets.network import ColumnScale, make_scale
 from warmpot.select.base import Validator
@@ -36,7 +37,7 @@ logger = logging.getLogger(__name__)
 class Held(NamedTuple):
     """A part of the source that is kept out of the training: features, labels, and which samples."""
 
-    x: NDArray[np.floating[Any]]
+    x: Rows
     y: IntArray
     rows: BoolArray
 
@@ -61,18 +62,21 @@ def hold_out(task: Task, share: float, seed: int) -> tuple[Task, Held]:
     if not out.any():
         got, remedy = "one sample of every class", "Choose by a validator that needs no held part."
         raise InputError(explain("source", got=got, allowed="two of some class, to hold one out", remedy=remedy))
-    rest = dataclasses.replace(task, xs=task.xs[~out], ys=task.ys[~out])
-    return rest, Held(task.xs[out], np.asarray(task.ys[out], np.int64), out)
+    names = (
+        tuple(name for name, held in zip(task.source_names, out, strict=True) if not held) if task.source_names else ()
+    )
+    rest = dataclasses.replace(task, xs=_part(task.xs, ~out), ys=task.ys[~out], source_names=names)
+    return rest, Held(_part(task.xs, out), np.asarray(task.ys[out], np.int64), out)
+
+
+def _part(x: Rows, rows: BoolArray) -> Rows:
+    return x[rows] if isinstance(x, np.ndarray) else x.subset(rows)
 
 
 def evidence_of(snapshot: Snapshot, task: Task, held: Held | None = None) -> Evidence:
     """Return what a validator may see of a snapshot; inputs in the units that the engines give them by default."""
     network = snapshot.network
-    inputs = [torch.from_numpy(np.ascontiguousarray(x)) for x in (task.xs, task.xt, *([held.x] if held else []))]
-    scale = make_scale("auto", task.width)
-    if isinstance(scale, ColumnScale):
-        scale.fit(*inputs[:2])
-    scaled = [scale(x).numpy() for x in inputs]
+    scaled = _inputs(task.xs, task.xt, *([held.x] if held else []))
     apart = apply_network(network.for_source(), held.x) if held is not None else None
     return Evidence(
         source_features=snapshot.source.features.numpy(),
@@ -83,12 +87,23 @@ def evidence_of(snapshot: Snapshot, task: Task, held: Held | None = None) -> Evi
         held_features=apart.features.numpy() if apart else None,
         held_logits=apart.logits.numpy() if apart else None,
         held_labels=held.y if held else None,
-        source_inputs=scaled[0],
-        target_inputs=scaled[1],
-        held_inputs=scaled[2] if held else None,
+        **scaled,
         transport=snapshot.transport,
         head=(network.head.weight.detach().numpy(), network.head.bias.detach().numpy()),
     )
+
+
+def _inputs(*parts: Rows) -> dict[str, NDArray[Any]]:
+    """Return features as the engines scale them, by the names of their fields; of images there are none."""
+    arrays = [part for part in parts if isinstance(part, np.ndarray)]
+    if len(arrays) < len(parts):
+        return {}
+    inputs = [torch.from_numpy(np.ascontiguousarray(x)) for x in arrays]
+    scale = make_scale("auto", inputs[0].shape[1])
+    if isinstance(scale, ColumnScale):
+        scale.fit(*inputs[:2])
+    names = ("source_inputs", "target_inputs", "held_inputs")
+    return {name: scale(x).numpy() for name, x in zip(names, inputs, strict=False)}
 
 
 class BestSoFar:

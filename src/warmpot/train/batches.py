@@ -1,20 +1,47 @@
-"""Batches of a task as a pure function of the step."""
+"""Samples on their way to a network: batches as a pure function of the step, and passes over all rows."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
+from warmpot._typing import IntArray
 from warmpot.data import Task, make_sampler
+from warmpot.data.lazy import Rows
+from warmpot.data.pixels import Pixels
 from warmpot.errors import InputError, explain
 from warmpot.train.config import MinibatchSettings
 
-__all__ = ["Batch", "Batches", "Drawn"]
+__all__ = ["Batch", "Batches", "Drawn", "blocks"]
 
 EXTRA_SEED = 1 << 40
 """Keeps the draws of further source batches apart from those of the two main ones."""
+LARGEST_BATCH = 1 << 20
+"""Keeps the random views of one step apart from those of the next."""
+
+BLOCK, LAZY_BLOCK = 8192, 64
+"""Rows given to a network at a time, of features and of what must be loaded: bounds the memory of a pass."""
+
+
+def blocks(x: Rows, workers: int = 0) -> Iterator[Tensor]:
+    """Yield all rows in order, in blocks; images as they are tested, decoded by so many processes."""
+    if isinstance(x, np.ndarray):
+        yield from torch.split(torch.from_numpy(x), BLOCK)
+    elif isinstance(x, Pixels):
+        yield from x.batches(LAZY_BLOCK, workers)
+    else:
+        for start in range(0, len(x), LAZY_BLOCK):
+            yield _tensor(x, np.arange(start, min(start + LAZY_BLOCK, len(x))))
+
+
+def _tensor(x: Rows, rows: IntArray) -> Tensor:
+    found = torch.from_numpy(x[rows])
+    return found if found.dtype == torch.uint8 else found.float()  # pixels stay small until they reach the device
 
 
 class Drawn(NamedTuple):
@@ -23,6 +50,10 @@ class Drawn(NamedTuple):
     x: Tensor
     labels: Tensor
     rows: Tensor
+
+    def to(self, device: torch.device) -> Drawn:
+        """Move all of it."""
+        return Drawn(*(part.to(device, non_blocking=True) for part in self))
 
 
 class Batch(NamedTuple):
@@ -33,9 +64,17 @@ class Batch(NamedTuple):
     target_rows: Tensor
     extra: Drawn | None
 
+    def to(self, device: torch.device) -> Batch:
+        """Move all of it."""
+        target, rows = (part.to(device, non_blocking=True) for part in (self.target, self.target_rows))
+        return Batch(self.source.to(device), target, rows, None if self.extra is None else self.extra.to(device))
+
 
 class Batches:
     """Batches of a task: every process takes its share of the same joined batch.
+
+    A batch, and the random view of every image in it, is a function of seed and step alone: who resumes a run, or
+    decodes by more processes, gets the same.
 
     Parameters
     ----------
@@ -60,20 +99,58 @@ class Batches:
         self._source = make_sampler(kind, settings.source_batch, 2 * seed, labels=task.ys)
         self._target = make_sampler("shuffled", settings.target_batch, 2 * seed + 1, n=task.n_target)
         self._extra = make_sampler("shuffled", extra, EXTRA_SEED + seed, n=task.n_source) if extra else None
-        self._mine, self._world = slice(rank, None, world), world
+        self._seed, self._rank, self._world = seed, rank, world
         self._least = (2 if settings.network.bottleneck == "bn_relu" else 1) * world  # BatchNorm needs two
-        self.xs, self.xt = torch.as_tensor(task.xs).float(), torch.as_tensor(task.xt).float()
+        self.xs, self.xt = task.xs, task.xt
         self.ys = torch.as_tensor(task.ys)
 
-    def at(self, step: int, device: torch.device, extra: int = 0) -> Batch:
+    @property
+    def decodes(self) -> bool:
+        """Whether the samples are images, which take time to load."""
+        return isinstance(self.xs, Pixels)
+
+    def at(self, step: int, extra: int = 0) -> Batch:
         """Return this process's share of batch `step`, with so many further source samples over all processes."""
-        target = torch.from_numpy(self._target.batch(step)[self._mine])
-        source = self._drawn(torch.from_numpy(self._source.batch(step)[self._mine]), device)
+        rows = self._target.batch(step)
+        target = self._x(self.xt, rows, 3 * step + 1)
+        source = self._drawn(self._source.batch(step), 3 * step)
         further = None
         extra -= extra % self._world  # equal shares, which processes can gather
         if self._extra is not None and extra >= self._least:
-            further = self._drawn(torch.from_numpy(self._extra.batch(step)[:extra][self._mine]), device)
-        return Batch(source, self.xt[target].to(device), target.to(device), further)
+            further = self._drawn(self._extra.batch(step)[:extra], 3 * step + 2)
+        return Batch(source, target, torch.from_numpy(rows[self._rank :: self._world]), further)
 
-    def _drawn(self, rows: Tensor, device: torch.device) -> Drawn:
-        return Drawn(*(part.to(device) for part in (self.xs[rows], self.ys[rows], rows)))
+    def stream(self, begin: int, extra: Sequence[int], workers: int = 0) -> Iterator[Batch]:
+        """Yield the batches from step `begin` on, as many as there are sizes of further batches.
+
+        Processes make whole batches ahead, if asked for; worth it for images only.
+        """
+        steps = _Steps(self, begin, extra)
+        if not workers:
+            return (steps[k] for k in range(len(extra)))
+        pinned = torch.cuda.is_available()
+        return iter(DataLoader(steps, batch_size=None, shuffle=False, num_workers=workers, pin_memory=pinned))
+
+    def _drawn(self, rows: IntArray, draw: int) -> Drawn:
+        mine = torch.from_numpy(rows[self._rank :: self._world])
+        return Drawn(self._x(self.xs, rows, draw), self.ys[mine], mine)
+
+    def _x(self, x: Rows, rows: IntArray, draw: int) -> Tensor:
+        mine = slice(self._rank, None, self._world)
+        if isinstance(x, Pixels) and x.view.augment:
+            draws = draw * LARGEST_BATCH + np.arange(len(rows))
+            return torch.from_numpy(x.drawn(rows[mine], draws[mine], self._seed))
+        return _tensor(x, rows[mine])
+
+
+class _Steps(Dataset[Batch]):
+    """Batches behind the face that torch's loader wants."""
+
+    def __init__(self, batches: Batches, begin: int, extra: Sequence[int]) -> None:
+        self._batches, self._begin, self._extra = batches, begin, extra
+
+    def __len__(self) -> int:
+        return len(self._extra)
+
+    def __getitem__(self, k: int) -> Batch:
+        return self._batches.at(self._begin + k, self._extra[k])

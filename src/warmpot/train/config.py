@@ -16,6 +16,7 @@ from warmpot.costs import LABEL_LOSSES
 from warmpot.errors import InputError, explain
 from warmpot.methods import OWN, WEIGHTINGS, Method, Weighting, make_method, make_weighting
 from warmpot.nets import SCALES, NetworkSettings
+from warmpot.train.images import ImageSettings
 from warmpot.train.recipes import DEFAULT, layered, preset_for, presets_of, read_preset, read_yaml
 
 __all__ = [
@@ -81,7 +82,7 @@ class HardwareSettings:
 
     Attributes
     ----------
-    accelerator, devices, strategy, precision
+    accelerator, devices, num_nodes, strategy, precision
         As `lightning_fabric.Fabric` takes them.
     plan : "gathered" or "rank"
         Over several processes: one plan on the joined batch (the same loss as one process), or one per process.
@@ -89,13 +90,20 @@ class HardwareSettings:
 
     accelerator: str = "auto"
     devices: int = 1
+    num_nodes: int = 1
     strategy: str = "auto"
     precision: str = "32-true"
     plan: str = "gathered"
 
     def __post_init__(self) -> None:
         check_count("devices", self.devices)
+        check_count("num_nodes", self.num_nodes)
         check_choice("plan", self.plan, ("gathered", "rank"))
+
+    @property
+    def processes(self) -> int:
+        """Processes that train together."""
+        return self.devices * self.num_nodes
 
 
 @dataclass(frozen=True)
@@ -257,6 +265,8 @@ class RunConfig:
         Write metrics for TensorBoard too (extra ``track``).
     full, minibatch
         Settings of the two engines.
+    images : ImageSettings or None
+        How images become features; None for data that are features already.
     """
 
     preset: str = "full"
@@ -272,9 +282,13 @@ class RunConfig:
     tensorboard: bool = False
     full: FullSettings = field(default_factory=FullSettings)
     minibatch: MinibatchSettings = field(default_factory=MinibatchSettings)
+    images: ImageSettings | None = None
 
     def __post_init__(self) -> None:
         check_choice("engine", self.engine, ENGINES)
+        if self.engine == "full" and self.images is not None and self.images.fine_tunes:
+            got, remedy = "'full' with a backbone that is trained", "Take a mini-batch preset, such as official."
+            raise InputError(explain("engine", got=got, allowed="'minibatch'", remedy=remedy))
         check_choice("loss", self.loss, LABEL_LOSSES)
         check_count("seed", self.seed, minimum=0)
         check_fraction("held", self.held)
@@ -324,7 +338,10 @@ class RunConfig:
 
     def dump(self) -> str:
         """Write the resolved run as YAML."""
-        return str(yaml.safe_dump(to_mapping(self), sort_keys=False))
+        found = to_mapping(self)
+        if self.images is None:
+            del found["images"]
+        return str(yaml.safe_dump(found, sort_keys=False))
 
 
 def load_config(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from warmpot.data import Task
 from warmpot.errors import InputError, explain
 from warmpot.train.config import LAST, RunConfig
 from warmpot.train.full import Trained, train_full
+from warmpot.train.images import make_backbone
 from warmpot.train.keep import Chooser
 from warmpot.train.loop import make_fabric, train_minibatch
 from warmpot.train.predictor import Predictor
@@ -115,9 +116,7 @@ def fit(
         remedy = 'Use "cross_entropy" for classes, "absolute" or "squared" for real labels.'
         raise InputError(explain("loss", got=f"{config.loss!r} for {kind}", allowed="the one that fits", remedy=remedy))
     _check_regression(task, config)
-    check_features("source features", task.xs)
-    check_features("target features", task.xt)
-    check_features("source labels", task.ys, LARGEST)
+    _check_samples(task)
     run = RunDir(Path(out), tensorboard=config.tensorboard) if out is not None else None
     fabric = make_fabric(config.minibatch.hardware) if config.engine == "minibatch" else None
     lead = fabric is None or fabric.is_global_zero  # the one process that writes
@@ -127,9 +126,7 @@ def fit(
         start = run.latest() if run is not None and not lead else start
     centre, scale = _label_units(task)
     ys = np.asarray((task.ys - centre) / scale, np.float64) if task.for_regression else task.ys
-    # torch warns of arrays that it may not write to, such as maps of files
-    xs, ys, xt = (np.require(x, requirements=["C", "W"]) for x in (task.xs, ys, task.xt))
-    inner = dataclasses.replace(task, xs=xs, ys=ys, xt=xt)
+    inner = dataclasses.replace(task, xs=_writable(task.xs), ys=_writable(ys), xt=_writable(task.xt))
     try:
         with progress(f"{config.method}, {config.engine}", logger, progress_bar) as report:
             if fabric is None:
@@ -140,11 +137,25 @@ def fit(
         if run is not None and lead:
             run.abandon()
         raise
-    predictor = Predictor(trained.network, trained.settings, task.classes, centre, scale, task.columns)
+    if config.images is not None and task.xs.ndim == 2:  # trained on its features
+        trained.network.backbone = make_backbone(config.images).eval()
+    predictor = Predictor(trained.network, trained.settings, task.classes, centre, scale, task.columns, config.images)
     fitted = _finish(predictor, trained, inner, config)
     if run is not None and lead:
         _write(run, fitted, task)
     return fitted
+
+
+def _check_samples(task: Task) -> None:
+    for side, x in (("source", task.xs), ("target", task.xt)):
+        if isinstance(x, np.ndarray):
+            check_features(f"{side} features", x)
+    check_features("source labels", task.ys, LARGEST)
+
+
+def _writable(x: Any) -> Any:
+    """Return an array as torch likes it; it warns of those that it may not write to, such as maps of files."""
+    return np.require(x, requirements=["C", "W"]) if isinstance(x, np.ndarray) else x
 
 
 def _check_regression(task: Task, config: RunConfig) -> None:
@@ -183,15 +194,11 @@ def _write(run: RunDir, fitted: Fitted, task: Task) -> None:
     fitted.predictor.save(run.folder)
     q, p = fitted.target_weights * task.n_target, fitted.source_weights
     if task.for_regression:
-        values = zip(range(task.n_target), fitted.outputs.tolist(), q.tolist(), strict=True)
-        run.write_csv("predictions.csv", ["row", "prediction", "weight"], values)
+        columns = {"prediction": fitted.outputs.tolist()}
     else:
-        best = fitted.outputs.argmax(axis=1)
-        rows = zip(
-            range(task.n_target), (task.classes[k] for k in best), fitted.outputs.max(axis=1).tolist(), q.tolist(),
-            strict=True,
-        )  # fmt: skip
-        run.write_csv("predictions.csv", ["row", "prediction", "confidence", "weight"], rows)
+        best = [task.classes[k] for k in fitted.outputs.argmax(axis=1)]
+        columns = {"prediction": best, "confidence": fitted.outputs.max(axis=1).tolist()}
+    _write_rows(run, "predictions.csv", task.target_names, {**columns, "weight": q.tolist()})
     write_weights(run, p, task)
 
 
@@ -199,5 +206,11 @@ def write_weights(run: RunDir, p: FloatArray, task: Task) -> None:
     """Write ``source_weights.csv``: a row a source sample."""
     names = [task.classes[k] for k in task.ys] if task.classes else task.ys.tolist()
     relative = p / p.max() if p.max() > 0 else p
-    rows = zip(range(task.n_source), names, p.tolist(), relative.tolist(), strict=True)
-    run.write_csv(WEIGHTS, ["row", "label", "weight", "relative"], rows)
+    columns = {"label": names, "weight": p.tolist(), "relative": relative.tolist()}
+    _write_rows(run, WEIGHTS, task.source_names, columns)
+
+
+def _write_rows(run: RunDir, file: str, names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> None:
+    """Write a row a sample, with its number, and its name if it has one."""
+    table = {"row": range(len(next(iter(columns.values())))), **({"name": names} if names else {}), **columns}
+    run.write_csv(file, list(table), zip(*table.values(), strict=True))

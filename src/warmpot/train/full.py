@@ -116,7 +116,7 @@ class _Alternation:
             scale=self.settings.scale, bottleneck="projection", width=width, unit_features=self.unit
         )
         self.network = build_network(self.shape, task.width, self.n_outputs, seed=config.seed)
-        xs, xt = torch.as_tensor(task.xs), torch.as_tensor(task.xt)
+        xs, xt = map(torch.as_tensor, task.arrays())
         self.network.fit_scale(*(xs, xt)[: 1 + self.method.uses_target])
         xs, xt = self.network.scale(xs).float(), self.network.scale(xt).float()
         self.centre, self.axes = _principal_axes(torch.cat([xs, xt]) if self.method.uses_target else xs, width)

@@ -16,16 +16,18 @@ from torch import Tensor
 
 from warmpot._progress import Report
 from warmpot.data import Task
+from warmpot.data.lazy import Rows
 from warmpot.errors import DivergedError, InputError, explain
 from warmpot.methods import Clock, Labelled, Learner, Sizes, Step, View, Whole
 from warmpot.nets import Network, Outputs, Pair, build_network
-from warmpot.train.batches import Batches, Drawn
+from warmpot.train.batches import Batch, Batches, Drawn, blocks
 from warmpot.train.config import HardwareSettings, MinibatchSettings, OptimizerSettings, RunConfig
 from warmpot.train.full import Trained
 from warmpot.train.health import Health
+from warmpot.train.images import make_backbone
 from warmpot.train.interrupt import asked_to_stop
 from warmpot.train.keep import Chooser, Keeper, Snapshot
-from warmpot.train.predictor import BLOCK, apply_network
+from warmpot.train.predictor import apply_network
 from warmpot.train.rundir import RunDir
 from warmpot.train.state import (
     Checkpoint,
@@ -85,10 +87,10 @@ class _Trainer:
         self.config, self.settings, self.fabric = config, config.minibatch, fabric
         _check_batch_norm(self.settings, fabric.world_size)
         n_outputs = task.n_classes or 1
-        network = build_network(self.settings.network, task.width, n_outputs, seed=config.seed)
+        network = self._build(task, n_outputs)
         method = config.make_method()
-        domains = (torch.as_tensor(task.xs), torch.as_tensor(task.xt))
-        network.fit_scale(*domains[: 1 + method.uses_target])
+        if network.needs_scale:
+            network.fit_scale(*map(torch.as_tensor, task.arrays()[: 1 + method.uses_target]))
         sizes = Sizes(task.n_source, task.n_target, n_outputs, network.head.in_features, network.n_inputs)
         warm, steps = self.settings.warmup_steps, self.settings.steps
         self.learner = Learner(method, config.make_weighting(), sizes, config.seed, warm).to(fabric.device)
@@ -103,20 +105,52 @@ class _Trainer:
         stages = ((warm + share * (steps - warm)) / steps for share in method.stages)
         self.health = Health(self.learner.expected_share, *stages)
 
+    def _build(self, task: Task, n_outputs: int) -> Network:
+        """Build the network; with a backbone when the samples are not features yet."""
+        images, shape, seed = self.config.images, self.settings.network, self.config.seed
+        if task.xs.ndim == 2:
+            return build_network(shape, task.width, n_outputs, seed=seed)
+        if images is None:
+            remedy = "Set `images`, or extract features first."
+            raise InputError(
+                explain(
+                    "images",
+                    got="none, for samples that are no features",
+                    allowed="settings of a backbone",
+                    remedy=remedy,
+                )
+            )
+        backbone = make_backbone(images)
+        if images.backbone.batch_norm == "sync" and self.fabric.world_size > 1 and self.fabric.device.type == "cpu":
+            got, remedy = '"sync" over processes without GPUs', 'Set it to "train" or "frozen".'
+            raise InputError(explain("images.backbone.batch_norm", got=got, allowed="GPUs", remedy=remedy))
+        return build_network(shape, backbone.width, n_outputs, seed=seed, backbone=backbone)
+
+    def stream(self, begin: int) -> Iterator[Batch]:
+        """Yield this process's share of every batch from step `begin` on."""
+        steps, size = self.settings.steps, self.settings.source_batch
+        extra = [self.learner.extra_samples(Clock(step, steps), size) for step in range(begin, steps)]
+        return self.batches.stream(begin, extra, self._workers)
+
+    @property
+    def _workers(self) -> int:
+        """Processes that decode images."""
+        return self.config.images.processes if self.config.images is not None and self.batches.decodes else 0
+
     def _check_plan(self, fabric: Fabric) -> None:
         if self.settings.hardware.plan == "rank" and fabric.world_size > 1 and self.learner.remembers:
             got = f'"rank" with {self.config.method!r} and the weights {self.config.weights!r}'
             remedy = "They remember samples or train networks beside the main one, the same in all processes."
             raise InputError(explain("minibatch.hardware.plan", got=got, allowed='"gathered"', remedy=remedy))
 
-    def step(self, step: int) -> tuple[Step, Outputs]:
+    def step(self, step: int, batch: Batch) -> tuple[Step, Outputs]:
         """Train on one batch; return what the method said, and the outputs of the target batch."""
         factor = self.settings.optimizer.decay(step)
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.optimizer.lr * group["lr_scale"] * factor
         clock = Clock(step, self.settings.steps)
         self.learner.refresh(clock, self.look)
-        view = self._view(clock)
+        view = self._view(clock, batch.to(self.fabric.device))
         outputs = (*view.source[:2], *view.target[:2])  # what went into the bottleneck is finite if these are
         if not all(bool(torch.isfinite(part).all()) for part in outputs):
             raise _diverged(step, "outputs that are not finite")
@@ -131,10 +165,8 @@ class _Trainer:
         self.optimizer.step()
         return said, view.target
 
-    def _view(self, clock: Clock) -> View:
+    def _view(self, clock: Clock, batch: Batch) -> View:
         """Apply the network to the batch of a step; over several processes, to the joined batch."""
-        wanted = self.learner.extra_samples(clock, self.settings.source_batch)
-        batch = self.batches.at(clock.step, self.fabric.device, wanted)
         drawn, further = batch.source, batch.extra
         source, target, extra = self.model(drawn.x, batch.target, None if further is None else further.x)
         if self.fabric.world_size > 1 and self.settings.hardware.plan == "gathered":
@@ -150,7 +182,7 @@ class _Trainer:
     def look(self) -> Whole:
         """Return both domains as the network sees them now, the same in all processes."""
         self._align()
-        source, target = (functools.partial(self._outputs, x) for x in (self.batches.xs, self.batches.xt))
+        source, target = (functools.partial(self.outputs, x) for x in (self.batches.xs, self.batches.xt))
         labels = self.batches.ys.to(self.fabric.device)
         return Whole(source, target, labels, self.network, self.config.loss)
 
@@ -160,12 +192,26 @@ class _Trainer:
             for buffer in self.network.buffers():
                 torch.distributed.broadcast(buffer, 0)
 
-    def _outputs(self, x: Tensor) -> Outputs:
+    def outputs(self, x: Rows) -> Outputs:
+        """Apply the network as it is now to all rows of a domain, every process to its share of them."""
+        world = self.fabric.world_size
+        share = -(-len(x) // world)
+        # Equal shares can be gathered: the last ones are filled up with the last row, and cut again.
+        rows = np.minimum(np.arange(share) + share * self.fabric.global_rank, len(x) - 1)
+        mine = x if world == 1 else x[rows] if isinstance(x, np.ndarray) else x.subset(rows)
         self.network.eval()
         with torch.no_grad():
-            parts = [self.network(block.to(self.fabric.device)) for block in torch.split(x, BLOCK)]
+            parts = [self.network(self._input(block)) for block in blocks(mine, self._workers)]
         self.network.train()
-        return Outputs(*map(torch.cat, zip(*parts, strict=True)))
+        found = Outputs(*map(torch.cat, zip(*parts, strict=True)))
+        if world == 1:
+            return found
+        gathered: Any = [self.fabric.all_gather(part) for part in found if part is not None]
+        return Outputs(*(part.flatten(0, 1)[: len(x)] for part in gathered))
+
+    def _input(self, block: Tensor) -> Tensor:
+        moved = block.to(self.fabric.device)
+        return moved if moved.dtype == torch.uint8 else moved.float()
 
     def _gathered(self, outputs: Outputs) -> Outputs:
         # Every process computes the loss of the joined batch. The gather's backward sums the processes' gradients,
@@ -191,10 +237,21 @@ class _Trainer:
         """Show the network as it is now, apart from the one that is trained."""
         self._align()
         network = copy.deepcopy(self.network).cpu().eval()
-        source, target = apply_network(network, task.xs), apply_network(network, task.xt)
+        source, target = self.results(network, task)
         cost, mass = said.metrics.get("transport"), float(said.metrics.get("alpha", 0.0))
         transport = float(cost) / mass if cost is not None and mass > 0 else None
         return Snapshot(step, network, source, target, transport)
+
+    def results(self, network: Network, task: Task) -> tuple[Outputs, Outputs]:
+        """Return what a network, the present one on the CPU, says of both domains.
+
+        Features pass in the precision that they came in; what must be loaded passes where the training runs.
+        """
+        if task.xs.ndim == 2:
+            return apply_network(network, task.xs), apply_network(network, task.xt)
+        found = (self.outputs(x) for x in (task.xs, task.xt))
+        source, target = (Outputs(*(part.double().cpu() for part in outputs[:2])) for outputs in found)
+        return source, target
 
     def checkpoint(self, step: int, keeper: Keeper) -> Checkpoint:
         tensors, facts = pack_optimizer(self.optimizer)
@@ -246,6 +303,7 @@ def make_fabric(hardware: HardwareSettings) -> Fabric:
         fabric = Fabric(
             accelerator=hardware.accelerator,
             devices=hardware.devices,
+            num_nodes=hardware.num_nodes,
             strategy=hardware.strategy,
             precision=hardware.precision,  # type: ignore[arg-type]
         )
@@ -296,8 +354,8 @@ def train_minibatch(
         keeper = Keeper(chooser, trainer.learner)
         begin = trainer.restore(start, keeper) if start is not None else 0
         trainer.model.train()
-        for step in range(begin, settings.steps):
-            said, target = trainer.step(step)
+        for step, batch in enumerate(trainer.stream(begin), begin):
+            said, target = trainer.step(step, batch)
             trainer.health.see(target.logits)
             done = step + 1
             if done % settings.log_every == 0 or done == settings.steps:
@@ -321,9 +379,10 @@ def train_minibatch(
                 if run is not None and fabric.is_global_zero:
                     logger.warning("stopped after step %d; saved. Go on with --resume %s", done, run.folder)
                 raise KeyboardInterrupt
-    network = trainer.network.cpu().eval()
-    keeper.restore(network)
-    source, target = apply_network(network, task.xs), apply_network(network, task.xt)
+    keeper.restore(trainer.network)
+    trainer._align()
+    network = copy.deepcopy(trainer.network).cpu().eval()
+    source, target = trainer.results(network, task)
     step = settings.steps if keeper.step is None else keeper.step
     whole = Whole(source, target, torch.as_tensor(task.ys), network, config.loss)
     return Trained(network, settings.network, history, source, target, step, trainer.learner.cpu().finish(whole))

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from warmpot._checks import check_features, check_matrix
+from warmpot._settings import from_mapping, to_mapping
 from warmpot._typing import FloatArray
+from warmpot.data.lazy import LazyRows, Rows, sample_shape
+from warmpot.data.pixels import Pixels
 from warmpot.errors import InputError, explain
 from warmpot.nets import Network, NetworkSettings, Outputs, load_network, save_network
+from warmpot.train.batches import blocks
+from warmpot.train.images import ImageSettings
 from warmpot.weights import believed_classes, predicted_shares
 
 __all__ = ["Predictor", "apply_network"]
 
-BLOCK = 8192
-"""Rows given to the network at a time: bounds the memory of a prediction."""
 
-
-def apply_network(network: Network, x: NDArray[Any]) -> Outputs:
-    """Features and outputs of all rows, as float64 tensors."""
+def apply_network(network: Network, x: Rows, workers: int = 0) -> Outputs:
+    """Features and outputs of all rows, as float64 tensors; images are decoded by so many processes."""
     with torch.inference_mode():
-        parts = [network(block) for block in torch.split(torch.from_numpy(x), BLOCK)]
+        parts = [network(block) for block in blocks(x, workers)]
         return Outputs(*(torch.cat([part[k].double() for part in parts]) for k in range(2)))
 
 
@@ -45,6 +46,9 @@ class Predictor:
         A real label is ``centre + scale * output``.
     columns : tuple of str
         Names of the features it takes, in their order; empty when it was trained without.
+    images : ImageSettings or None
+        How it sees images; None when it was trained on features that came from elsewhere. One with images also takes
+        the features of its backbone.
     """
 
     network: Network
@@ -53,6 +57,7 @@ class Predictor:
     centre: float = 0.0
     scale: float = 1.0
     columns: tuple[str, ...] = ()
+    images: ImageSettings | None = None
 
     @property
     def width(self) -> int:
@@ -61,15 +66,25 @@ class Predictor:
 
     def outputs(self, x: Any, name: str = "X", *, source: bool = False) -> Outputs:
         """Features and raw outputs of samples of the target, or of the source, as float64 tensors; all finite."""
-        rows = np.require(check_matrix(name, x, width=self.width), requirements=["C", "W"])  # torch warns otherwise
-        check_features(name, rows)
-        found = apply_network(self.network.for_source() if source else self.network, rows)
+        found = apply_network(self.network.for_source() if source else self.network, *self._rows(x, name))
         bad = ~torch.isfinite(found.logits).all(dim=1)
         if bad.any():
             got, allowed = f"{int(bad.sum())} samples whose predictions overflow", "features as in training"
             remedy = "Drop samples that far from what it was trained on."
             raise InputError(explain(name, got=got, allowed=allowed, remedy=remedy))
         return found
+
+    def _rows(self, x: Any, name: str) -> tuple[Rows, int]:
+        """Check samples; return them, with the number of processes to decode them by."""
+        if not isinstance(x, LazyRows) or x.ndim == 2:
+            rows = np.require(check_matrix(name, x[:] if isinstance(x, LazyRows) else x, width=self.width),
+                              requirements=["C", "W"])  # torch warns otherwise  # fmt: skip
+            check_features(name, rows)
+            return rows, 0
+        if self.images is None:
+            got, remedy = sample_shape(x), "Extract them first, as the features it was trained on were."
+            raise InputError(explain(name, got=got, allowed=f"{self.width} features", remedy=remedy))
+        return (x.with_view(self.images.view) if isinstance(x, Pixels) else x), self.images.processes
 
     def probabilities(self, x: Any, name: str = "X") -> FloatArray:
         """Class probabilities (n, C)."""
@@ -84,14 +99,19 @@ class Predictor:
         """Write it into a folder: safetensors and JSON."""
         facts = {"classes": list(self.classes), "centre": self.centre, "scale": self.scale}
         facts["columns"] = list(self.columns)
+        if self.images is not None:
+            # the weights are in the file; where they came from is nobody's business who gets it
+            backbone = replace(self.images.backbone, weights=Path(self.images.backbone.weights).name)
+            facts["images"] = to_mapping(replace(self.images, backbone=backbone))
         save_network(Path(folder), self.network, self.settings, facts)
 
     @classmethod
     def load(cls, folder: Path | str) -> Predictor:
         """Read what `save` wrote."""
         network, settings, facts = load_network(Path(folder))
+        images = from_mapping(ImageSettings, facts["images"], "images") if "images" in facts else None
         columns = tuple(facts.get("columns", ()))  # absent from older files
-        return cls(network, settings, tuple(facts["classes"]), facts["centre"], facts["scale"], columns)
+        return cls(network, settings, tuple(facts["classes"]), facts["centre"], facts["scale"], columns, images)
 
     def class_shares(self, probabilities: FloatArray) -> dict[str, float]:
         """Classes believed to occur among samples, with the share predicted as each, the largest first."""

@@ -19,6 +19,10 @@ OF_FEATURES = "frozen"
 """The loop on frozen features that all methods share."""
 
 
+OF_IMAGES = "official"
+"""The loop on images, as the authors' code runs it on Office-Home."""
+
+
 def preset_names() -> list[str]:
     """Names of the recipes inside the package."""
     return sorted(entry.name[:-5] for entry in _recipes().iterdir() if entry.name.endswith(".yaml"))
@@ -49,8 +53,10 @@ def presets_of(method: str) -> list[str]:
     return [name for name in preset_names() if read_preset(name)["method"] == method]
 
 
-def preset_for(method: str, preset: str | None = None) -> str:
+def preset_for(method: str, preset: str | None = None, *, images: bool = False) -> str:
     """Return the recipe to train a method by: the named one, else its own for features; the full engine's first.
+
+    With `images`, its own for a backbone that is trained: its paper's.
 
     A named one must be the method's. A method without recipes, such as your own, is put into any; by default into the
     loop that all methods share.
@@ -59,7 +65,12 @@ def preset_for(method: str, preset: str | None = None) -> str:
     --------
     >>> [preset_for(method) for method in ("warmpot", "arpm", "source-only", "mine")]
     ['full', 'arpm-frozen', 'source-only', 'frozen']
+    >>> [preset_for(method, images=True) for method in ("warmpot", "arpm", "source-only")]
+    ['official', 'arpm', 'source-only-official']
     """
+    if preset is None and images:
+        own = presets_of(method)
+        return next((name for name in (OF_IMAGES, f"{method}-{OF_IMAGES}", method) if name in own), OF_IMAGES)
     if preset is None:
         own = presets_of(method)
         whole = [name for name in (DEFAULT, method) if name in own and read_preset(name)["engine"] == "full"]

@@ -19,7 +19,7 @@ import numpy as np
 from warmpot._files import replacing
 from warmpot.data import Task
 from warmpot.errors import InputError, MissingExtraError, explain
-from warmpot.train.config import RunConfig
+from warmpot.train.config import RunConfig, load_config
 from warmpot.train.state import Checkpoint, latest_checkpoint, load_checkpoint, save_checkpoint
 
 __all__ = ["RunDir", "versions"]
@@ -35,9 +35,11 @@ def versions() -> dict[str, str]:
 def fingerprint(task: Task) -> str:
     """Return a short hash of the data, so that a run is not resumed on other data."""
     digest = hashlib.sha256(repr(task.classes).encode())
-    for array in (task.xs, task.ys, task.xt):
-        digest.update(repr(array.shape).encode())
-        digest.update(np.ascontiguousarray(array).data)
+    for rows in (task.xs, task.ys, task.xt):
+        digest.update(repr(rows.shape).encode())
+        digest.update(
+            np.ascontiguousarray(rows).data if isinstance(rows, np.ndarray) else rows.fingerprint().encode()
+        )  # fmt: skip
     return digest.hexdigest()[:16]
 
 
@@ -116,7 +118,7 @@ class RunDir:
         if recorded.get("fingerprint") != data:
             got, remedy = "other data than the run was started on", "Resume with the same files, or start a new run."
             raise InputError(explain(str(self.folder), got=got, allowed="the same data", remedy=remedy))
-        if (self.folder / "config.yaml").read_text(encoding="utf-8") != config.dump():
+        if load_config(file=self.folder / "config.yaml") != config:  # not the text: a newer version may know more
             got, remedy = "another configuration than config.yaml there", "Leave the flags out when you resume."
             raise InputError(explain(str(self.folder), got=got, allowed="the same configuration", remedy=remedy))
 

@@ -161,7 +161,7 @@ def test_the_further_batch_is_drawn_in_equal_shares(bottleneck: str, world: int,
     task = Task(rng.normal(size=(20, 3)), np.arange(20) % 4, rng.normal(size=(15, 3)), tuple("abcd"))
     parts = [Batches(task, settings, 0, rank=rank, world=world, extra=3) for rank in range(world)]
     for step, (wanted, drawn) in enumerate(zip([3, 2, 1, 0], sizes, strict=True)):
-        found = [part.at(step, torch.device("cpu"), wanted).extra for part in parts]
+        found = [part.at(step, wanted).extra for part in parts]
         rows = [int(row) for extra in found if extra is not None for row in extra.rows]
         assert len(rows) == len(set(rows)) == drawn
 
