@@ -16,6 +16,8 @@ from warmpot.cli._shared import complain, one_line
 from warmpot.cli.bound import bound
 from warmpot.cli.demo import demo
 from warmpot.cli.doctor import doctor
+from warmpot.cli.export import export
+from warmpot.cli.extract import extract
 from warmpot.cli.fit import fit
 from warmpot.cli.methods import methods
 from warmpot.cli.predict import predict
@@ -49,10 +51,9 @@ def _show_version(asked: bool) -> None:
 app = typer.Typer(
     cls=_Verbs, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
-for verb in (demo, fit, sweep, predict, bound, weights, methods, doctor):
-    app.command(no_args_is_help=verb in (fit, sweep, predict, bound, weights))(
-        verb
-    )  # the others need nothing to be said
+NEED_DATA = (fit, sweep, predict, bound, weights, extract, export)
+for verb in (demo, *NEED_DATA, methods, doctor):
+    app.command(no_args_is_help=verb in NEED_DATA)(verb)
 
 
 @app.callback()
