@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 
 from warmpot.cli import app
 
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray: pip install 'warmpot[ray]'")
 SMALL = ("full.rounds=2", "full.iterations=4", "full.width=8", "full.bound_rounds=2", "minibatch.steps=10")
 FEW = [word for setting in SMALL for word in ("--set", setting)]
 
@@ -88,6 +90,7 @@ def test_target_labels_change_nothing_but_the_line_that_says_so(files: tuple[str
         (["--space", "missing.yaml"], "missing.yaml"),
         (["--set", "full.round=3"], "rounds"),
         (["--workers", "0"], "workers"),
+        pytest.param(["--ray-address", "127.0.0.1:1"], "Ray address: got '127.0.0.1:1'", marks=needs_ray),
     ],
 )
 def test_mistakes_are_told_in_a_line(files: tuple[str, str], tmp_path: Path, words: list[str], message: str) -> None:
@@ -157,7 +160,9 @@ def test_ctrl_c_ends_the_workers_at_once_and_the_sweep_can_go_on(files: tuple[st
     assert len(trials.read_text().splitlines()) == 2
     module = sys.modules[sweep.__module__]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_try", lambda config, point: module.Trial(point, "full", None, None, 0, 0.0, "endless"))
+        patch.setattr(
+            module, "_try", lambda shared, config, point: module.Trial(point, "full", None, None, 0, 0.0, "endless")
+        )
         task = make_task(load_table(files[0]), load_table(files[1]))[0]
         found = sweep(task, out=tmp_path / "out", space=space, changes=small, progress_bar=False)
     assert [trial.point.get("full.rounds") for trial in found.trials] == [None, 1, 10**8]

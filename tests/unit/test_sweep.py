@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 
+from warmpot._jobs import Done
 from warmpot.data import as_table, make_task
-from warmpot.errors import InputError, MissingExtraError
+from warmpot.errors import InputError, MissingExtraError, WarmpotError
 from warmpot.select import fit_chosen, sweep
 from warmpot.select.search import Searched
 from warmpot.select.space import Space
@@ -180,11 +183,11 @@ def test_a_sweep_takes_the_best_score_and_can_be_stopped(task: Any, tmp_path: An
     module = sys.modules[package_function.__module__]
     real, tried = module._try, []
 
-    def stops(config: Any, point: Any) -> Any:
+    def stops(shared: Any, config: Any, point: Any) -> Any:
         if len(tried) == 2:
             raise KeyboardInterrupt
         tried.append(point)
-        return real(config, point)
+        return real(shared, config, point)
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "_try", stops)
@@ -219,6 +222,7 @@ def test_among_equals_the_first_of_the_space_wins_and_the_reference_last(
     [
         ({"trials": 0}, "trials: got 0"),
         ({"trials": -2}, "trials: got -2"),
+        ({"workers": 0}, "workers: got 0"),
         ({"validator": "plan"}, "plan compares the rounds of one run; use transport"),
         ({"validator": "oracle"}, r"oracle needs target labels; it is only in Python, as warmpot\.select\.Oracle"),
     ],
@@ -241,13 +245,112 @@ def test_a_new_winner_takes_the_place_of_the_old(task: Any, tmp_path: Any, monke
         assert (tmp_path / "a" / "best" / "config.yaml").read_text() == found.config.dump()
 
 
-def test_workers_find_the_same(task: Any, tmp_path: Any) -> None:
-    one = sweep(task, out=tmp_path / "one", space=SPACE, changes=QUICK, validator="dev", progress_bar=False)
-    two = sweep(task, out=tmp_path / "two", space=SPACE, changes=QUICK, validator="dev", workers=2, progress_bar=False)
-    scores = [{json.dumps(t.point): t.score for t in found.trials} for found in (one, two)]
-    assert scores[0].keys() == scores[1].keys()
-    for key, score in scores[0].items():
-        assert scores[1][key] == pytest.approx(score, abs=1e-5)
+TRYING = """
+import os, signal, sys
+from pathlib import Path
+
+import warmpot.select
+
+plain = sys.modules[warmpot.select.sweep.__module__]._try
+real = getattr(plain, "real", plain)  # in the process that put `tries` in its place
+
+
+def tries(shared, config, point):
+    with open(Path(__file__).with_name("tried"), "a") as stream:
+        stream.write(f"{point.get('params.alpha')}\\n")
+    if point.get("params.alpha") == 0.5 and not Path(__file__).with_name("dead").exists():
+        Path(__file__).with_name("dead").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(shared, config, point)
+
+
+tries.real = real
+"""
+
+
+def by_point(found: Any) -> dict[str, Any]:
+    return {json.dumps(t.point): (t.preset, t.score, t.classes, t.step, t.problem) for t in found.trials}
+
+
+@pytest.mark.parametrize("way", ["processes", "ray"])
+def test_workers_find_the_same_though_one_is_killed(task: Any, tmp_path: Any, monkeypatch: Any, way: str) -> None:
+    """To the last bit; and what was finished before the death is not tried again."""
+    arguments = {"space": SPACE, "changes": QUICK, "validator": "dev", "progress_bar": False}
+    more: dict[str, Any] = {"workers": 2}
+    if way == "ray":
+        pytest.importorskip("ray", reason="needs Ray: pip install 'warmpot[ray]'")
+        more["ray_address"] = "local"
+    else:
+        (tmp_path / "dead").touch()  # no death: test_jobs.py kills processes, and to start one takes long
+    one = sweep(task, out=tmp_path / "one", **arguments)
+    (tmp_path / "deadly_sweep.py").write_text(TRYING)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)  # for the workers of Ray
+    monkeypatch.delitem(sys.modules, "deadly_sweep", raising=False)
+    import deadly_sweep
+
+    monkeypatch.setattr(sys.modules[sweep.__module__], "_try", deadly_sweep.tries)
+    two = sweep(task, out=tmp_path / "two", **arguments, **more)
+    assert by_point(two) == by_point(one)
+    assert two.best.point == one.best.point
+    np.testing.assert_array_equal(two.fitted.outputs, one.fitted.outputs)
+    tried = ["0.5", *(["0.5"] if way == "ray" else []), "0.9", "None"]
+    assert sorted((tmp_path / "tried").read_text().split()) == tried
+    again = sweep(task, out=tmp_path / "two", **arguments)
+    assert again.trials == two.trials
+    assert sorted((tmp_path / "tried").read_text().split()) == tried
+
+
+def test_what_fails_without_an_error_of_ours_is_left_out_and_tried_again(
+    task: Any, tmp_path: Any, monkeypatch: Any, caplog: Any
+) -> None:
+    module = sys.modules[sweep.__module__]
+    real = module._try
+
+    def breaks(shared: Any, config: Any, point: Any) -> Any:
+        if point.get("params.alpha", 1.0) <= bad:
+            raise RuntimeError("no memory left")
+        return real(shared, config, point)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_try", breaks)
+        bad = 1.0
+        with pytest.raises(WarmpotError, match=r"source-only \(reference\) failed. RuntimeError: no memory left"):
+            sweep(task, out=tmp_path / "a", space=SPACE, changes=QUICK, progress_bar=False)
+        bad = 0.5
+        found = sweep(task, out=tmp_path / "a", space=SPACE, changes=QUICK, progress_bar=False)
+    assert [trial.point.get("params.alpha") for trial in found.trials] == [None, 0.9]
+    told = "full, params.alpha 0.5 failed, and is left out; the same sweep tries it again. RuntimeError: no memory left"
+    assert told in caplog.messages
+    whole = sweep(task, out=tmp_path / "a", space=SPACE, changes=QUICK, progress_bar=False)
+    assert [trial.point.get("params.alpha") for trial in whole.trials] == [None, 0.9, 0.5]
+
+
+def test_optuna_proposes_for_all_workers_and_learns_in_its_own_order(
+    task: Any, tmp_path: Any, monkeypatch: Any
+) -> None:
+    """Whichever worker is the faster."""
+    pytest.importorskip("optuna")
+    module, space = sys.modules[sweep.__module__], {"params.alpha": {"low": 0.3, "high": 1.0}}
+    points = []
+
+    def fakes(backwards: bool) -> Any:
+        def run(jobs: Any) -> Any:
+            jobs = list(jobs)
+            for job in reversed(jobs) if backwards else jobs:
+                alpha = job.args[1].get("params.alpha", 0.0)
+                yield Done(job.key, module.Trial(job.args[1], "full", -((alpha - 0.6) ** 2), 2.0, 0, 0.0))
+
+        run.workers = 3  # type: ignore[attr-defined]
+        return lambda *args, **more: nullcontext(run)
+
+    monkeypatch.setattr(module, "_final", lambda *args: None)
+    for backwards in (False, True):
+        monkeypatch.setattr(module, "runner", fakes(backwards))
+        found = sweep(task, out=tmp_path / str(backwards), space=space, trials=20, workers=3, progress_bar=False)
+        points.append({t.point.get("params.alpha"): t.score for t in found.trials})
+    assert len(points[0]) == 21
+    assert points[0] == points[1]
 
 
 def test_another_sweep_in_the_same_folder_is_refused(task: Any, tmp_path: Any) -> None:

@@ -39,7 +39,14 @@ def sweep(
         int | None,
         typer.Option(help="Candidates to try, of ranges or fewer than all; needs Optuna. [default: all of the lists]"),
     ] = None,
-    workers: Annotated[int, typer.Option(help="Candidates trained at a time.")] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Candidates trained at a time. [default: 1, with Ray as many as it has CPUs for]"),
+    ] = None,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Train on Ray: local starts one here, auto or host:port join a cluster."),
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of all candidates.")
     ] = None,
@@ -51,6 +58,8 @@ def sweep(
 
     Writes trials.jsonl (a line per candidate), best.yaml (the settings that won) and best/, a run as `warmpot fit`
     writes it. Candidates whose predictions collapse to few classes cannot win. The same command goes on after a stop.
+    With a cluster of Ray, this machine alone reads SOURCE and TARGET and writes the folder; but images and shards must
+    have the same path on every node.
     """
     from warmpot.select import DEFAULT_SPACE, DEFAULT_VALIDATOR
     from warmpot.select import sweep as run
@@ -69,7 +78,8 @@ def sweep(
         try:
             found = run(
                 task, out=out, space=blocks, validator=validator or DEFAULT_VALIDATOR, changes=changes, trials=trials,
-                workers=workers, seed=seed, progress_bar=False if quiet else None, facts=data.facts(),
+                workers=workers, ray_address=ray_address, seed=seed, progress_bar=False if quiet else None,
+                facts=data.facts(),
             )  # fmt: skip
         except KeyboardInterrupt:
             complain(f"interrupted; the same command goes on in {shlex.quote(str(out))}", "yellow")

@@ -1,7 +1,9 @@
 """The choice of settings: train candidates of a space, score each without target labels, take the best.
 
 Finished candidates are lines of ``trials.jsonl``; a sweep that was stopped goes on after them. Optuna (extra
-``search``) proposes candidates when the space has ranges or fewer trials are asked for than it has points.
+``search``) proposes candidates when the space has ranges or fewer trials are asked for than it has points: as many at
+a time as there are workers, and it hears of them in the order in which it proposed them. So the result depends on the
+number of workers then, but not on which of them is the faster, nor on whether they are processes or run on Ray.
 """
 
 from __future__ import annotations
@@ -9,24 +11,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import multiprocessing
-import multiprocessing.connection
-import os
 import shutil
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from warmpot._checks import check_count, check_fraction
 from warmpot._files import replacing
+from warmpot._jobs import Done, Failed, Job, Runner, runner
 from warmpot._progress import Report, progress
 from warmpot.data import Task
 from warmpot.errors import InputError, WarmpotError, explain
@@ -110,32 +105,9 @@ class Swept:
         return f"Swept({self.best.preset}{score}, best of {len(self.trials)})"
 
 
-_shared: dict[str, Any] = {}
-"""What every trial of a worker process needs; set once, so that the data is not sent with every trial."""
-
-
-def _set_up(task: Task, held: Held | None, validator: str, threads: int) -> None:
-    _shared.update(task=task, held=held, validator=make_validator(validator))
-    torch.set_num_threads(threads)
-
-
-def _set_up_worker(*shared: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where `_interrupts_wait` can do nothing
-    threading.Thread(target=_follow_parent, daemon=True).start()
-    _set_up(*shared)
-
-
-def _follow_parent() -> None:
-    """End this process when its parent is gone, killed perhaps: nobody would wait for the result."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
-
-
-def _try(config: RunConfig, point: dict[str, Any]) -> Trial:
+def _try(shared: tuple[Task, Held | None, str], config: RunConfig, point: dict[str, Any]) -> Trial:
     """Train and score one candidate; what the library refuses is a result too."""
-    start, task, held, validator = time.perf_counter(), _shared["task"], _shared["held"], _shared["validator"]
+    start, (task, held, validator) = time.perf_counter(), shared
     try:
         fitted = fit_chosen(task, config, progress_bar=False)
         network = fitted.predictor.network
@@ -143,7 +115,7 @@ def _try(config: RunConfig, point: dict[str, Any]) -> Trial:
         mass = float(fitted.source_weights.sum())
         transport = float(fitted.solution.value) / mass if fitted.solution is not None else None
         evidence = evidence_of(Snapshot(fitted.step, network, source, target, transport), task, held)
-        score, problem = validator.score(evidence), None
+        score, problem = make_validator(validator).score(evidence), None
         classes: float | None = classes_in_effect(evidence)
         step = fitted.step
     except WarmpotError as error:
@@ -159,7 +131,8 @@ def sweep(
     validator: str = DEFAULT_VALIDATOR,
     changes: Mapping[str, Any] | None = None,
     trials: int | None = None,
-    workers: int = 1,
+    workers: int | None = None,
+    ray_address: str | None = None,
     seed: int = 0,
     held: float = 0.2,
     progress_bar: bool | None = None,
@@ -170,6 +143,10 @@ def sweep(
     A source-only fit comes first; candidates whose predictions collapse against it cannot win, however well they
     score, and when none is left it wins itself. Among equal scores the first in the order of the space wins, and the
     source-only fit last.
+
+    Every candidate is trained with one thread, so that its score does not depend on how many are trained at a time.
+    A candidate whose worker died, again and again, or that failed by an error that is not of warmpot, is told in the
+    log and left out; it is not kept as finished, and the same sweep tries it again.
 
     Parameters
     ----------
@@ -184,8 +161,12 @@ def sweep(
         Nested settings of all candidates.
     trials : int, optional
         Candidates to try; default: every point of a space of lists. Needs Optuna, as ranges do.
-    workers : int
-        Processes that train at a time.
+    workers : int, optional
+        Candidates trained at a time, in processes; default: one, here, or with Ray as many as it has CPUs for.
+    ray_address : str, optional
+        Train on Ray (extra ``ray``): ``local`` starts one here, ``auto``, ``host:port`` or ``ray://host:port`` join a
+        cluster. The data travels through Ray, and only this process writes to `out`; files that the data only points
+        to (images, memory-mapped shards) must have the same path on all nodes. The winner is trained here.
     seed : int
         Of the held part, of every run and of Optuna's sampler.
     held : float
@@ -209,7 +190,8 @@ def sweep(
         got, allowed = repr(validator), "one that can compare runs of different settings"
         remedy = f"{validator} compares the rounds of one run; use transport."
         raise InputError(explain("validator of a sweep", got=got, allowed=allowed, remedy=remedy))
-    check_count("workers", workers)
+    if workers is not None:
+        check_count("workers", workers)
     check_fraction("held", held)
     settings = {"seed": seed, **(changes or {})}
     places.check(settings)
@@ -217,18 +199,19 @@ def sweep(
     _remember(out, {**said, "held": held})
     inner, apart = hold_out(task, held, seed) if "held" in judge.needs else (task, None)
     found, reference = _read(out), load_config(REFERENCE, changes={"seed": seed})
-    with progress("sweep", logger, progress_bar) as report, _pool(inner, apart, validator, workers) as pool:
+    runs = runner(_try, (inner, apart, validator), workers=workers, ray_address=ray_address)
+    with progress("sweep", logger, progress_bar) as report, runs as run:
         if not found:
-            _record(out, found, pool.submit(_try, reference, {}).result(), places)
+            _try_reference(run, reference, out, found, places)
         if found[0].problem is not None:
             raise InputError(found[0].problem)
         seen = [(trial.point, trial.fair_score) for trial in found[1:]]
         if trials is None:
-            proposer: Proposer = Listed(places, seen)
             total = sum(1 for _ in places.points()) + 1
+            _try_all(run, Listed(places, seen), None, (places, settings), out, found, total, report)
         else:
-            proposer, total = Searched(places, seen, trials, seed), trials + 1
-        _run_all(pool, proposer, (places, settings), out, found, (workers, total), report)
+            proposer = Searched(places, seen, trials, seed)
+            _try_all(run, proposer, run.workers, (places, settings), out, found, trials + 1, report)
     best = _best(found, places, validator)
     config = places.config(best.point, settings) if best.point else reference
     with replacing(out / "best.yaml") as draft:
@@ -247,95 +230,45 @@ def _best(found: list[Trial], places: Space, validator: str) -> Trial:
     equals = [trial for score, trial in fair if score == max(scores)]
     order = list(places.points()) if len(equals) > 1 else []
 
-    def place(trial: Trial) -> tuple[bool, int, int]:
+    def place(trial: Trial) -> tuple[bool, int, int, str]:
         listed = order.index(trial.point) if trial.point in order else 0  # a point of a range is in no list
-        return not trial.point, trial.point.get("block", 0), listed
+        return not trial.point, trial.point.get("block", 0), listed, json.dumps(trial.point)
 
     return min(equals, key=place)
 
 
-def _run_all(
-    pool: Any,
+def _try_reference(run: Runner, config: RunConfig, out: Path, found: list[Trial], places: Space) -> None:
+    """Fit the source alone, before any candidate: they are judged against it."""
+    for outcome in run([Job("reference", (config, {}))]):
+        if isinstance(outcome, Failed):
+            raise WarmpotError(f"{places.name({})} failed. {outcome}") from RuntimeError(outcome.trace)
+        _record(out, found, outcome.value, places)
+
+
+def _try_all(
+    run: Runner,
     proposer: Proposer,
+    at_a_time: int | None,
     swept: tuple[Space, dict[str, Any]],
     out: Path,
     found: list[Trial],
-    sizes: tuple[int, int],
+    total: int,
     report: Report,
 ) -> None:
-    """Keep all workers busy until the proposer has no more points."""
-    (places, settings), (workers, total) = swept, sizes
-    waiting: dict[Future[Trial], dict[str, Any]] = {}
-    while True:
-        while len(waiting) < workers and (point := proposer.propose()) is not None:
-            waiting[pool.submit(_try, places.config(point, settings), point)] = point
-        if not waiting:
-            return
-        for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-            point = waiting.pop(future)
-            trial = _record(out, found, future.result(), places)
-            proposer.learn(point, trial.fair_score)
+    """Try what the proposer proposes, and keep every result as it comes; it learns in the order of its proposals."""
+    places, settings = swept
+    while points := list(islice(iter(proposer.propose, None), at_a_time)):
+        scores: list[float | None] = [None] * len(points)
+        for outcome in run(Job(k, (places.config(point, settings), point)) for k, point in enumerate(points)):
+            if isinstance(outcome, Done):
+                scores[outcome.key] = _record(out, found, outcome.value, places).fair_score
+            else:
+                name = places.name(points[outcome.key])
+                logger.warning("%s failed, and is left out; the same sweep tries it again. %s", name, outcome)
+                logger.debug("%s", outcome.trace)
             report(len(found) / total, f"candidate {len(found)} of {total}")
-
-
-class _Here:
-    """A pool of one: this process."""
-
-    def submit(self, function: Callable[..., Trial], *args: Any) -> Future[Trial]:
-        future: Future[Trial] = Future()
-        future.set_result(function(*args))
-        return future
-
-
-class _Workers:
-    """A pool of processes that Ctrl-C does not reach: it is for the parent, who ends them."""
-
-    def __init__(self, workers: int, *shared: Any) -> None:
-        spawn = multiprocessing.get_context("spawn")  # a fork would copy the locks of running threads
-        threads = max((os.cpu_count() or 1) // workers, 1)
-        self._pool = ProcessPoolExecutor(workers, spawn, _set_up_worker, (*shared, threads))
-
-    def submit(self, function: Callable[..., Trial], *args: Any) -> Future[Trial]:
-        with _interrupts_wait():  # a process begins with the signals blocked that are blocked here
-            return self._pool.submit(function, *args)
-
-    def end(self, *, now: bool) -> None:
-        """Wait for the processes, or kill them: they write nothing, and training would take the milder signals."""
-        if now:
-            for process in list((self._pool._processes or {}).values()):
-                process.kill()
-        self._pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _interrupts_wait() -> Iterator[None]:
-    """Put off Ctrl-C, where the system can."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def _pool(task: Task, held: Held | None, validator: str, workers: int) -> Iterator[Any]:
-    if workers == 1:
-        _set_up(task, held, validator, torch.get_num_threads())
-        try:
-            yield _Here()
-        finally:
-            _shared.clear()
-        return
-    pool = _Workers(workers, task, held, validator)
-    try:
-        yield pool
-    except BaseException:
-        pool.end(now=True)
-        raise
-    pool.end(now=False)
+        for point, score in zip(points, scores, strict=True):
+            proposer.learn(point, score)
 
 
 def _remember(out: Path, said: dict[str, Any]) -> None:
