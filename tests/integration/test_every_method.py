@@ -251,7 +251,8 @@ def rank() -> str:
 
 def run_all(devices: int) -> dict[str, Any]:
     """Train with every method; return weights, and for several processes what a plan per process is told."""
-    from warmpot.train.loop import make_fabric, train_minibatch
+    from warmpot.train.hardware import make_fabric
+    from warmpot.train.loop import train_minibatch
 
     torch.set_num_threads(1)
     (task, _), found = make_toy(n=60, m=40), {}

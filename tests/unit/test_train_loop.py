@@ -229,7 +229,8 @@ import json, sys
 sys.path.insert(0, {here!r})
 import test_train_loop as here
 import torch
-from warmpot.train.loop import make_fabric, train_minibatch
+from warmpot.train.hardware import make_fabric
+from warmpot.train.loop import train_minibatch
 
 plan, devices = sys.argv[1], int(sys.argv[2])
 hardware = dict(accelerator="cpu", devices=devices, strategy="ddp" if devices > 1 else "auto", plan=plan,

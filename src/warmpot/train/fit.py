@@ -20,9 +20,10 @@ from warmpot.data import Task
 from warmpot.errors import InputError, explain
 from warmpot.train.config import LAST, RunConfig
 from warmpot.train.full import Trained, train_full
+from warmpot.train.hardware import make_fabric
 from warmpot.train.images import make_backbone
 from warmpot.train.keep import Chooser
-from warmpot.train.loop import make_fabric, train_minibatch
+from warmpot.train.loop import train_minibatch
 from warmpot.train.predictor import Predictor
 from warmpot.train.rundir import RunDir
 from warmpot.weights import uniform_weights

@@ -21,8 +21,9 @@ from warmpot.errors import DivergedError, InputError, explain
 from warmpot.methods import Clock, Labelled, Learner, Sizes, Step, View, Whole
 from warmpot.nets import Network, Outputs, Pair, build_network
 from warmpot.train.batches import Batch, Batches, Drawn, blocks
-from warmpot.train.config import HardwareSettings, MinibatchSettings, OptimizerSettings, RunConfig
+from warmpot.train.config import MinibatchSettings, OptimizerSettings, RunConfig
 from warmpot.train.full import Trained
+from warmpot.train.hardware import quiet_gathers
 from warmpot.train.health import Health
 from warmpot.train.images import make_backbone
 from warmpot.train.interrupt import asked_to_stop
@@ -37,7 +38,7 @@ from warmpot.train.state import (
     unpack_optimizer,
 )
 
-__all__ = ["make_fabric", "make_optimizer", "train_minibatch"]
+__all__ = ["make_optimizer", "train_minibatch"]
 
 logger = logging.getLogger(__name__)
 
@@ -297,23 +298,6 @@ def _seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def make_fabric(hardware: HardwareSettings) -> Fabric:
-    """Start Fabric as the settings say; bad flags get our message."""
-    try:
-        fabric = Fabric(
-            accelerator=hardware.accelerator,
-            devices=hardware.devices,
-            num_nodes=hardware.num_nodes,
-            strategy=hardware.strategy,
-            precision=hardware.precision,  # type: ignore[arg-type]
-        )
-    except (ValueError, RuntimeError, TypeError) as error:
-        got, remedy = " ".join(str(error).split()), "`warmpot doctor` lists the devices of this machine."
-        raise InputError(explain("minibatch.hardware", got=got, allowed="Fabric's flags", remedy=remedy)) from error
-    fabric.launch()
-    return fabric
-
-
 def train_minibatch(
     task: Task,
     config: RunConfig,
@@ -349,7 +333,7 @@ def train_minibatch(
         of both domains.
     """
     settings, history = config.minibatch, (run.history() if run else [])
-    with _seeded(config.seed), asked_to_stop() as stop:
+    with _seeded(config.seed), quiet_gathers(), asked_to_stop() as stop:
         trainer = _Trainer(task, config, fabric)
         keeper = Keeper(chooser, trainer.learner)
         begin = trainer.restore(start, keeper) if start is not None else 0

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from warmpot._checks import (
@@ -31,30 +32,44 @@ __all__ = ["EuclideanBlocks", "solve_partial_points"]
 
 logger = logging.getLogger(__name__)
 
+COPIED = 8192
+"""Rows of the source that are copied at a time."""
+
 
 class EuclideanBlocks:
-    """Euclidean distances between the rows of two arrays, by blocks."""
+    """Euclidean distances between the rows of two arrays of floats, by blocks; the source is not copied."""
 
-    def __init__(self, xs: FloatArray, xt: FloatArray) -> None:
+    def __init__(self, xs: NDArray[Any], xt: NDArray[Any]) -> None:
         # A common shift leaves distances as they are and takes most of the cancellation out of x'y; a common scale
         # keeps squares from over- or underflowing.
-        centre = xt.mean(axis=0)
-        self.xs, self.xt = xs - centre, xt - centre
-        self.scale = max(np.abs(self.xs).max(), np.abs(self.xt).max()) or 1.0
-        self.xs /= self.scale
-        self.xt /= self.scale
-        self.xs_square = np.einsum("ij,ij->i", self.xs, self.xs)
-        self.xt_square = np.einsum("ij,ij->i", self.xt, self.xt)
+        self.centre: FloatArray = xt.mean(axis=0, dtype=np.float64)
+        self.xs, self.xt, self.scale = xs, xt - self.centre, 1.0
         self.shape = (xs.shape[0], xt.shape[0])
+        parts = [np.arange(start, min(start + COPIED, len(xs))) for start in range(0, len(xs), COPIED)]
+        self.scale = max(np.abs(self.xt).max(), *(np.abs(self._source(rows)).max() for rows in parts)) or 1.0
+        self.xt /= self.scale
+        self.xs_square = np.concatenate([_squares(self._source(rows)) for rows in parts])
+        self.xt_square = _squares(self.xt)
+
+    def _source(self, rows: IntArray) -> FloatArray:
+        """Return some rows of the source, shifted and scaled, in float64: a copy of all may not fit in memory."""
+        found: FloatArray = self.xs[rows] - self.centre
+        found /= self.scale
+        return found
 
     def block(self, rows: IntArray) -> FloatArray:
         """Return the distances of some rows to all columns."""
         from warmpot.transport._scan import distances_from_products
 
-        x = self.xs[rows]
+        x = self._source(rows)
         products: FloatArray = x @ self.xt.T
         distances_from_products(products, x, self.xt, self.xs_square[rows], self.xt_square, self.scale)
         return products
+
+
+def _squares(x: FloatArray) -> FloatArray:
+    found: FloatArray = np.einsum("ij,ij->i", x, x)
+    return found
 
 
 class _Called:
@@ -115,7 +130,8 @@ def solve_partial_points(
     max_iter : int, optional
         Limit on simplex pivots in each round.
     max_memory : float
-        GiB for blocks of costs; the points, a centred copy of them and the arcs come on top.
+        GiB for blocks of costs; the points (a float64 copy of them, unless they are numpy arrays of float32 or
+        float64) and the arcs come on top.
     progress_bar : bool, optional
         Default: a bar on a terminal, log lines at INFO elsewhere.
     throw : bool
@@ -175,9 +191,9 @@ def _samples(xs: Array, xt: Array, cost: str | Callable[[Any, Any], Any]) -> tup
     """Check the samples: numbers of one width for the Euclidean cost, anything that can be indexed for a callable."""
     if not callable(cost):
         check_choice("cost", cost, ["euclidean"])
-        source = check_matrix("xs", xs)
-        target = check_matrix("xt", xt, width=source.shape[1])
-        if (largest := max(np.abs(source).max(), np.abs(target).max())) > LARGEST:
+        source = _matrix("xs", xs)
+        target = _matrix("xt", xt, width=source.shape[1])
+        if (largest := max(max(float(x.max()), -float(x.min())) for x in (source, target))) > LARGEST:
             remedy = "Rescale the features."
             raise InputError(explain("xs, xt", got=f"up to {largest:g}", allowed=f"up to {LARGEST:g}", remedy=remedy))
         return source, target
@@ -186,6 +202,14 @@ def _samples(xs: Array, xt: Array, cost: str | Callable[[Any, Any], Any]) -> tup
             remedy = "Pass an array or tensor with one sample a row."
             raise InputError(explain(name, got=type(x).__name__, allowed="a non-empty array", remedy=remedy))
     return xs, xt
+
+
+def _matrix(name: str, x: Array, width: int | None = None) -> NDArray[Any]:
+    """Check a matrix; one in float32 stays so, a block at a time is made finer."""
+    float32 = type(x) is np.ndarray and x.dtype == np.float32 and x.ndim == 2 and x.size > 0
+    if float32 and width in (None, x.shape[1]) and np.isfinite(x).all():
+        return np.asarray(x)
+    return check_matrix(name, x, width=width)  # it has the words for whatever is wrong
 
 
 def _blocks(xs: Any, xt: Any, cost: str | Callable[[Any, Any], Any]) -> BlockCost:

@@ -1,0 +1,84 @@
+"""The page "Scaling": its tables are those of the results, its law and counts are right; points are not copied."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from warmpot.errors import InputError
+from warmpot.transport import solve_partial_points
+from warmpot.transport.large import EuclideanBlocks
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The module that writes the page; benches are scripts, not a package."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    before = set(sys.modules)
+    yield importlib.import_module("_scaling_page")
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(ROOT / "benchmarks")):
+            del sys.modules[name]
+
+
+def test_the_page_shows_the_results(page: ModuleType, tmp_path: Path) -> None:
+    copy = tmp_path / "scaling.md"
+    copy.write_text((ROOT / "docs" / "scaling.md").read_text())
+    page.write(page.Results(ROOT / "benchmarks" / "results" / "scaling.jsonl"), copy)
+    assert copy.read_text() == (ROOT / "docs" / "scaling.md").read_text(), "run: python benchmarks/scaling.py --tables"
+
+
+def test_the_law_is_found_in_data_that_follow_it(page: ModuleType) -> None:
+    plans = [{"n": n, "draw": 0, "cpu": 2e-5 * n**1.25, "peak": 0.5 + 3e-6 * n} for n in page.SIZES]
+    plans.append({"n": 10 * page.SIZES[-1], "draw": 0, "cpu": 1.0, "peak": 1.0})  # must not be fitted to
+    law = page.law(plans)
+    assert law == pytest.approx((2e-5, 1.25, 0.5, 3e-6))
+    assert law.seconds(10**6) == pytest.approx(2e-5 * 10**7.5)
+    assert law.peak(10**6) == pytest.approx(3.5)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "passes"),
+    [
+        ("imagenet-caltech", (1, 1)),
+        ("ba3us-imagenet", (1, 10)),
+        ("pwan-imagenet", (2, 50)),
+        ("arpm-imagenet", (11, 11)),
+    ],
+)
+def test_passes_are_counted_as_the_recipes_make_them(
+    page: ModuleType, recipe: str, passes: tuple[int, int]
+) -> None:  # fmt: skip
+    from warmpot.train import load_config
+
+    assert page.passes_of(load_config(recipe)) == passes
+
+
+def test_points_in_float32_are_not_copied_and_give_what_float64_gives() -> None:
+    rng = np.random.default_rng(0)
+    xs, xt = rng.normal(size=(300, 5)).astype(np.float32), rng.normal(size=(120, 5)).astype(np.float32) + 1
+    given = xs.copy()
+    coarse = solve_partial_points(xs, xt, beta=0.4, mass=0.7)
+    fine = solve_partial_points(xs.astype(np.float64), xt.astype(np.float64), beta=0.4, mass=0.7)
+    assert coarse.value == pytest.approx(fine.value, rel=1e-13)
+    assert np.asarray(coarse.p).dtype == np.float32
+    assert np.array_equal(xs, given)
+    assert EuclideanBlocks(xs, xt).xs is xs
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_points_in_float32_are_checked(bad: float) -> None:
+    xs, xt = np.ones((4, 2), np.float32), np.ones((3, 2), np.float32)
+    with pytest.raises(InputError, match="columns"):
+        solve_partial_points(xs, np.ones((3, 3), np.float32), beta=0.5, mass=0.5)
+    xs[1, 0] = bad
+    with pytest.raises(InputError, match="xs"):
+        solve_partial_points(xs, xt, beta=0.5, mass=0.5)
