@@ -342,3 +342,17 @@ def test_two_processes_do_what_one_does(folders: Any, tmp_path: Path) -> None:
                for name in ("one", "two")]  # fmt: skip
     assert weights[0].std() > 0
     np.testing.assert_allclose(*weights, rtol=1e-3, atol=1e-6)
+
+
+def test_the_doctor_looks_at_images(folders: Any, tmp_path: Path) -> None:
+    result = _run("doctor", *folders)
+    assert result.exit_code == 0, result.output
+    assert "12 images, 12 of them decoded" in result.stdout
+    assert "no target image is a source image" in result.stdout
+    target = _draw(tmp_path / "target", ["blue", "red"], 2, 60)
+    (target / "red" / "0.png").write_bytes(b"no image")
+    (target / "red" / "1.png").write_bytes((folders[0] / "red" / "1.png").read_bytes())
+    result = _run("doctor", folders[0], target)
+    assert result.exit_code == 1
+    assert "red/0.png: " in result.stdout
+    assert "1 of 3 target images (33%) are source images too" in result.stdout

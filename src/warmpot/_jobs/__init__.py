@@ -138,6 +138,7 @@ def runner(
     ray_address: str | None = None,
     retries: int = RETRIES,
     threads: int = 1,
+    gpus: float = 0.0,
 ) -> Iterator[Runner]:
     """Yield a `Runner` of ``function(shared, *args)``; its workers end with the block.
 
@@ -159,12 +160,14 @@ def runner(
         Times that a job is tried again when its worker dies. A job that raises is not: it would raise again.
     threads : int
         Of every job; keep ``workers * threads`` within the cores.
+    gpus : float
+        Share of a GPU that Ray gives to every job, which sees no other; local processes see all of them.
     """
     pool: Pool
     if ray_address is not None:
         from warmpot._jobs.on_ray import OnRay
 
-        pool = OnRay(pickle.dumps((function, shared)), ray_address, workers, threads)
+        pool = OnRay(pickle.dumps((function, shared)), ray_address, workers, threads, gpus)
     elif workers is None or workers == 1:
         pool = Here(function, shared, threads)
     else:

@@ -26,7 +26,7 @@ class OnRay:
     without end that run out of memory.
     """
 
-    def __init__(self, packed: bytes, address: str, workers: int | None, threads: int) -> None:
+    def __init__(self, packed: bytes, address: str, workers: int | None, threads: int, gpus: float = 0.0) -> None:
         try:
             ray: Any = import_module("ray")
         except ImportError as error:
@@ -38,7 +38,7 @@ class OnRay:
         try:
             self.workers = workers or max(int(ray.cluster_resources().get("CPU", 1)) // threads, 1)
             self._threads, self._packed = threads, ray.put(packed)
-            self._task = ray.remote(max_retries=0, num_cpus=threads)(_ray_task)
+            self._task = ray.remote(max_retries=0, num_cpus=threads, num_gpus=gpus)(_ray_task)
         except BaseException:
             self.end(now=True)
             raise

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from warmpot.cli._image_checks import check_copies, check_images
+from warmpot.cli._image_checks import check_copies, check_images, tell_copies
 from warmpot.cli._machine import Finding
 from warmpot.cli._shared import one_line
 from warmpot.errors import WarmpotError, WarmpotWarning
@@ -136,14 +136,7 @@ def _check_duplicates(task: Task) -> Iterator[Finding]:
 
     # Adding 0 turns -0.0 into 0.0, which is equal but has other bits.
     source, target = ([row.tobytes() for row in np.ascontiguousarray(x + 0.0)] for x in task.arrays())
-    same = sum(map(set(source).__contains__, target))
-    if same == len(target):
-        yield Finding("fail", "duplicates", "every target row is also a source row. Name two different files")
-    elif same:
-        share = f"{same} of {len(target)} target rows ({same / len(target):.0%})"
-        yield Finding("warn", "duplicates", f"{share} are source rows too. Drop them, or accuracies look too good")
-    else:
-        yield Finding("ok", "duplicates", "no target row is a source row")
+    yield tell_copies(source, target, "row")
 
 
 def _check_scale(task: Task) -> Iterator[Finding]:

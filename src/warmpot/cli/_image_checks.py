@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from warmpot.data import Table
     from warmpot.data.pixels import Pixels
 
-__all__ = ["check_copies", "check_images"]
+__all__ = ["check_copies", "check_images", "tell_copies"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,14 +42,18 @@ def check_images(side: str, table: Table) -> Generator[Finding, None, Table]:
 def check_copies(source: Table, target: Table) -> Iterator[Finding]:
     """Count target files that are also source files, byte for byte."""
     sides = [_hashes(table.x) for table in (source, target)]  # type: ignore[arg-type]
-    same = sum(map(set(sides[0]).__contains__, sides[1]))
-    if same == len(sides[1]):
-        yield Finding("fail", "copies", "every target image is also in the source. Name two different folders")
-    elif same:
-        share = f"{same} of {len(sides[1])} target images ({same / len(sides[1]):.0%})"
-        yield Finding("warn", "copies", f"{share} are in the source too. Drop them, or accuracies look too good")
-    else:
-        yield Finding("ok", "copies", "no target image is in the source")
+    yield tell_copies(sides[0], sides[1], "image")
+
+
+def tell_copies(source: Iterable[Hashable], target: Sequence[Hashable], thing: str) -> Finding:
+    """Say how many target samples are source samples too."""
+    same = sum(map(set(source).__contains__, target))
+    if same == len(target):
+        return Finding("fail", "duplicates", f"every target {thing} is also a source {thing}. Name two different files")
+    if same:
+        share = f"{same} of {len(target)} target {thing}s ({same / len(target):.0%})"
+        return Finding("warn", "duplicates", f"{share} are source {thing}s too. Drop them, or accuracies look too good")
+    return Finding("ok", "duplicates", f"no target {thing} is a source {thing}")
 
 
 def _hashes(pixels: Pixels) -> list[str]:

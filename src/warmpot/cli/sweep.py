@@ -47,6 +47,7 @@ def sweep(
         str | None,
         typer.Option(metavar="ADDRESS", help="Train on Ray: local starts one here, auto or host:port join a cluster."),
     ] = None,
+    gpus: Annotated[float, typer.Option(help="GPUs that Ray gives to a candidate; 0.5 trains two on one.")] = 0.0,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of all candidates.")
     ] = None,
@@ -78,7 +79,7 @@ def sweep(
         try:
             found = run(
                 task, out=out, space=blocks, validator=validator or DEFAULT_VALIDATOR, changes=changes, trials=trials,
-                workers=workers, ray_address=ray_address, seed=seed, progress_bar=False if quiet else None,
+                workers=workers, ray_address=ray_address, gpus=gpus, seed=seed, progress_bar=False if quiet else None,
                 facts=data.facts(),
             )  # fmt: skip
         except KeyboardInterrupt:

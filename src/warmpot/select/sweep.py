@@ -133,6 +133,7 @@ def sweep(
     trials: int | None = None,
     workers: int | None = None,
     ray_address: str | None = None,
+    gpus: float = 0.0,
     seed: int = 0,
     held: float = 0.2,
     progress_bar: bool | None = None,
@@ -167,6 +168,8 @@ def sweep(
         Train on Ray (extra ``ray``): ``local`` starts one here, ``auto``, ``host:port`` or ``ray://host:port`` join a
         cluster. The data travels through Ray, and only this process writes to `out`; files that the data only points
         to (images, memory-mapped shards) must have the same path on all nodes. The winner is trained here.
+    gpus : float
+        GPUs that Ray gives to a candidate; 0.5 trains two on one.
     seed : int
         Of the held part, of every run and of Optuna's sampler.
     held : float
@@ -199,7 +202,7 @@ def sweep(
     _remember(out, {**said, "held": held})
     inner, apart = hold_out(task, held, seed) if "held" in judge.needs else (task, None)
     found, reference = _read(out), load_config(REFERENCE, changes={"seed": seed})
-    runs = runner(_try, (inner, apart, validator), workers=workers, ray_address=ray_address)
+    runs = runner(_try, (inner, apart, validator), workers=workers, ray_address=ray_address, gpus=gpus)
     with progress("sweep", logger, progress_bar) as report, runs as run:
         if not found:
             _try_reference(run, reference, out, found, places)
