@@ -248,3 +248,17 @@ def test_passes_differ_by_batch_norm_only(joint: bool) -> None:
     for out, x in ((source, X), (target, X[:3] + 1)):
         for mine, wanted in zip(out, network(x), strict=True):
             torch.testing.assert_close(mine, wanted)
+
+
+def test_the_bottleneck_of_dan_drops_half_of_the_positive_part() -> None:
+    network = build_network(NetworkSettings(bottleneck="relu_dropout", width=64), 6, 4, seed=1)
+    x = torch.randn(50, 6, generator=torch.Generator().manual_seed(0))
+    linear = network.bottleneck[0](x).detach()
+    tested = network.eval()(x).features
+    assert torch.equal(tested, linear.clamp(min=0))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        drawn = network.train()(x).features
+    kept = drawn > 0
+    assert torch.allclose(drawn[kept], 2 * tested[kept])
+    assert 0.4 < float(kept.float().mean() / (tested > 0).float().mean()) < 0.6

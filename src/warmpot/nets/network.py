@@ -28,7 +28,8 @@ __all__ = [
     "make_scale",
 ]
 
-BOTTLENECKS = ("linear", "bn_relu", "none", "projection")
+BOTTLENECKS = ("linear", "bn_relu", "relu_dropout", "none", "projection")
+DROPOUT = 0.5
 SCALES = ("none", "rows", "columns", "auto")
 NARROW = 64
 """Tables with fewer columns are taken for measurements in units of their own, wider ones for a network's features."""
@@ -65,9 +66,10 @@ class NetworkSettings:
         fewer than 64 columns and "rows" for wider ones.
     radius : float
         The (typical) length of a scaled row.
-    bottleneck : "linear", "bn_relu", "none" or "projection"
-        Linear layer without activation (Office-Home), followed by BatchNorm and ReLU (ImageNet-Caltech), no layer at
-        all: features are the (scaled) inputs, or a fixed projection that the full engine fills in.
+    bottleneck : "linear", "bn_relu", "relu_dropout", "none" or "projection"
+        Linear layer without activation (Office-Home), followed by BatchNorm and ReLU (ImageNet-Caltech), followed by
+        ReLU and dropout of one half (DAN), no layer at all: features are the (scaled) inputs, or a fixed projection
+        that the full engine fills in.
     width : int
         Width of the bottleneck.
     unit_features : bool
@@ -266,10 +268,12 @@ def build_network(
     generator = torch.Generator().manual_seed(seed)
     width = n_inputs if settings.bottleneck == "none" else settings.width
     layers: list[nn.Module] = []
-    if settings.bottleneck in ("linear", "bn_relu"):
+    if settings.bottleneck in ("linear", "bn_relu", "relu_dropout"):
         layers = [make_linear(n_inputs, width, generator)]
     if settings.bottleneck == "bn_relu":
         layers += [nn.BatchNorm1d(width), nn.ReLU()]
+    if settings.bottleneck == "relu_dropout":
+        layers += [nn.ReLU(), nn.Dropout(DROPOUT)]
     if settings.bottleneck == "projection":
         layers = [Projection(n_inputs, width, settings.unit_features)]
     head = make_linear(width, n_outputs, generator)

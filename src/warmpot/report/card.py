@@ -39,8 +39,8 @@ PRESETS = {
 }
 """Those that are no reproductions; docs/methods.md has the same list."""
 PAPERS = "resnet50.tv_in1k"
-FEATURES = "frozen"
-"""Part of the names of presets for frozen features, whose training loop is ours."""
+OURS = ("frozen", "tuned")
+"""Part of the names of presets whose training loop is ours."""
 HARMLESS = (
     "seed=",
     "tensorboard=",
@@ -217,7 +217,7 @@ def _status(run: _Run) -> str:
         return "of the user"
     if not method.uses_target:
         return "baseline"
-    if run.config["engine"] == "full" or FEATURES in preset:
+    if run.config["engine"] == "full" or any(mark in preset for mark in OURS):
         return "ours: the objective is the method's, the training loop is not"
     text = PRESETS.get(preset, REPRODUCTION) + _other_network(run)
     changed = any(not change.startswith(HARMLESS) for change in run.changes)
