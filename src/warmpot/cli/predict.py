@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warmpot._checks import check_choice
 from warmpot._files import replacing
 from warmpot.cli._image_flags import CLASSES, CORRUPT_FILES, ROOT
 from warmpot.cli._shared import (
@@ -104,6 +103,7 @@ def load_finished(run: Path) -> Predictor:
 
 def _images(predictor: Predictor, table: Table, corrupt: str) -> Table:
     """Return images as the run has seen them; those that are broken raise, or are left out."""
+    from warmpot._checks import check_choice
     from warmpot.train.images import CORRUPT, decodable
 
     check_choice("--corrupt", corrupt, CORRUPT)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -32,12 +34,19 @@ def _recipes() -> Any:
     return resources.files("warmpot") / "recipes"
 
 
+@cache
+def _parsed(name: str) -> dict[str, Any]:
+    """Parse a recipe once: parsing all of them, to find those of a method, takes a noticeable part of a second."""
+    found: dict[str, Any] = yaml.safe_load((_recipes() / f"{name}.yaml").read_text(encoding="utf-8"))
+    return found
+
+
 def read_preset(name: str) -> dict[str, Any]:
     """Read a recipe as a plain mapping, laid over the one that it names as its base."""
     if name not in preset_names():
         allowed = ", ".join(preset_names())
         raise InputError(explain("preset", got=repr(name), allowed=allowed, remedy=suggestion(name, preset_names())))
-    found = yaml.safe_load((_recipes() / f"{name}.yaml").read_text(encoding="utf-8"))
+    found = copy.deepcopy(_parsed(name))
     base = read_preset(found.pop("base")) if "base" in found else {}
     return {**layered(base, found), "preset": name}
 
