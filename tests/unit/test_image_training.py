@@ -6,8 +6,10 @@ import csv
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -356,3 +358,28 @@ def test_the_doctor_looks_at_images(folders: Any, tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "red/0.png: " in result.stdout
     assert "1 of 3 target images (33%) are source images too" in result.stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_a_signal_to_all_processes_of_a_run_stops_it_in_order(folders: Any, tmp_path: Path) -> None:
+    """What a batch system does when time is up: the processes that decode get the signal as well."""
+    out = tmp_path / "run"
+    many = "minibatch={steps: 100000, source_batch: 8, target_batch: 6, log_every: 1, network: {width: 8}}"
+    command = [sys.executable, "-m", "warmpot", "fit", *map(str, folders), *FROZEN, "--set", many, "--train-from",
+               "layer4", "--workers", "1", "--accelerator", "cpu", "--out", str(out)]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True) as run:
+        try:
+            limit = time.monotonic() + 120
+            while not (out / "metrics.jsonl").exists():
+                assert run.poll() is None, run.communicate()[1]
+                assert time.monotonic() < limit
+                time.sleep(0.01)
+            os.killpg(run.pid, signal.SIGTERM)
+            _, said = run.communicate(timeout=120)
+        finally:
+            run.kill()
+    assert run.returncode == 130, said
+    assert said.count("stopping after this step") == 1
+    assert said.splitlines()[-1].startswith("interrupted; go on with: warmpot fit --resume")
+    assert any((out / "checkpoints").iterdir())

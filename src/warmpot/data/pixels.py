@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass
@@ -277,11 +278,18 @@ def in_workers(function: Callable[[Job], Result], jobs: Iterable[Job], workers: 
     return _ahead(function, jobs, workers)
 
 
+def _deaf(number: int) -> None:  # noqa: ARG001
+    """Leave signals to the main process, which may want to end its step first; a worker ends when that is gone."""
+    for name in ("SIGINT", "SIGTERM"):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+
+
 def _ahead(function: Callable[[Job], Result], jobs: Iterable[Job], workers: int) -> Iterator[Result]:
     import torch
     from torch.utils.data import DataLoader
 
     options: dict[str, Any] = {"sampler": jobs, "batch_size": None, "num_workers": workers, "collate_fn": _unchanged}
+    options["worker_init_fn"] = _deaf
     options["generator"] = torch.Generator()  # the loader draws a seed: not from the stream that training uses
     failure: WarmpotError | None = None
     try:

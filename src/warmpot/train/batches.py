@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
 from warmpot._typing import IntArray
 from warmpot.data import Task, make_sampler
 from warmpot.data.lazy import Rows
-from warmpot.data.pixels import Pixels
+from warmpot.data.pixels import Pixels, in_workers
 from warmpot.errors import InputError, explain
 from warmpot.train.config import MinibatchSettings
 
@@ -120,16 +120,12 @@ class Batches:
             further = self._drawn(self._extra.batch(step)[:extra], 3 * step + 2)
         return Batch(source, target, torch.from_numpy(rows[self._rank :: self._world]), further)
 
-    def stream(self, begin: int, extra: Sequence[int], workers: int = 0) -> Iterator[Batch]:
+    def stream(self, begin: int, extra: Sequence[int], workers: int = 0) -> Generator[Batch, None, None]:
         """Yield the batches from step `begin` on, as many as there are sizes of further batches.
 
         Processes make whole batches ahead, if asked for; worth it for images only.
         """
-        steps = _Steps(self, begin, extra)
-        if not workers:
-            return (steps[k] for k in range(len(extra)))
-        pinned = torch.cuda.is_available()
-        return iter(DataLoader(steps, batch_size=None, shuffle=False, num_workers=workers, pin_memory=pinned))
+        yield from in_workers(_Step(self), enumerate(extra, begin), workers)
 
     def _drawn(self, rows: IntArray, draw: int) -> Drawn:
         mine = torch.from_numpy(rows[self._rank :: self._world])
@@ -143,14 +139,12 @@ class Batches:
         return _tensor(x, rows[mine])
 
 
-class _Steps(Dataset[Batch]):
-    """Batches behind the face that torch's loader wants."""
+@dataclass(frozen=True)
+class _Step:
+    """Makes the batch of a step, in whatever process."""
 
-    def __init__(self, batches: Batches, begin: int, extra: Sequence[int]) -> None:
-        self._batches, self._begin, self._extra = batches, begin, extra
+    batches: Batches
 
-    def __len__(self) -> int:
-        return len(self._extra)
-
-    def __getitem__(self, k: int) -> Batch:
-        return self._batches.at(self._begin + k, self._extra[k])
+    def __call__(self, job: tuple[int, int]) -> Batch:
+        step, extra = job
+        return self.batches.at(step, extra)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import functools
 import logging
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -127,7 +127,7 @@ class _Trainer:
             raise InputError(explain("images.backbone.batch_norm", got=got, allowed="GPUs", remedy=remedy))
         return build_network(shape, backbone.width, n_outputs, seed=seed, backbone=backbone)
 
-    def stream(self, begin: int) -> Iterator[Batch]:
+    def stream(self, begin: int) -> Generator[Batch, None, None]:
         """Yield this process's share of every batch from step `begin` on."""
         steps, size = self.settings.steps, self.settings.source_batch
         extra = [self.learner.extra_samples(Clock(step, steps), size) for step in range(begin, steps)]
@@ -338,31 +338,32 @@ def train_minibatch(
         keeper = Keeper(chooser, trainer.learner)
         begin = trainer.restore(start, keeper) if start is not None else 0
         trainer.model.train()
-        for step, batch in enumerate(trainer.stream(begin), begin):
-            said, target = trainer.step(step, batch)
-            trainer.health.see(target.logits)
-            done = step + 1
-            if done % settings.log_every == 0 or done == settings.steps:
-                line = _line(done, said, trainer.health.check(done / settings.steps, said.weights))
-                history.append(line)
-                if run is not None and fabric.is_global_zero:
-                    run.log(line)
-                report(done / settings.steps, f"step {done}, loss {line['loss']:.3f}")
-            stopping = trainer.agreed(stop())
-            due = done % settings.checkpoint_every == 0 or done == settings.steps
-            if due and chooser is not None:
-                line = {"step": done, **keeper.offer(trainer.snapshot(done, task, said))}
-                history.append(line)
-                if run is not None and fabric.is_global_zero:
-                    run.log(line)
-            if run is not None and (due or stopping):
-                if fabric.is_global_zero:
-                    run.save(trainer.checkpoint(done, keeper))
-                fabric.barrier()
-            if stopping:
-                if run is not None and fabric.is_global_zero:
-                    logger.warning("stopped after step %d; saved. Go on with --resume %s", done, run.folder)
-                raise KeyboardInterrupt
+        with closing(trainer.stream(begin)) as batches:  # its processes end with it
+            for step, batch in enumerate(batches, begin):
+                said, target = trainer.step(step, batch)
+                trainer.health.see(target.logits)
+                done = step + 1
+                if done % settings.log_every == 0 or done == settings.steps:
+                    line = _line(done, said, trainer.health.check(done / settings.steps, said.weights))
+                    history.append(line)
+                    if run is not None and fabric.is_global_zero:
+                        run.log(line)
+                    report(done / settings.steps, f"step {done}, loss {line['loss']:.3f}")
+                stopping = trainer.agreed(stop())
+                due = done % settings.checkpoint_every == 0 or done == settings.steps
+                if due and chooser is not None:
+                    line = {"step": done, **keeper.offer(trainer.snapshot(done, task, said))}
+                    history.append(line)
+                    if run is not None and fabric.is_global_zero:
+                        run.log(line)
+                if run is not None and (due or stopping):
+                    if fabric.is_global_zero:
+                        run.save(trainer.checkpoint(done, keeper))
+                    fabric.barrier()
+                if stopping:
+                    if run is not None and fabric.is_global_zero:
+                        logger.warning("stopped after step %d; saved. Go on with --resume %s", done, run.folder)
+                    raise KeyboardInterrupt
     keeper.restore(trainer.network)
     trainer._align()
     network = copy.deepcopy(trainer.network).cpu().eval()
