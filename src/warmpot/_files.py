@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from warmpot.errors import WarmpotError, explain
 
-__all__ = ["replacing", "replacing_folder"]
+__all__ = ["NAMES", "replacing", "replacing_folder", "write_csv"]
+
+NAMES = "surrogateescape"
+"""How names of files that are no UTF-8 are written, and read again, as the bytes they are."""
 
 
 def _draft(path: Path) -> Path:
@@ -54,3 +59,11 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         raise _refused(path, error) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a table whole."""
+    with replacing(path) as draft, open(draft, "x", newline="", encoding="utf-8", errors=NAMES) as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)

@@ -419,11 +419,6 @@ def test_verb_in_parts(invoke: Callable[..., Result], tmp_path: Path) -> None:
     assert load_table(out).n == N
 
 
-def test_verb_keeps_activations(invoke: Callable[..., Result], tmp_path: Path) -> None:
-    assert invoke("--out", tmp_path / "acts", "--at", "layer4").exit_code == 0
-    assert load_table(tmp_path / "acts").x.ndim == 4
-
-
 def test_verb_skips_corrupt_files_aloud(invoke: Callable[..., Result], photos: Path, tmp_path: Path) -> None:
     (photos / "cat" / "02.png").write_bytes(b"no image")
     out = tmp_path / "photos.npz"
@@ -437,7 +432,6 @@ def test_verb_skips_corrupt_files_aloud(invoke: Callable[..., Result], photos: P
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--out", "x.npz", "--at", "layer4"], "a folder"),
         (["--out", "x.csv"], "a .npz file or a folder"),
         (["--out", "x", "--part", "2/2"], "--part"),
         (["--out", "x", "--part", "half"], "--part"),

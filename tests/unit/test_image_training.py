@@ -95,6 +95,7 @@ def test_features_are_extracted_once_and_the_model_takes_images(folders: Any, tm
     restored, images = Predictor.load(tmp_path / "run"), load_images(folders[1])
     np.testing.assert_allclose(restored.probabilities(images.x), fitted.outputs, atol=1e-6)
     np.testing.assert_allclose(restored.probabilities(task.xt), fitted.outputs, atol=1e-6)  # or its features
+    assert str(Path(restored.images.backbone.weights)) == "none"
     with open(tmp_path / "run" / "predictions.csv", newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert [row["name"] for row in rows] == list(images.names)
@@ -137,6 +138,64 @@ def test_training_from_the_cache_is_exactly_training_from_the_images(folders: An
         assert torch.equal(first, second), name
 
 
+def test_the_cache_is_exact_in_mixed_precision_too(folders: Any) -> None:
+    found = []
+    for cache in (False, True):
+        config = _config(backbone={"train_from": "layer3"}, cache=cache, view={**VIEW, "augment": False}, steps=2)
+        changes = {**_changes(config), "minibatch": {**_changes(config)["minibatch"]}}
+        changes["minibatch"]["hardware"] = {"accelerator": "cpu", "precision": "bf16-mixed"}
+        found.append(_fit(folders, load_config("official", changes=changes)).outputs)
+    assert np.array_equal(*found)
+
+
+def test_labels_are_the_callers_not_the_caches(folders: Any, tmp_path: Path) -> None:
+    files = sorted(folders[0].rglob("*.png"))[:6]
+    config, listed = _config("full"), tmp_path / "list.txt"
+    for labels in ("a a a b b b", "b a b a b a", "x x y y z z"):
+        lines = zip(files, labels.split(), strict=True)
+        listed.write_text("".join(f"{path} {label}\n" for path, label in lines))
+        (table,) = prepare(load_images(listed), settings=config.images, progress_bar=False)
+        assert [table.classes[code] for code in table.y] == labels.split()
+        assert table.name == str(listed)
+    assert len(list((tmp_path / "cache").glob("*/shards.json"))) == 1  # and the features were kept
+    kept = json.loads(next((tmp_path / "cache").glob("*/shards.json")).read_text())
+    assert kept["classes"] == []
+
+
+def test_features_mean_nothing_to_a_backbone_that_was_trained(folders: Any, tmp_path: Path) -> None:
+    config = _config(backbone={"train_from": "layer4"}, cache=True, steps=2)
+    task, _ = _task(folders, config)
+    predictor = fit(task, config, progress_bar=False).predictor
+    with pytest.raises(InputError, match="Its backbone was trained"):
+        predictor.probabilities(np.zeros((3, predictor.width)))
+    assert np.isfinite(predictor.probabilities(task.xt)).all()  # what enters the block that was trained
+    other, _ = _task(folders, _config(backbone={"train_from": "layer3"}, cache=True))
+    with pytest.raises(InputError, match="allowed: images"):
+        predictor.probabilities(other.xt)
+
+
+def test_names_that_are_no_text_survive(folders: Any, tmp_path: Path) -> None:
+    source = _draw(tmp_path / "source", ["blue", "red"], 3, 0)
+    odd = os.fsencode(source / "red") + b"/caf\xe9.png"
+    try:
+        os.rename(source / "red" / "0.png", odd)
+    except OSError:
+        pytest.skip("this file system has names of text only")
+    config = _config("full")
+    _fit((source, folders[1]), config, out=tmp_path / "run")
+    assert b"red/caf\xe9.png" in (tmp_path / "run" / "source_weights.csv").read_bytes()
+
+
+def test_half_precision_comes_back_as_it_was(folders: Any, tmp_path: Path) -> None:
+    config = _config(backbone={"train_from": "layer4"}, steps=2)
+    changes = _changes(config)
+    changes["minibatch"]["hardware"] = {"accelerator": "cpu", "precision": "bf16-true"}
+    fitted = _fit(folders, load_config("official", changes=changes), out=tmp_path / "run")
+    images = load_images(folders[1]).x
+    again = Predictor.load(tmp_path / "run")
+    assert np.array_equal(again.probabilities(images), fitted.predictor.probabilities(images))
+
+
 def test_what_is_frozen_stays_and_the_rest_moves(folders: Any) -> None:
     config = _config(backbone={"train_from": "layer4", "batch_norm": "frozen"})
     assert config.images is not None
@@ -172,6 +231,8 @@ def test_drawn_views_do_not_depend_on_workers_or_on_a_stop(folders: Any, tmp_pat
         def load(self, state: dict[str, Any]) -> None: ...
 
     tuned = {"train_from": "all"}
+    dropping = [_fit(folders, _config("ba3us", steps=2, backbone=tuned, workers=n)).outputs for n in (0, 1)]
+    assert np.array_equal(*dropping)  # its discriminator drops units: workers must not touch torch's generator
     alone, helped = _config(backbone=tuned), _config(backbone=tuned, workers=2)
     whole = _fit(folders, alone)
     assert np.array_equal(whole.outputs, _fit(folders, helped).outputs)
@@ -241,10 +302,13 @@ def test_images_need_settings(folders: Any) -> None:
 def test_spare_cores_decode(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = {}
     for cores in (None, 1, 4, 64):
+        monkeypatch.delattr(os, "sched_getaffinity", raising=False)  # not every system has it
         monkeypatch.setattr(os, "cpu_count", lambda n=cores: n)
         counts[cores] = ImageSettings().processes
     assert counts == {None: 0, 1: 0, 4: 3, 64: 8}
     assert ImageSettings(workers=5).processes == 5
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 3, 7}, raising=False)
+    assert ImageSettings().processes == 2  # of the cores that this process may use
 
 
 def _run(*words: Any) -> Any:
@@ -294,9 +358,16 @@ def test_a_broken_image_is_named_or_skipped(folders: Any, tmp_path: Path) -> Non
     result = _run("fit", source, folders[1], *out, "--corrupt", "skip")
     assert result.exit_code == 0, result.output
     assert "11 source" in result.stderr
-    result = _run("fit", source, folders[1], "--out", tmp_path / "two", *FROZEN, *SHORT, "--train-from", "layer4",
-                  "--corrupt", "skip", "--workers", 0)  # fmt: skip
+    result = _run("fit", source, folders[1], *out[:1], tmp_path / "again", *FROZEN)
+    assert result.exit_code == 2, "what was skipped once is fatal again"
+    live = [source, folders[1], "--out", tmp_path / "two", *FROZEN, *SHORT, "--train-from", "layer4", "--workers", 0]
+    result = _run("fit", *live)
+    assert result.exit_code == 2, "before the training, not in it"
+    assert "0.png" in result.stderr
+    assert not (tmp_path / "two").exists()
+    result = _run("fit", *live, "--corrupt", "skip")
     assert result.exit_code == 0, result.output
+    assert "red/0.png" in result.stderr
     assert "11 source" in result.stderr
 
 

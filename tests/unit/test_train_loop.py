@@ -353,3 +353,23 @@ def test_half_precision_inputs_are_scaled_within_their_range() -> None:
     network.fit_scale(torch.randn(9, 3))
     scaled = network.scale.half()(torch.full((1, 3), 60000.0, dtype=torch.float16))
     assert torch.isfinite(scaled).all()
+
+
+def test_what_lives_on_a_device_can_be_logged() -> None:
+    from warmpot.methods import Step
+    from warmpot.train.loop import _line
+
+    class Elsewhere(float):
+        def __array__(self, *args: Any) -> Any:
+            raise TypeError("can't convert cuda:0 device type tensor to numpy")  # what torch says
+
+        def detach(self) -> Elsewhere:
+            return self
+
+    said = Step(Elsewhere(1.5), torch.ones(1), {"transport": Elsewhere(0.1)})  # type: ignore[arg-type]
+    assert _line(3, said, {}) == {"step": 3, "loss": 1.5, "transport": float(np.float32(0.1))}
+
+
+def test_apples_accelerator_is_refused() -> None:
+    with pytest.raises(InputError, match="float64"):
+        fit(make_small_task(), small_config(hardware={"accelerator": "mps"}))

@@ -36,6 +36,7 @@ class OnRay:
         if self._ours:
             _join_ray(ray, address, workers and workers * threads)
         try:
+            _check_resources(ray.nodes(), threads, gpus)
             self.workers = workers or max(int(ray.cluster_resources().get("CPU", 1)) // threads, 1)
             self._threads, self._packed = threads, ray.put(packed)
             self._task = ray.remote(max_retries=0, num_cpus=threads, num_gpus=gpus)(_ray_task)
@@ -66,6 +67,15 @@ class OnRay:
             self._ray.cancel(task, force=True)
         if self._ours:
             self._ray.shutdown()
+
+
+def _check_resources(nodes: list[dict[str, Any]], threads: int, gpus: float) -> None:
+    """Refuse what no node has: Ray would wait for one, without a word."""
+    for name, wanted in {"CPU": threads, "GPU": gpus}.items():
+        most = max((node["Resources"].get(name, 0) for node in nodes if node["Alive"]), default=0)
+        if wanted > most:
+            got, remedy = f"{wanted:g} {name}s a job", "Ask for less, or add a node."
+            raise InputError(explain("Ray", got=got, allowed=f"up to {most:g}, what a node has", remedy=remedy))
 
 
 def _ray_task(packed: list[Any], threads: int, job: bytes) -> bytes:

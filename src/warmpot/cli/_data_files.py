@@ -50,7 +50,9 @@ class DataFiles:
             facts["corrupt"] = self.corrupt
         return facts
 
-    def read(self, images: ImageSettings | None = None, bar: bool | None = None) -> tuple[Task, Truth | None]:
+    def read(
+        self, images: ImageSettings | None = None, bar: bool | None = None, device: str = "auto"
+    ) -> tuple[Task, Truth | None]:
         """Read both, images as the settings have it; the target's labels only reach the `Truth`."""
         from warmpot.data import make_task
 
@@ -62,7 +64,7 @@ class DataFiles:
         from warmpot.train.images import prepare
 
         tables = self.side("source"), self.side("target")
-        return make_task(*prepare(*tables, settings=images, corrupt=self.corrupt, progress_bar=bar))
+        return make_task(*prepare(*tables, settings=images, corrupt=self.corrupt, device=device, progress_bar=bar))
 
     def side(self, side: str) -> Table:
         """Read the "source" or the "target"; images stay on disk."""

@@ -45,12 +45,6 @@ def extract(
             help="Its weights: a .safetensors or .pth file; pretrained: timm downloads.",
         ),
     ] = "pretrained",
-    at: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PART", help="Keep what enters this part (as layer4), to train it later. --out: a folder."
-        ),
-    ] = None,
     root: Annotated[Path | None, typer.Option(help="Folder that the paths of a list start from. [its own]")] = None,
     classes: Annotated[
         Path | None, typer.Option(help="Text file, a name of a class a line: numbers in a list count these, from 0.")
@@ -80,7 +74,7 @@ def extract(
     Example: warmpot extract photos/webcam --out webcam.npz --backbone resnet50_v1 --weights resnet50_v1.safetensors
     """
     turn = _part(part)
-    to_file = _checked_out(out, images, at)
+    to_file = _checked_out(out, images)
     with messages(not quiet):
         where = _device(device)
         from warmpot.data.images import load_images
@@ -89,11 +83,11 @@ def extract(
         from warmpot.train.extract import extract as run
 
         table = load_images(images, root=root, classes=classes, view=ViewSettings(resize=resize, crop=crop))
-        stem = build_backbone(BackboneSettings(backbone, weights, train_from=at)).stem
+        stem = build_backbone(BackboneSettings(backbone, weights)).stem
         # parts of a file: kept beside it until it can be written
         folder = out.with_name(f"{out.name}.parts") if to_file else out
         options: dict[str, Any] = {"batch": batch, "workers": workers, "dtype": dtype, "corrupt": corrupt}
-        asked = {"backbone": backbone, "at": at or "pooled", "resize": resize, "crop": crop}
+        asked = {"backbone": backbone, "resize": resize, "crop": crop}
         rows = run(
             table, stem, folder, ask=asked, device=where, part=turn, progress_bar=False if quiet else None, **options
         )
@@ -113,12 +107,9 @@ def _part(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def _checked_out(out: Path, images: Path, at: str | None) -> bool:
+def _checked_out(out: Path, images: Path) -> bool:
     """Refuse, before any work, what cannot be written; return whether it is a file."""
     if out.suffix.lower() == ".npz":
-        if at is not None:
-            got, remedy = f"{out} with --at", "Name a folder: activations are large, and have more than two dimensions."
-            raise InputError(explain("--out", got=got, allowed="a folder", remedy=remedy))
         check_out_file(out, images)
         return True
     if out.suffix.lower() in FILES or out.is_file():

@@ -147,6 +147,8 @@ def fit(
     hardware = {"devices": devices, "num_nodes": num_nodes, "accelerator": accelerator, "strategy": strategy}
     hardware["precision"] = precision
     flags |= {f"minibatch.hardware.{name}": value for name, value in hardware.items()}
+    if backbone_weights is not None and Path(backbone_weights).is_file():  # found again from any folder
+        backbone_weights = str(Path(backbone_weights).resolve())
     of_images: dict[str, Any] = {
         "backbone.name": backbone,
         "backbone.weights": backbone_weights,
@@ -165,6 +167,8 @@ def fit(
         _run(_new_job(data, out, chosen, config, changes), wanted)
         return
     others = {"--out": out, "--preset": preset, "--config": config, "--label": label, "--regression": regression}
+    others |= {"--root": root, "--classes": classes, "--corrupt": corrupt != "raise"}
+    others["--fine-tune/--frozen"] = fine_tune is not None
     _refuse_beside_resume([name for name, value in others.items() if value], changes)
     job = _old_job(resume, source, target)
     if all((resume / name).is_file() for name in FINISHED):
@@ -276,7 +280,8 @@ def _run(job: _Job, wanted: bool) -> None:
                 engine = f"the preset {job.config.preset} runs the engine {job.config.engine}"
                 complain(f"settings of the engine {job.idle} have no effect: {engine}", "yellow")
         try:
-            task, truth = job.data.read(job.config.images, None if wanted else False)
+            device = "cpu" if job.config.minibatch.hardware.accelerator == "cpu" else "auto"
+            task, truth = job.data.read(job.config.images, None if wanted else False, device)
         except InputError as error:
             raise InputError(one_line(error)) from error
         if wanted:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warmpot._files import replacing
+from warmpot._files import write_csv
 from warmpot.cli._image_flags import CLASSES, CORRUPT_FILES, ROOT
 from warmpot.cli._shared import (
     check_out_file,
@@ -76,7 +75,7 @@ def predict(
         truth = recoded(table, predictor.classes, "run")
         if table.names:
             header, columns = ["name", *header], [table.names, *columns]
-        _write(out, ["row", *header], zip(range(table.n), *columns, strict=True))
+        write_csv(out, ["row", *header], zip(range(table.n), *columns, strict=True))
     if quiet:
         return
     facts = [("run", str(run)), ("samples", f"{table.n}")]
@@ -118,10 +117,3 @@ def _class_columns(predictor: Predictor, outputs: Any, proba: bool) -> tuple[lis
         header += [f"proba_{name}" for name in predictor.classes]  # a class may be called "row"
         columns += outputs.T.tolist()
     return header, columns
-
-
-def _write(out: Path, header: list[str], rows: Iterable[Sequence[Any]]) -> None:
-    with replacing(out) as draft, open(draft, "x", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)

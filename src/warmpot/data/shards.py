@@ -13,7 +13,7 @@ import json
 import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warmpot._files import replacing
+from warmpot._files import NAMES, replacing, write_csv
 from warmpot._typing import IntArray
 from warmpot.data._labels import encode, real_labels
 from warmpot.data.lazy import LazyRows
@@ -75,8 +75,8 @@ class Layout:
         return range(k * self.per_shard, min((k + 1) * self.per_shard, self.n))
 
     def fingerprint(self) -> str:
-        """Return a short hash of all of it."""
-        return hashlib.sha256(self._text().encode()).hexdigest()[:16]
+        """Return a short hash of all that decides the rows."""
+        return hashlib.sha256(replace(self, classes=())._text().encode()).hexdigest()[:16]
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""
@@ -124,7 +124,7 @@ class ShardsFolder:
         except OSError as error:
             got, remedy = error.strerror or error, "Name another folder."
             raise InputError(explain(str(folder), got=got, allowed="a folder to write to", remedy=remedy)) from error
-        if foreign:
+        if foreign and not is_shards(folder):  # another process may have begun it in between
             got, remedy = f"a folder with {foreign.name!r} in it", "Name another folder."
             raise InputError(explain(str(folder), got=got, allowed="a new folder", remedy=remedy))
         if is_shards(folder):
@@ -172,26 +172,24 @@ class ShardsFolder:
         Parameters
         ----------
         table : Table
-            What the rows were made from; its names, labels and classes are kept.
+            What the rows were made from; its names, labels and classes are kept, in place of older ones.
         """
+        if Layout.read(self.folder / LAYOUT).classes != table.classes:
+            replace(self.layout, classes=table.classes).write(self.folder / LAYOUT)
         kept = (row for k in range(self.layout.shards) for row in self.note(k)["rows"])
         labels: list[Any] | None = None
         if table.y is not None:
             labels = [table.classes[code] if table.classes else float(code) for code in table.y.tolist()]
         columns = ["row", *["name"] * bool(table.names), *["label"] * (labels is not None)]
-        with replacing(self.folder / INDEX) as draft, open(draft, "x", newline="", encoding="utf-8") as stream:
-            writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(columns)
-            for row in kept:
-                name, label = [table.names[row]] if table.names else [], [] if labels is None else [labels[row]]
-                writer.writerow([row, *name, *label])
+        further = [table.names] * bool(table.names) + ([] if labels is None else [labels])
+        write_csv(self.folder / INDEX, columns, ([row, *(column[row] for column in further)] for row in kept))
 
     def _paths(self, k: int) -> tuple[Path, Path]:
         return _shard(self.folder, k), self.folder / f"shard-{k:05d}.json"
 
     def _check_same(self, found: Layout) -> None:
         # through JSON, which knows no tuples
-        old, new = json.loads(found._text()), json.loads(self.layout._text())
+        old, new = (json.loads(replace(layout, classes=())._text()) for layout in (found, self.layout))
         old, new = ({**said.pop("ask"), **said} for said in (old, new))
         other = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
         if other:
@@ -247,6 +245,12 @@ class Shards(LazyRows):
         return np.dtype(np.float32)
 
     @property
+    def samples(self) -> IntArray:
+        """Which of the samples that were asked for the rows are."""
+        found: IntArray = self._stored[self._rows]
+        return found
+
+    @property
     def nbytes(self) -> int:
         """Size of all rows in memory."""
         return int(np.prod(self.shape)) * self.dtype.itemsize
@@ -282,7 +286,7 @@ class Shards(LazyRows):
     def fingerprint(self) -> str:
         """Return a short hash of the layout and of which samples the rows are."""
         digest = hashlib.sha256(self.layout.fingerprint().encode())
-        digest.update(np.ascontiguousarray(self._stored[self._rows]).data)
+        digest.update(np.ascontiguousarray(self.samples).data)
         return digest.hexdigest()[:16]
 
     def _map(self, k: int) -> NDArray[Any]:
@@ -341,7 +345,7 @@ def _opened(folder: Path) -> tuple[Shards, dict[str, list[str]]]:
         raise InputError(explain(str(folder), got=f"no {LAYOUT}", allowed="a folder of shards", remedy=remedy))
     layout = Layout.read(folder / LAYOUT)
     try:
-        with open(folder / INDEX, encoding="utf-8", newline="") as stream:
+        with open(folder / INDEX, encoding="utf-8", errors=NAMES, newline="") as stream:
             reader: Iterator[list[str]] = csv.reader(stream)
             header = next(reader)
             columns = dict(zip(header, map(list, zip(*reader, strict=True)), strict=True))

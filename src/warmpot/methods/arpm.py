@@ -134,6 +134,7 @@ class Arpm(Method):
     summary: ClassVar[str] = "adversarial reweighting, certain predictions, agreement of target neighbours"
     reference: ClassVar[str] = "Gu et al., IJCV 2024"
     tags: ClassVar[tuple[str, ...]] = ("critic", "neighbours", "partial")
+    pooled: ClassVar[bool] = True
     weights: ClassVar[str] = "chi2_ball"
 
     label_smooth: float = 0.1

@@ -197,11 +197,14 @@ class Part(ABC):
         One line for lists.
     regression : bool
         Whether it can do with real labels.
+    pooled : bool
+        Whether it needs what the bottleneck got, when it looks at whole domains: the widest part of a pass.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     regression: ClassVar[bool] = False
+    pooled: ClassVar[bool] = False
 
     @property
     def expected_share(self) -> float:

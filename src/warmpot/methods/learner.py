@@ -51,6 +51,11 @@ class Learner(nn.Module):
         return bool(self.state_dict())
 
     @property
+    def pooled(self) -> bool:
+        """Whether a look at whole domains needs what the bottleneck got."""
+        return self.method.pooled or (self.weighting is not None and self.weighting.pooled)
+
+    @property
     def expected_share(self) -> float:
         """Share of the source samples that carry the weight at least."""
         return (self.method if self.weighting is None else self.weighting).expected_share

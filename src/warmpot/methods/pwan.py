@@ -125,6 +125,7 @@ class Pwan(Method):
     summary: ClassVar[str] = "adversarial: a critic of partial transport moves the target to a part of the source"
     reference: ClassVar[str] = "Wang et al., arXiv 2409.10499, 2024"
     tags: ClassVar[tuple[str, ...]] = ("adversarial", "partial")
+    pooled: ClassVar[bool] = True
     weights: ClassVar[str] = "class_share"
 
     transfer: float = 0.05

@@ -113,6 +113,10 @@ class Stem(nn.Module):
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
         """Return what the trained part takes; pooled features when there is none."""
+        with torch.autocast(x.device.type, enabled=False):  # what is kept on disk is what would be computed again
+            return self._blocks(x)
+
+    def _blocks(self, x: Tensor) -> Tensor:
         if x.device.type != "cpu" or torch.compiler.is_compiling() or isinstance(self.body, nn.Identity):
             y = self._pass(x)
         else:
@@ -183,6 +187,8 @@ class Backbone(nn.Module):
             return x
         if not x.is_floating_point():
             x = self.stem(x)
+            if torch.is_autocast_enabled(x.device.type):  # as Fabric rounds what comes from disk
+                x = x.to(torch.get_autocast_dtype(x.device.type))
         elif self.settings.train_from is None:
             allowed = "uint8 pixels (n, 3, h, w) or pooled features (n, width)"
             remedy = "Pass images as whole numbers in 0, ..., 255."

@@ -6,13 +6,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from warmpot._files import replacing
 from warmpot._settings import from_mapping, to_mapping
 from warmpot.errors import InputError, explain
 from warmpot.nets.backbone import Backbone, BackboneSettings, build_backbone
 from warmpot.nets.network import Network, NetworkSettings, build_network
+
+if TYPE_CHECKING:
+    from torch import nn
 
 __all__ = ["load_network", "save_network"]
 
@@ -41,14 +44,19 @@ def save_network(folder: Path, network: Network, settings: NetworkSettings, fact
         "network": to_mapping(settings),
         "n_inputs": network.n_inputs,
         "n_outputs": network.head.out_features,
-        "dtype": str(network.head.weight.dtype).removeprefix("torch."),
+        "dtype": _dtype(network.head),
         "facts": dict(facts),
     }
     if isinstance(network.backbone, Backbone):
         shape = network.backbone.settings
+        described["backbone_dtype"] = _dtype(network.backbone)
         described["backbone"] = to_mapping(replace(shape, weights=Path(shape.weights).name))  # they are in the file
     with replacing(folder / FACTS) as draft:
         draft.write_text(json.dumps(described, indent=1), encoding="utf-8")
+
+
+def _dtype(module: nn.Module) -> str:
+    return str(next(module.parameters()).dtype).removeprefix("torch.")
 
 
 def load_network(folder: Path) -> tuple[Network, NetworkSettings, dict[str, Any]]:
@@ -67,6 +75,7 @@ def load_network(folder: Path) -> tuple[Network, NetworkSettings, dict[str, Any]
         if "backbone" in described:  # its weights are in the file
             shape = from_mapping(BackboneSettings, described["backbone"], "backbone")
             network.backbone = build_backbone(replace(shape, weights="none"))
+            network.backbone.to(getattr(torch, described["backbone_dtype"]))
             network.backbone.settings = shape
         network.load_state_dict(tensors)
     except InputError:

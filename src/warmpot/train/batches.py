@@ -100,7 +100,8 @@ class Batches:
         self._target = make_sampler("shuffled", settings.target_batch, 2 * seed + 1, n=task.n_target)
         self._extra = make_sampler("shuffled", extra, EXTRA_SEED + seed, n=task.n_source) if extra else None
         self._seed, self._rank, self._world = seed, rank, world
-        self._least = (2 if settings.network.bottleneck == "bn_relu" else 1) * world  # BatchNorm needs two
+        normalises = settings.network.bottleneck == "bn_relu" or task.xs.ndim > 2  # a backbone may do so too
+        self._least = (2 if normalises else 1) * world  # BatchNorm needs two
         self.xs, self.xt = task.xs, task.xt
         self.ys = torch.as_tensor(task.ys)
 

@@ -28,7 +28,7 @@ from warmpot.data.shards import DTYPES, Layout, ShardsFolder, read_shards
 from warmpot.data.table import Table
 from warmpot.errors import InputError, WarmpotWarning, explain
 
-__all__ = ["CORRUPT", "extract", "stamp_of"]
+__all__ = ["CORRUPT", "extract", "stamp_of", "tell_of_bad"]
 
 logger = logging.getLogger(__name__)
 
@@ -112,9 +112,8 @@ def extract(
         text = "%s: part %d/%d is done, %d of %d shards are there; the part that is last finishes the folder"
         logger.info(text, out, turn, parts, there, folder.layout.shards)
         return None
-    if todo or not folder.finished:
-        folder.finish(table)
-    _tell_of(folder.bad(), table)
+    tell_of_bad(folder.bad(), table, corrupt)  # another call may have skipped them
+    folder.finish(table)  # labels may have been corrected since
     return read_shards(out, task="regression" if table.for_regression else "classification")
 
 
@@ -272,8 +271,14 @@ def stamp_of(module: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
-def _tell_of(bad: Mapping[int, str], table: Table) -> None:
-    if len(bad) == table.n:
+def tell_of_bad(bad: Mapping[int, str], table: Table, corrupt: str) -> None:
+    """Name files that are no images: in an error, or, when they are to be skipped, in a warning."""
+    if bad and corrupt == "raise":
+        (row, reason), *others = bad.items()
+        first = f"{table.names[row] if table.names else f'image {row}'}: {reason}"
+        got, remedy = first + (f" (and {len(others)} more)" if others else ""), "Repair it, or pass --corrupt skip."
+        raise InputError(explain(table.name, got=got, allowed="images", remedy=remedy))
+    if bad and len(bad) == table.n:
         got, remedy = f"no image that can be read ({next(iter(bad.values()))})", "Check the folder."
         raise InputError(explain(table.name, got=got, allowed="images", remedy=remedy))
     if bad:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from lightning_fabric import Fabric
 
 from warmpot.errors import InputError, explain
@@ -16,9 +17,15 @@ __all__ = ["make_fabric", "quiet_gathers"]
 
 def make_fabric(hardware: HardwareSettings) -> Fabric:
     """Start Fabric as the settings say; bad flags get our message."""
+    accelerator = hardware.accelerator
+    if accelerator == "mps":
+        got, remedy = "mps", "Plans are solved in float64, which it does not have: use cpu or cuda."
+        raise InputError(explain("minibatch.hardware.accelerator", got=got, allowed="cpu, cuda, auto", remedy=remedy))
+    if accelerator == "auto" and not torch.cuda.is_available():
+        accelerator = "cpu"  # Fabric would take mps where there is one
     try:
         fabric = Fabric(
-            accelerator=hardware.accelerator,
+            accelerator=accelerator,
             devices=hardware.devices,
             num_nodes=hardware.num_nodes,
             strategy=hardware.strategy,

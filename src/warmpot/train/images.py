@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import torch
+from filelock import FileLock
 
 from warmpot._checks import check_choice, check_count
-from warmpot._settings import to_mapping
+from warmpot._files import NAMES, replacing
+from warmpot._progress import progress
 from warmpot.data import Table
 from warmpot.data.images import without
+from warmpot.data.lazy import Rows
 from warmpot.data.pixels import Pixels, ViewSettings, find_corrupt
+from warmpot.data.shards import Shards
 from warmpot.errors import InputError, explain
 from warmpot.nets import Backbone, BackboneSettings, build_backbone
-from warmpot.train.extract import CORRUPT, extract, stamp_of
+from warmpot.train.extract import CORRUPT, extract, stamp_of, tell_of_bad
 
 __all__ = ["CORRUPT", "ImageSettings", "cache_folder", "decodable", "make_backbone", "prepare"]
+
+logger = logging.getLogger(__name__)
 
 MOST_WORKERS = 8
 
@@ -67,7 +74,12 @@ class ImageSettings:
         """Processes that decode images."""
         if self.workers is not None:
             return self.workers
-        return max(0, min(MOST_WORKERS, (os.cpu_count() or 1) - 1))
+        return max(0, min(MOST_WORKERS, _cores() - 1))
+
+
+def _cores() -> int:
+    """Count the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def make_backbone(settings: ImageSettings) -> Backbone:
@@ -114,32 +126,46 @@ def prepare(
         Default: a bar on a terminal, log lines at INFO elsewhere.
     """
     check_choice("corrupt", corrupt, CORRUPT)
-    view, live = settings.view, settings.fine_tunes and not settings.cache
+    folder, live = cache or cache_folder(), settings.fine_tunes and not settings.cache
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        remedy = "Name another place in the environment variable WARMPOT_CACHE."
+        got, allowed = error.strerror, "a folder to keep features in"
+        raise InputError(explain(str(folder), got=got, allowed=allowed, remedy=remedy)) from error
+    view = settings.view
     if not live:  # how views are drawn in training changes nothing
         view = ViewSettings(view.resize, view.crop, view.interpolation, augment=False)
     tables = tuple(_in_view(table, view) for table in tables)
-    if live:
-        return tuple(decodable(table, settings.processes) if corrupt == "skip" else table for table in tables)
-    from filelock import FileLock
-
-    backbone = make_backbone(settings)
-    place = torch.device(
-        "cuda" if device == "auto" and torch.cuda.is_available() else "cpu" if device == "auto" else device
-    )
+    if live:  # before the training: it would end at the first broken image that it draws
+        return tuple(decodable(table, settings.processes, corrupt, folder, progress_bar) for table in tables)
+    backbone, place = make_backbone(settings), _device(device)
     backbone.to(place).eval()
-    folder, found = cache or cache_folder(), []
-    folder.mkdir(parents=True, exist_ok=True)
+    found = []
     for table in tables:
-        ask = _asked(table, settings, backbone)
-        out = folder / hashlib.sha256(json.dumps(ask, sort_keys=True).encode()).hexdigest()[:20]
+        ask = {"backbone": settings.backbone.name, "before": settings.backbone.train_from}
+        key = {**ask, "weights": stamp_of(backbone.stem), "images": _stamp(table.x)}
+        out = folder / hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:20]
         with FileLock(f"{out}.lock"):  # of several processes that want the same, one computes
+            # Labels are the caller's: the same images may be listed with others, and a target's have no place here.
             made = extract(
-                table, backbone.stem, out, ask=ask, workers=settings.processes, device=place, corrupt=corrupt,
-                progress_bar=progress_bar,
+                replace(table, y=None, classes=()), backbone.stem, out, ask=ask, workers=settings.processes,
+                device=place, corrupt=corrupt, progress_bar=progress_bar,
             )  # fmt: skip
         assert made is not None  # all shards were asked for
-        found.append(made)
+        assert isinstance(made.x, Shards)
+        gone = np.setdiff1d(np.arange(table.n), made.x.samples)
+        found.append(replace(without(table, gone), x=made.x))
     return tuple(found)
+
+
+def _device(name: str) -> torch.device:
+    """Resolve "auto"; of several processes on a machine each has a GPU of its own."""
+    if name != "auto":
+        return torch.device(name)
+    return (
+        torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if torch.cuda.is_available() else torch.device("cpu")
+    )
 
 
 def _in_view(table: Table, view: ViewSettings) -> Table:
@@ -150,30 +176,49 @@ def _in_view(table: Table, view: ViewSettings) -> Table:
     return replace(table, x=table.x.with_view(view))
 
 
-def decodable(table: Table, workers: int) -> Table:
-    """Leave out the images that cannot be decoded."""
+def decodable(
+    table: Table, workers: int, corrupt: str = "skip", cache: Path | None = None, progress_bar: bool | None = None
+) -> Table:
+    """Decode all images once; refuse those that cannot be, or leave them out and say so.
+
+    Parameters
+    ----------
+    table : Table
+        Of images.
+    workers : int
+        Processes that decode.
+    corrupt : "raise" or "skip"
+    cache : path, optional
+        Where to remember the result, for other processes and for the next run.
+    progress_bar : bool, optional
+    """
     assert isinstance(table.x, Pixels)
-    bad = find_corrupt(table.x, workers)
+    if cache is None:
+        bad = _faults(table.x, workers, table.name, progress_bar)
+    else:
+        known = cache / f"checked-{_stamp(table.x)}.json"
+        with FileLock(f"{known}.lock"):
+            if not known.exists():
+                text = json.dumps(_faults(table.x, workers, table.name, progress_bar))
+                with replacing(known) as draft:
+                    draft.write_text(text, encoding="utf-8")
+            bad = {int(row): why for row, why in json.loads(known.read_text(encoding="utf-8")).items()}
+    tell_of_bad(bad, table, corrupt)
     return without(table, sorted(bad)) if bad else table
 
 
-def _asked(table: Table, settings: ImageSettings, backbone: Backbone) -> dict[str, Any]:
-    """Describe what is computed, so that something else is never taken for it."""
-    assert isinstance(table.x, Pixels)
-    return {
-        "backbone": settings.backbone.name,
-        "before": settings.backbone.train_from,
-        "weights": stamp_of(backbone.stem),
-        "view": to_mapping(table.x.view),
-        "images": table.x.fingerprint(),
-        "changed": _changed(table.x),
-    }
+def _faults(x: Pixels, workers: int, name: str, progress_bar: bool | None) -> dict[int, str]:
+    with progress(f"checking {name}", logger, progress_bar) as report:
+        return find_corrupt(x, workers, report)
 
 
-def _changed(x: Pixels) -> str:
-    """Hash when the files were last written: an image can be replaced by another one of its name and size."""
-    digest = hashlib.sha256()
+def _stamp(x: Rows) -> str:
+    """Hash which images these are, in which view, and when they were written: one may be replaced by its like."""
+    assert isinstance(x, Pixels)
+    digest = hashlib.sha256(x.fingerprint().encode())
     for item in x.items:
+        place = x.name(item)
+        digest.update(place.encode(errors=NAMES))
         with suppress(OSError):  # not a file, or a broken one, which is named when it is opened
-            digest.update(str(os.stat(x.name(item)).st_mtime_ns).encode())
+            digest.update(str(os.stat(place).st_mtime_ns).encode())
     return digest.hexdigest()[:20]

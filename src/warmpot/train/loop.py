@@ -182,19 +182,23 @@ class _Trainer:
 
     def look(self) -> Whole:
         """Return both domains as the network sees them now, the same in all processes."""
-        self._align()
-        source, target = (functools.partial(self.outputs, x) for x in (self.batches.xs, self.batches.xt))
+        self.align()
+        most = None if self.learner.pooled else 2
+        source, target = (functools.partial(self.outputs, x, most) for x in (self.batches.xs, self.batches.xt))
         labels = self.batches.ys.to(self.fabric.device)
         return Whole(source, target, labels, self.network, self.config.loss)
 
-    def _align(self) -> None:
+    def align(self) -> None:
         """Give all processes the statistics of the first; each has taken those of BatchNorm from its own share."""
         if self.fabric.world_size > 1:
             for buffer in self.network.buffers():
                 torch.distributed.broadcast(buffer, 0)
 
-    def outputs(self, x: Rows) -> Outputs:
-        """Apply the network as it is now to all rows of a domain, every process to its share of them."""
+    def outputs(self, x: Rows, most: int | None = 2) -> Outputs:
+        """Apply the network as it is now to all rows of a domain, every process to its share of them.
+
+        `most` parts of what it says are kept; the third is wide.
+        """
         world = self.fabric.world_size
         share = -(-len(x) // world)
         # Equal shares can be gathered: the last ones are filled up with the last row, and cut again.
@@ -202,7 +206,7 @@ class _Trainer:
         mine = x if world == 1 else x[rows] if isinstance(x, np.ndarray) else x.subset(rows)
         self.network.eval()
         with torch.no_grad():
-            parts = [self.network(self._input(block)) for block in blocks(mine, self._workers)]
+            parts = [self.network(self._input(block))[:most] for block in blocks(mine, self._workers)]
         self.network.train()
         found = Outputs(*map(torch.cat, zip(*parts, strict=True)))
         if world == 1:
@@ -236,7 +240,7 @@ class _Trainer:
 
     def snapshot(self, step: int, task: Task, said: Step) -> Snapshot:
         """Show the network as it is now, apart from the one that is trained."""
-        self._align()
+        self.align()
         network = copy.deepcopy(self.network).cpu().eval()
         source, target = self.results(network, task)
         cost, mass = said.metrics.get("transport"), float(said.metrics.get("alpha", 0.0))
@@ -251,7 +255,7 @@ class _Trainer:
         if task.xs.ndim == 2:
             return apply_network(network, task.xs), apply_network(network, task.xt)
         found = (self.outputs(x) for x in (task.xs, task.xt))
-        source, target = (Outputs(*(part.double().cpu() for part in outputs[:2])) for outputs in found)
+        source, target = (Outputs(*(part.cpu().double() for part in outputs[:2])) for outputs in found)
         return source, target
 
     def checkpoint(self, step: int, keeper: Keeper) -> Checkpoint:
@@ -364,10 +368,10 @@ def train_minibatch(
                     if run is not None and fabric.is_global_zero:
                         logger.warning("stopped after step %d; saved. Go on with --resume %s", done, run.folder)
                     raise KeyboardInterrupt
-    keeper.restore(trainer.network)
-    trainer._align()
-    network = copy.deepcopy(trainer.network).cpu().eval()
-    source, target = trainer.results(network, task)
+        keeper.restore(trainer.network)
+        trainer.align()
+        network = copy.deepcopy(trainer.network).cpu().eval()
+        source, target = trainer.results(network, task)
     step = settings.steps if keeper.step is None else keeper.step
     whole = Whole(source, target, torch.as_tensor(task.ys), network, config.loss)
     return Trained(network, settings.network, history, source, target, step, trainer.learner.cpu().finish(whole))
@@ -375,4 +379,4 @@ def train_minibatch(
 
 def _line(step: int, said: Step, signs: dict[str, float]) -> dict[str, Any]:
     numbers = {"loss": said.loss.detach(), **said.metrics, **signs}
-    return {"step": step, **{name: float(np.float32(value)) for name, value in numbers.items()}}
+    return {"step": step, **{name: float(np.float32(float(value))) for name, value in numbers.items()}}

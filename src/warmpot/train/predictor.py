@@ -14,9 +14,11 @@ from warmpot._settings import from_mapping, to_mapping
 from warmpot._typing import FloatArray
 from warmpot.data.lazy import LazyRows, Rows, sample_shape
 from warmpot.data.pixels import Pixels
+from warmpot.data.shards import Shards
 from warmpot.errors import InputError, explain
-from warmpot.nets import Network, NetworkSettings, Outputs, load_network, save_network
+from warmpot.nets import Backbone, Network, NetworkSettings, Outputs, load_network, save_network
 from warmpot.train.batches import blocks
+from warmpot.train.extract import stamp_of
 from warmpot.train.images import ImageSettings
 from warmpot.weights import believed_classes, predicted_shares
 
@@ -26,7 +28,7 @@ __all__ = ["Predictor", "apply_network"]
 def apply_network(network: Network, x: Rows, workers: int = 0) -> Outputs:
     """Features and outputs of all rows, as float64 tensors; images are decoded by so many processes."""
     with torch.inference_mode():
-        parts = [network(block) for block in blocks(x, workers)]
+        parts = [network(block)[:2] for block in blocks(x, workers)]
         return Outputs(*(torch.cat([part[k].double() for part in parts]) for k in range(2)))
 
 
@@ -48,7 +50,7 @@ class Predictor:
         Names of the features it takes, in their order; empty when it was trained without.
     images : ImageSettings or None
         How it sees images; None when it was trained on features that came from elsewhere. One with images also takes
-        the features of its backbone.
+        the features of its backbone, unless that was trained: then nobody else has them.
     """
 
     network: Network
@@ -76,15 +78,31 @@ class Predictor:
 
     def _rows(self, x: Any, name: str) -> tuple[Rows, int]:
         """Check samples; return them, with the number of processes to decode them by."""
-        if not isinstance(x, LazyRows) or x.ndim == 2:
-            rows = np.require(check_matrix(name, x[:] if isinstance(x, LazyRows) else x, width=self.width),
-                              requirements=["C", "W"])  # torch warns otherwise  # fmt: skip
-            check_features(name, rows)
-            return rows, 0
-        if self.images is None:
-            got, remedy = sample_shape(x), "Extract them first, as the features it was trained on were."
-            raise InputError(explain(name, got=got, allowed=f"{self.width} features", remedy=remedy))
-        return (x.with_view(self.images.view) if isinstance(x, Pixels) else x), self.images.processes
+        if isinstance(x, Pixels) and self.images is not None:
+            return x.with_view(self.images.view), self.images.processes
+        tuned = self.images is not None and self.images.fine_tunes
+        if isinstance(x, LazyRows) and x.ndim > 2:
+            if tuned and self._enters(x):
+                return x, 0
+            allowed = "images" if self.images is not None else f"{self.width} features"
+            remedy = "Give it what it was trained on."
+            raise InputError(explain(name, got=sample_shape(x), allowed=allowed, remedy=remedy))
+        rows = check_matrix(name, x[:] if isinstance(x, LazyRows) else x, width=self.width)
+        if tuned:
+            got, remedy = (
+                f"{self.width} features",
+                "Its backbone was trained: features of another one mean nothing.",
+            )
+            raise InputError(explain(name, got=got, allowed="images", remedy=remedy))
+        check_features(name, rows)
+        return np.require(rows, requirements=["C", "W"]), 0  # torch warns otherwise
+
+    def _enters(self, x: LazyRows) -> bool:
+        """Whether these are activations that enter the block which was trained."""
+        backbone = self.network.backbone
+        if not (isinstance(x, Shards) and isinstance(backbone, Backbone)):
+            return False
+        return bool(x.layout.ask.get("weights") == stamp_of(backbone.stem))
 
     def probabilities(self, x: Any, name: str = "X") -> FloatArray:
         """Class probabilities (n, C)."""

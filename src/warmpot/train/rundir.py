@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from warmpot._files import replacing
+from warmpot._files import replacing, write_csv
 from warmpot.data import Task
 from warmpot.errors import InputError, MissingExtraError, explain
 from warmpot.train.config import RunConfig, load_config
@@ -157,7 +156,4 @@ class RunDir:
 
     def write_csv(self, name: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Write a table whole."""
-        with replacing(self.folder / name) as draft, open(draft, "w", newline="", encoding="utf-8") as stream:
-            writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(header)
-            writer.writerows(rows)
+        write_csv(self.folder / name, header, rows)
