@@ -415,7 +415,7 @@ def test_verb_in_parts(invoke: Callable[..., Result], tmp_path: Path) -> None:
     assert "without --part" in invoke("--out", out, "--part", "1/2").output
     assert not out.exists()
     result = invoke("--out", out)
-    assert "11 of 11 images were done before" in result.output
+    assert "11 of 11 images are there" in result.output
     assert load_table(out).n == N
 
 

@@ -454,3 +454,32 @@ def test_a_signal_to_all_processes_of_a_run_stops_it_in_order(folders: Any, tmp_
     assert said.count("stopping after this step") == 1
     assert said.splitlines()[-1].startswith("interrupted; go on with: warmpot fit --resume")
     assert any((out / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fit", "nowhere", "{target}"], "nowhere: got no such folder"),
+        (["fit", "{loose}", "{target}"], "Put its images into a folder a class"),
+        (["predict", "{run}", "{image}", "--out", "said.csv"], "a folder or list of images"),
+        (["sweep", "{source}", "{target}", "--out", "swept"], "warmpot extract"),
+    ],
+)
+def test_wrong_places_are_told_before_any_work(words: list[str], message: str, folders: Any, tmp_path: Path) -> None:
+    image = folders[1] / "red" / "0.png"
+    places = {"source": folders[0], "target": folders[1], "loose": folders[1] / "red", "image": image, "run": tmp_path}
+    result = _run(*(word.format(**places) for word in words))
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert not list(tmp_path.glob("cache/*/*.npy"))
+
+
+def test_a_run_of_an_earlier_version_is_read(folders: Any, tmp_path: Path) -> None:
+    _fit(folders, _config("full"), out=tmp_path / "run")
+    described = json.loads((tmp_path / "run" / "model.json").read_text())
+    del described["backbone_dtype"]
+    (tmp_path / "run" / "model.json").write_text(json.dumps(described))
+    assert Predictor.load(tmp_path / "run").images is not None
+    assert (tmp_path / "run" / "model.safetensors").stat().st_mode & 0o777 == (
+        tmp_path / "run" / "model.json"
+    ).stat().st_mode & 0o777

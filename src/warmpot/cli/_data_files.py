@@ -33,12 +33,13 @@ class DataFiles:
         """Whether both sides are images."""
         from warmpot.data.images import is_images
 
-        kinds = [is_images(path) for path in (self.source, self.target)]
-        if kinds[0] != kinds[1]:
+        # a side that is not there is read as the other one, to be missed by name
+        kinds = [is_images(path) for path in (self.source, self.target) if path.exists()]
+        if len(set(kinds)) > 1:
             names = ["images" if kind else "a table" for kind in kinds]
             got, remedy = f"{names[0]} and {names[1]}", "Give two of a kind; `warmpot extract` makes a table of images."
             raise InputError(explain("SOURCE TARGET", got=got, allowed="two of a kind", remedy=remedy))
-        return kinds[0]
+        return bool(kinds) and kinds[0]
 
     def facts(self) -> dict[str, Any]:
         """Return what the run directory remembers; whole paths, so that a run can be resumed from any folder."""
@@ -64,6 +65,9 @@ class DataFiles:
         from warmpot.train.images import prepare
 
         tables = self.side("source"), self.side("target")
+        if tables[0].y is None:  # said now, not after hours in the network
+            got, remedy = "no labels", "Put its images into a folder a class, or list them with their labels."
+            raise InputError(explain(str(self.source), got=got, allowed="a labelled source", remedy=remedy))
         return make_task(*prepare(*tables, settings=images, corrupt=self.corrupt, device=device, progress_bar=bar))
 
     def side(self, side: str) -> Table:

@@ -41,7 +41,9 @@ MOST_CLASSES = 8
 """Classes named in a summary."""
 
 # The library speaks of arguments, its users here have flags.
-FLAGS = {"task='regression'": "--regression", "task='classification'": "no --regression", "label=": "--label"}
+FLAGS = {"task='regression'": "--regression", "task='classification'": "no --regression", "label=": "--label",
+         "by root=.": "with --root.", "weights=PATH": "--backbone-weights FILE",
+         "images.backbone.train_from=layer4": "--train-from layer4"}  # fmt: skip
 
 
 def one_line(text: object) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warmpot._files import replacing
-from warmpot.cli._shared import check_out_file, facts_grid, messages, show
+from warmpot.cli._shared import check_out_file, complain, facts_grid, messages, show
 from warmpot.errors import InputError, explain
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ def extract(
     out: a row an image. `warmpot fit` takes the result as SOURCE or TARGET.
 
     features.npz holds X (features), y (labels, numbers into classes), classes and path. A folder holds the same in
-    many files, which are read piece by piece. Stopped by Ctrl-C or a crash? The same command goes on where it was.
+    many files, which are read piece by piece. Stopped by Ctrl-C or a crash? The same command goes on; at
+    most the last 256 images are done again.
 
     Example: warmpot extract photos/webcam --out webcam.npz --backbone resnet50_v1 --weights resnet50_v1.safetensors
     """
@@ -87,10 +88,13 @@ def extract(
         # parts of a file: kept beside it until it can be written
         folder = out.with_name(f"{out.name}.parts") if to_file else out
         options: dict[str, Any] = {"batch": batch, "workers": workers, "dtype": dtype, "corrupt": corrupt}
+        options |= {"device": where, "part": turn, "progress_bar": False if quiet else None}
         asked = {"backbone": backbone, "resize": resize, "crop": crop}
-        rows = run(
-            table, stem, folder, ask=asked, device=where, part=turn, progress_bar=False if quiet else None, **options
-        )
+        try:
+            rows = run(table, stem, folder, ask=asked, **options)
+        except KeyboardInterrupt:
+            complain("interrupted; pieces that were finished are kept: the same command goes on from there", "yellow")
+            raise typer.Exit(130) from None
         alone = turn == (0, 1)
         if rows is not None and to_file and alone:
             _write(out, rows, dtype)

@@ -181,8 +181,10 @@ def fit(
 
 def _given(source: Path | None, target: Path | None, label: str | None, regression: bool) -> DataFiles:
     if source is None or target is None:
-        got, remedy = "no target" if source else "no data", "Run: warmpot fit source.npz target.npz"
-        raise InputError(explain("SOURCE TARGET", got=got, allowed="two files (or --resume DIR)", remedy=remedy))
+        got, remedy = "no target" if source else "no data", "Run: warmpot fit SOURCE TARGET"
+        raise InputError(
+            explain("SOURCE TARGET", got=got, allowed="two files or folders of images (or --resume DIR)", remedy=remedy)
+        )
     return DataFiles(source, target, label, regression)
 
 

@@ -50,10 +50,13 @@ def predict(
     predicted class. Of real-valued labels it has row and prediction. Columns are matched by name, if RUN and DATA
     have names. A run on images takes images, and writes their names too; or the features of its backbone.
     """
-    from warmpot.data.images import is_images, load_images
+    from warmpot.data.images import EXTENSIONS, is_images, load_images
     from warmpot.data.task import in_order, recoded
 
     check_out_file(out, data)
+    if data.suffix.lower() in EXTENSIONS:
+        remedy = "Put it into a folder, or into a list: a file with a path a line."
+        raise InputError(explain(str(data), got="an image", allowed="a folder or list of images", remedy=remedy))
     with messages(not quiet):
         predictor = load_finished(run)
         regression = not predictor.classes

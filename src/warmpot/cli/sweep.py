@@ -27,7 +27,9 @@ MOST_TRIALS = 15
 
 
 def sweep(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Labelled file, as for `warmpot fit`.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="Labelled file, as for `warmpot fit`; images: `extract` first.")
+    ],
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="File of the target; labels in it do not choose.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder; a sweep in it is continued.")],
     space: Annotated[

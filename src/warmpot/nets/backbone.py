@@ -240,7 +240,7 @@ def _make(name: str, seed: int, *, pretrained: bool = False) -> Any:
     if name != V1 and not timm.is_model(name):
         near = get_close_matches(name, timm.list_models(), n=3)
         remedy = f"Did you mean {' or '.join(near)}?" if near else "timm.list_models() lists them."
-        raise InputError(explain("name", got=repr(name), allowed=f"{V1}, or a model of timm", remedy=remedy))
+        raise InputError(explain("backbone", got=repr(name), allowed=f"{V1}, or a model of timm", remedy=remedy))
     if pretrained and name == V1:
         raise InputError(_no_weights(name, "timm has none"))
     with torch.random.fork_rng(devices=[]):
@@ -261,7 +261,7 @@ def _make(name: str, seed: int, *, pretrained: bool = False) -> Any:
 def _no_weights(name: str, reason: str) -> str:
     got = f"'pretrained', but those of {name} could not be had ({reason})"
     remedy = "Name a file: weights=PATH (on another machine, timm's weights can be downloaded as model.safetensors)."
-    return explain("weights", got=got, allowed="weights timm can download, a file, or 'none'", remedy=remedy)
+    return explain("backbone weights", got=got, allowed="weights timm can download, a file, or 'none'", remedy=remedy)
 
 
 def _fill(net: nn.Module, file: Path) -> None:
@@ -304,4 +304,4 @@ def _read(file: Path) -> Mapping[str, Tensor]:
 
 
 def _bad_file(file: Path, got: str, remedy: str) -> str:
-    return explain(f"weights {file}", got=got, allowed="a file of the network's tensors", remedy=remedy)
+    return explain(f"backbone weights {file}", got=got, allowed="a file of the network's tensors", remedy=remedy)

@@ -35,11 +35,11 @@ def save_network(folder: Path, network: Network, settings: NetworkSettings, fact
     facts : mapping
         What a user of the model must know besides, such as the class names; anything JSON can hold.
     """
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     with replacing(folder / TENSORS) as draft:
-        save_file(tensors, draft)
+        draft.write_bytes(save(tensors))  # save_file would make it readable by its owner only
     described = {
         "network": to_mapping(settings),
         "n_inputs": network.n_inputs,
@@ -75,7 +75,7 @@ def load_network(folder: Path) -> tuple[Network, NetworkSettings, dict[str, Any]
         if "backbone" in described:  # its weights are in the file
             shape = from_mapping(BackboneSettings, described["backbone"], "backbone")
             network.backbone = build_backbone(replace(shape, weights="none"))
-            network.backbone.to(getattr(torch, described["backbone_dtype"]))
+            network.backbone.to(getattr(torch, described.get("backbone_dtype", "float32")))
             network.backbone.settings = shape
         network.load_state_dict(tensors)
     except InputError:

@@ -168,8 +168,9 @@ def _title(run: _Run) -> str:
 
 def _predicts(run: _Run) -> str:
     if run.images:
-        side = run.images["view"]["crop"]
-        takes = f"RGB images of {side} x {side} pixels"
+        view = run.images["view"]
+        side, whole = view["crop"], view["resize"]
+        takes = f"RGB images: squeezed to {whole} x {whole} pixels, then the centre of {side} x {side}, as bytes"
     else:
         takes = f"{run.model['n_inputs']} features"
     columns = run.model["facts"].get("columns", [])

@@ -151,7 +151,7 @@ def _fill(folder: ShardsFolder, todo: Sequence[int], images: _Images, runner: _R
         rate = done / max(time.monotonic() - start, 1e-9)
         report(done / len(rows), f"{done} of {len(rows)} images, {rate:.1f} images/s")
     if others := layout.n - len(rows):
-        logger.info("%s: %d of %d images were done before, or are of other parts", folder.folder, others, layout.n)
+        logger.info("%s: %d of %d images are there, or of other parts", folder.folder, others, layout.n)
     if done:
         seconds = time.monotonic() - start
         logger.info("%s: %d images in %.1f s, %.1f images/s", folder.folder, done, seconds, done / max(seconds, 1e-9))

@@ -24,11 +24,17 @@ from warmpot.train.state import Checkpoint, latest_checkpoint, load_checkpoint, 
 __all__ = ["RunDir", "versions"]
 
 PACKAGES = ("warmpot", "torch", "numpy", "scipy", "numba", "POT", "scikit-learn", "lightning-fabric", "safetensors")
+FURTHER = ("pillow", "timm", "torchvision")
+"""Those that images need, if they are installed."""
 
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that results depend on."""
-    return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in PACKAGES}}
+    found = {name: importlib.metadata.version(name) for name in PACKAGES}
+    for name in FURTHER:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return {"python": platform.python_version(), **found}
 
 
 def fingerprint(task: Task) -> str:
