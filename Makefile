@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types rooms pytest bench bench-adaptation bench-methods bench-selection clean
+.PHONY: demo test lint types rooms pytest bench bench-adaptation bench-images bench-methods bench-scaling bench-selection clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -35,6 +35,12 @@ bench: $(VENV)/.installed
 
 bench-adaptation: $(VENV)/.installed
 	$(BIN)/python benchmarks/adaptation.py
+
+bench-images: $(VENV)/.installed
+	$(BIN)/python benchmarks/images.py
+
+bench-scaling: $(VENV)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/scaling.py
 
 bench-methods: $(VENV)/.installed
 	$(BIN)/python benchmarks/methods.py
