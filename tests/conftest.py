@@ -13,7 +13,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)
+settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, max_examples=60)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 Maker = Callable[[Any], Any]

@@ -272,7 +272,7 @@ def by_point(found: Any) -> dict[str, Any]:
     return {json.dumps(t.point): (t.preset, t.score, t.classes, t.step, t.problem) for t in found.trials}
 
 
-@pytest.mark.parametrize("way", ["processes", "ray"])
+@pytest.mark.parametrize("way", ["ray"])  # the same runner in processes: tests/unit/test_jobs.py
 def test_workers_find_the_same_though_one_is_killed(task: Any, tmp_path: Any, monkeypatch: Any, way: str) -> None:
     """To the last bit; and what was finished before the death is not tried again."""
     arguments = {"space": SPACE, "changes": QUICK, "validator": "dev", "progress_bar": False}
