@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types rooms pytest bench bench-adaptation bench-images bench-methods bench-scaling bench-selection clean
+.PHONY: demo test test-all lint types rooms pytest bench bench-adaptation bench-images bench-methods bench-scaling bench-selection clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,10 @@ rooms: $(VENV)/.installed
 	$(BIN)/lint-imports
 
 pytest: $(VENV)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" --durations 30
+
+# what takes long and is tested by something shorter as well
+test-all: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 bench: $(VENV)/.installed
