@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "WarmpotError",
     "WarmpotWarning",
     "explain",
+    "listing",
 ]
 
 
@@ -25,6 +27,18 @@ def explain(what: str, *, got: object, allowed: str, remedy: str) -> str:
     mass: got -1.0; allowed: 0 < mass <= 1. Pass a positive mass.
     """
     return f"{what}: got {got}; allowed: {allowed}. {remedy}"
+
+
+def listing(names: Iterable[str], most: int = 5) -> str:
+    """Show the first names, and how many there are more.
+
+    Examples
+    --------
+    >>> listing(["a", "b", "c"], most=2)
+    "'a', 'b' and 1 more"
+    """
+    names = list(names)
+    return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 class WarmpotError(Exception):

@@ -242,7 +242,7 @@ def test_corrupt_files_are_left_out_and_told_of(run: Callable[..., Table], photo
     bad = [1, 4, 5, 6, 7]  # a whole shard among them
     for row in bad:
         (photos / LABELS[row] / f"{row:02d}.png").write_bytes(b"no image")
-    with pytest.warns(WarmpotWarning, match=r"5 of 11 files that are no images: cat/01\.png, cat/04\.png"):
+    with pytest.warns(WarmpotWarning, match=r"5 of 11 files that are no images: 'cat/01\.png', 'cat/04\.png'"):
         found = run(images=image_folder(photos, view=VIEW), corrupt="skip", batch=2)
     kept = [row for row in range(N) if row not in bad]
     np.testing.assert_array_equal(found.x[:], COLOURS[kept])

@@ -622,7 +622,7 @@ def test_classes_of_lists(root: Path) -> None:
         ("d/mug/2.jpg 0\nd/mug/2.jpg 1\n", "'d/mug/2.jpg' as '0' in line 1 and as '1' in line 2"),
         (
             "a.jpg 0\nb.jpg 0\nc.jpg 0\nd.jpg 0\nplain 1",
-            "4 of 5 files missing below .*'a.jpg', 'b.jpg', 'c.jpg' and 1 more",
+            "4 of 5 files missing below .*'a.jpg', 'b.jpg', 'c.jpg', 'd.jpg'",
         ),
         ("d/mug 0\n", "1 of 1 files missing"),
         (f"d/mug/2.jpg {2**70}\n", "labels of"),

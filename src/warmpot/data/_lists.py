@@ -15,7 +15,7 @@ from warmpot._typing import IntArray
 from warmpot.data._labels import encode
 from warmpot.errors import InputError, explain
 
-__all__ = ["EXTENSIONS", "class_list", "code_labels", "few", "one_form", "read_list", "refusal"]
+__all__ = ["EXTENSIONS", "class_list", "code_labels", "one_form", "read_list", "refusal"]
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm")
 HEADS = ("path", "paths", "file", "filename", "file_name", "filepath", "image", "image_path", "img", "name")
@@ -26,11 +26,6 @@ WHOLE = re.compile(r"[+-]?\d+")
 
 Line = tuple[int, str, str]
 """Number of a line, the path in it and its label, "" without one."""
-
-
-def few(names: Sequence[str]) -> str:
-    """Show the first three names, and how many there are more."""
-    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def refusal(path: object, got: str, allowed: str, remedy: str) -> InputError:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warmpot.errors import InputError, MissingExtraError, WarmpotError, explain
+from warmpot.data._lists import refusal
+from warmpot.errors import InputError, MissingExtraError, WarmpotError, explain, listing
 
 __all__ = ["LABEL_NAMES", "Content", "read"]
 
@@ -52,11 +53,7 @@ def read(path: str | os.PathLike[str], label: str | None = "") -> Content:
         raise
     except Exception as error:  # a damaged file makes these parsers raise almost anything
         got = f"{type(error).__name__}: {' '.join(str(error).split(';')[0].split())}".rstrip(".: ")
-        raise _refusal(path, got, f"a readable {path.suffix.lower()} file", "If damaged, save it again.") from error
-
-
-def _refusal(path: object, got: str, allowed: str, remedy: str) -> InputError:
-    return InputError(explain(str(path), got=got, allowed=allowed, remedy=remedy))
+        raise refusal(path, got, f"a readable {path.suffix.lower()} file", "If damaged, save it again.") from error
 
 
 def _checked(path: str | os.PathLike[str]) -> Path:
@@ -66,18 +63,18 @@ def _checked(path: str | os.PathLike[str]) -> Path:
         size = path.stat().st_size
     except (OSError, TypeError, ValueError) as error:
         got = getattr(error, "strerror", None) or str(error)
-        raise _refusal(path, got, "a file you may read", "Check spelling, folder and permissions.") from error
+        raise refusal(path, got, "a file you may read", "Check spelling, folder and permissions.") from error
     if path.is_dir():
         remedy = (
             "Name one file; folders of images are read by warmpot.data.load_images, and by `warmpot fit` and `extract`."
         )
-        raise _refusal(path, "a directory", "a file", remedy)
+        raise refusal(path, "a directory", "a file", remedy)
     if not path.is_file():
-        raise _refusal(path, "a device", "a file", "Name one file.")
+        raise refusal(path, "a device", "a file", "Name one file.")
     if path.suffix.lower() not in _READERS:
-        raise _refusal(path, f"suffix {path.suffix!r}", " or ".join(_READERS), "Save as numpy.savez(path, X=features).")
+        raise refusal(path, f"suffix {path.suffix!r}", " or ".join(_READERS), "Save as numpy.savez(path, X=features).")
     if size == 0:
-        raise _refusal(path, "an empty file", "at least one row of numbers", "Write it again.")
+        raise refusal(path, "an empty file", "at least one row of numbers", "Write it again.")
     return path
 
 
@@ -88,16 +85,12 @@ def _label_column(path: Path, names: Sequence[str], label: str | None) -> int | 
     names = [name.strip() for name in names]
     found = [j for j, name in enumerate(names) if (name.lower() in LABEL_NAMES if label is None else name == label)]
     if len(found) > 1:
-        got = f"{len(found)} columns for labels: {_listing([names[j] for j in found])}"
-        raise _refusal(path, got, "one", "Say which by label=, and drop the other: it may give the label away.")
+        got = f"{len(found)} columns for labels: {listing([names[j] for j in found])}"
+        raise refusal(path, got, "one", "Say which by label=, and drop the other: it may give the label away.")
     if label is not None and not found:
-        got = f"columns {_listing(names)}" if names else "no names of columns"
-        raise _refusal(path, got, f"a column {label!r}", "Check the spelling of the label column.")
+        got = f"columns {listing(names)}" if names else "no names of columns"
+        raise refusal(path, got, f"a column {label!r}", "Check the spelling of the label column.")
     return found[0] if found else None
-
-
-def _listing(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _read_numpy(path: Path, label: str | None) -> Content:
@@ -107,7 +100,7 @@ def _read_numpy(path: Path, label: str | None) -> Content:
             y, classes = (None, None) if label == "" else _npz_labels(path, loaded, label)
             return Content(_npz_table(path, loaded), y, classes)
         if label:
-            raise _refusal(path, "features only, as every .npy", f"labels {label!r}", "Save both in one .npz (X, y).")
+            raise refusal(path, "features only, as every .npy", f"labels {label!r}", "Save both in one .npz (X, y).")
         return Content(loaded)
 
 
@@ -122,7 +115,7 @@ def _npz_table(path: Path, loaded: Any) -> Any:
     if len(tables) == 1:
         return tables[0]
     got = f"keys {', '.join(loaded.files)}" if loaded.files else "no arrays"
-    raise _refusal(path, got, "X, or only one 2-d array of numbers", "Save with numpy.savez(path, X=features).")
+    raise refusal(path, got, "X, or only one 2-d array of numbers", "Save with numpy.savez(path, X=features).")
 
 
 def _npz_labels(path: Path, loaded: Any, label: str | None) -> tuple[Any, Any]:
@@ -130,7 +123,7 @@ def _npz_labels(path: Path, loaded: Any, label: str | None) -> tuple[Any, Any]:
     if key not in loaded.files:
         if label is None:
             return None, None
-        raise _refusal(path, f"keys {', '.join(loaded.files)}", f"a key {label!r}", "Check the spelling of the key.")
+        raise refusal(path, f"keys {', '.join(loaded.files)}", f"a key {label!r}", "Check the spelling of the key.")
     try:
         classes = _npz_entry(path, loaded, "classes") if "classes" in loaded.files else None
     except InputError as error:
@@ -145,7 +138,7 @@ def _npz_entry(path: Path, loaded: Any, key: str) -> Any:
         if "allow_pickle" not in str(error):
             raise  # damaged
         remedy = "Save texts as numpy.array(names, dtype=str)."
-        raise _refusal(path, f"a pickle under {key!r}", "arrays of numbers or texts", remedy) from error
+        raise refusal(path, f"a pickle under {key!r}", "arrays of numbers or texts", remedy) from error
 
 
 def _read_text(path: Path, label: str | None) -> Content:
@@ -172,7 +165,7 @@ def _text_columns(path: Path, delimiter: str, label: str | None) -> tuple[int, l
     """Find the lines of the header (0: none), the names of the columns and which one holds the labels."""
     (line, first), (_, second) = [*islice(_rows(path, delimiter), 2), (0, []), (0, [])][:2]
     if not second and not (first and all(map(_is_number, first))):
-        raise _refusal(path, "no row of numbers", "at least one", "Write one sample a line.")
+        raise refusal(path, "no row of numbers", "at least one", "Write one sample a line.")
     named = [cell for cell in first if cell]
     counts = [cell for cell in named if label == "" or cell.strip().lower() not in LABEL_NAMES]
     counted = len(counts) > 2 and counts == [str(j) for j in range(len(counts))]
@@ -182,7 +175,7 @@ def _text_columns(path: Path, delimiter: str, label: str | None) -> tuple[int, l
     header |= bool(label) or (counted and len(counts) < len(named))
     if (counted and not header) or (header and (not first[0] or len(first) != len(second))):
         got = f"a first line {delimiter.join(first[:4])!r}: an index or column numbers, as pandas writes them"
-        raise _refusal(path, got, "features only", "Write it with index=False, and names in the header.")
+        raise refusal(path, got, "features only", "Write it with index=False, and names in the header.")
     if not header:
         return 0, [f"column {j + 1}" for j in range(len(first))], None
     return line, first, _label_column(path, first, label)
@@ -229,7 +222,7 @@ def _no_features(path: Path, columns: dict[str, str]) -> InputError:
     """Name the columns that hold no numbers, each with what it holds."""
     shown = ", ".join(f"{name!r} ({what})" for name, what in islice(columns.items(), 5))
     shown += f" and {len(columns) - 5} more" if len(columns) > 5 else ""
-    return _refusal(path, f"columns that are no features: {shown}", "columns of numbers", "Drop or encode them.")
+    return refusal(path, f"columns that are no features: {shown}", "columns of numbers", "Drop or encode them.")
 
 
 def _read_parquet(path: Path, label: str | None) -> Content:

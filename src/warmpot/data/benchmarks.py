@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from warmpot._settings import suggestion
-from warmpot.data._lists import few
 from warmpot.data._trees import TreeFinding, check_domain, folders_of, missing_domain, plain
 from warmpot.data.images import image_folder, without
 from warmpot.data.pixels import ViewSettings
 from warmpot.data.table import Table
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError, explain, listing
 
 __all__ = ["Benchmark", "Domain", "TreeFinding", "benchmark_names", "benchmark_task", "read_benchmark"]
 
@@ -303,7 +302,7 @@ def _side(benchmark: Benchmark, side: str, domain: Domain, path: Path, view: Vie
     present = {folder for folder, n in zip(table.classes, np.bincount(table.y, minlength=len(names)), strict=True) if n}
     needed = {folder: word for folder, word in domain.names.items() if wanted is None or word in wanted}
     if missing := [folder for folder in needed if folder not in present]:
-        got = f"no images of {len(missing)} of the {len(needed)} classes: {few(missing)}"
+        got = f"no images of {len(missing)} of the {len(needed)} classes: {listing(missing)}"
         raise InputError(explain(str(path), got=got, allowed="all of them", remedy=remedy))
     order = tuple(word for word in benchmark.classes or sorted(kept) if word in kept)
     codes = np.array([order.index(word) if word in kept else -1 for word in names], dtype=np.int64)[table.y]

@@ -14,9 +14,10 @@ import numpy as np
 from warmpot._interop import is_torch
 from warmpot._typing import IntArray
 from warmpot.data._labels import encode
-from warmpot.data._lists import EXTENSIONS, class_list, code_labels, few, one_form, read_list, refusal
+from warmpot.data._lists import EXTENSIONS, class_list, code_labels, one_form, read_list, refusal
 from warmpot.data.pixels import DEFAULT_VIEW, Pixels, ViewSettings, as_rgb, open_image
 from warmpot.data.table import Table
+from warmpot.errors import listing
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -108,9 +109,9 @@ def image_folder(
     found = {name: sorted(_below(os.fspath(root), name, broken)) for name in folders}
     loose = [entry.name for entry in entries if not _is_folder(entry) and _is_image(entry, entry.name, broken)]
     if broken:
-        raise refusal(root, f"{len(broken)} broken links: {few(broken)}", "links to files", "Mend or remove them.")
+        raise refusal(root, f"{len(broken)} broken links: {listing(broken)}", "links to files", "Mend or remove them.")
     if loose and folders:
-        got = f"images ({few(loose)}) beside folders ({few(folders)})"
+        got = f"images ({listing(loose)}) beside folders ({listing(folders)})"
         remedy = "Put every image into the folder of its class."
         raise refusal(root, got, "a folder a class, or images without labels only", remedy)
     items = tuple(loose or (item for name in folders for item in found[name]))
@@ -118,7 +119,7 @@ def image_folder(
         raise refusal(root, "no images", f"files {', '.join(EXTENSIONS)}", "Name the folder that holds the classes.")
     inner = {item.split("/")[1] if item.count("/") > 1 else "" for item in items}
     if len(folders) == 1 and len(inner) > 1 and "" not in inner:
-        got = f"one folder {folders[0]!r}, of folders ({few(sorted(inner))})"
+        got = f"one folder {folders[0]!r}, of folders ({listing(sorted(inner))})"
         remedy = f"Name {os.path.join(root, folders[0])!r}; or write a list, if this is one class."
         raise refusal(root, got, "a folder a class", remedy)
     if loose:
@@ -199,7 +200,7 @@ def image_list(
         raise refusal(root, "no folder", "the folder that the paths are relative to", "Check spelling and folder.")
     items = tuple(_slashed(path, place) for _, path, _ in lines)
     if missing := [item for item in items if not os.path.isfile(place.path(item))]:
-        got = f"{len(missing)} of {len(items)} files missing below {place.root!r}: {few(missing)}"
+        got = f"{len(missing)} of {len(items)} files missing below {place.root!r}: {listing(missing)}"
         raise refusal(what, got, "files that exist", "Name the folder that the paths are relative to by root=.")
     unlabelled = [number for number, _, label in lines if not label]
     if unlabelled and len(unlabelled) < len(lines):

@@ -14,7 +14,7 @@ from warmpot._interop import is_torch, kind_of, to_numpy
 from warmpot._typing import FloatArray, IntArray
 from warmpot.data._labels import encode, real_labels
 from warmpot.data.lazy import Rows
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError, explain, listing
 
 __all__ = ["TASKS", "Table", "as_table", "table_from_dataset"]
 
@@ -192,9 +192,8 @@ def _frame(name: str, frame: Any) -> NDArray[Any]:
     """Read a DataFrame, naming the columns that hold no numbers; a missing entry becomes NaN."""
     texts = [str(column) for column, dtype in zip(frame.columns, frame.dtypes, strict=True) if dtype.kind not in "biuf"]
     if texts:
-        shown = ", ".join(map(repr, texts[:5])) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")
         remedy = "Drop or encode them; labels go to y."
-        raise InputError(explain(name, got=f"columns {shown}", allowed="columns of numbers", remedy=remedy))
+        raise InputError(explain(name, got=f"columns {listing(texts)}", allowed="columns of numbers", remedy=remedy))
     narrow = frame.shape[1] and all(dtype.kind == "f" and dtype.itemsize <= 4 for dtype in frame.dtypes)
     array: NDArray[Any] = frame.to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
     return array

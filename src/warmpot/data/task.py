@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from warmpot._checks import check_matrix
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.data.lazy import Rows, sample_shape
 from warmpot.data.table import Table
-from warmpot.errors import InputError, WarmpotWarning, explain
+from warmpot.errors import InputError, WarmpotWarning, explain, listing
 
 __all__ = ["Task", "Truth", "in_order", "make_task", "recoded"]
 
@@ -214,10 +214,10 @@ def in_order(table: Table, columns: Sequence[str], whose: str) -> Table:
     place = {name: j for j, name in enumerate(table.columns)}
     missing, extra = [name for name in columns if name not in place], list(place.keys() - set(columns))
     extra.sort(key=place.__getitem__)
-    odd = ["no column " + _listing(missing)] * bool(missing) + ["extra columns " + _listing(extra)] * bool(extra)
+    odd = ["no column " + listing(missing)] * bool(missing) + ["extra columns " + listing(extra)] * bool(extra)
     if not odd and not len(place) == len(table.columns) == len(columns):
         names = (*table.columns, *columns)
-        odd = ["columns more than once: " + _listing(name for name in place if names.count(name) > 2)]
+        odd = ["columns more than once: " + listing(name for name in place if names.count(name) > 2)]
     if odd:
         remedy = "Rename, add or drop columns until both have the same; their order does not matter."
         raise InputError(explain(table.name, got=" and ".join(odd), allowed=whose, remedy=remedy))
@@ -253,7 +253,7 @@ def recoded(table: Table, classes: tuple[str, ...], owner: str = "source") -> Tr
         none = bool((yt < 0).all())
         every = " (none of its labels is known)" if none else ""
         remedy = "there is nothing to measure by." if none else "their samples count as wrong."
-        got, allowed = f"classes the {owner} lacks: {_listing(unknown)}{every}", f"the {owner}'s classes"
+        got, allowed = f"classes the {owner} lacks: {listing(unknown)}{every}", f"the {owner}'s classes"
         _warn(table.name, got, allowed, f"Check that both sides spell them alike; {remedy}")
     return Truth(yt, classes)
 
@@ -267,19 +267,14 @@ def _present(source: Table, codes: NDArray[Any]) -> tuple[IntArray, tuple[str, .
         got, remedy = f"one class only ({classes[0]!r})", "Give the source samples of every class that may occur."
         raise InputError(explain(source.name, got=got, allowed="at least two classes", remedy=remedy))
     if len(kept) < len(counts):
-        empty = _listing(source.classes[k] for k in np.flatnonzero(counts == 0))
+        empty = listing(source.classes[k] for k in np.flatnonzero(counts == 0))
         _warn(source.name, f"classes without samples: {empty}", "samples of every class", "They are dropped.")
     if (counts == 1).any():
-        single = _listing(source.classes[k] for k in np.flatnonzero(counts == 1))
+        single = listing(source.classes[k] for k in np.flatnonzero(counts == 1))
         remedy = "They are kept; such a class is learnt from a single point."
         _warn(source.name, f"classes with one sample: {single}", "two or more samples a class", remedy)
     place = np.cumsum(counts > 0) - 1
     return place[codes].astype(np.int64), classes
-
-
-def _listing(names: Iterable[str]) -> str:
-    names = list(names)
-    return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _warn(what: str, got: str, allowed: str, remedy: str) -> None:

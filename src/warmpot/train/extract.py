@@ -26,7 +26,7 @@ from warmpot.data.lazy import LazyRows
 from warmpot.data.pixels import in_workers
 from warmpot.data.shards import DTYPES, Layout, ShardsFolder, read_shards
 from warmpot.data.table import Table
-from warmpot.errors import InputError, WarmpotWarning, explain
+from warmpot.errors import InputError, WarmpotWarning, explain, listing
 
 __all__ = ["CORRUPT", "extract", "stamp_of", "tell_of_bad"]
 
@@ -282,7 +282,6 @@ def tell_of_bad(bad: Mapping[int, str], table: Table, corrupt: str) -> None:
         got, remedy = f"no image that can be read ({next(iter(bad.values()))})", "Check the folder."
         raise InputError(explain(table.name, got=got, allowed="images", remedy=remedy))
     if bad:
-        named = [table.names[row] if table.names else f"image {row}" for row in list(bad)[:5]]
-        listed = ", ".join(named) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
-        got, remedy = f"{len(bad)} of {table.n} files that are no images: {listed}", "They are left out."
+        named = [table.names[row] if table.names else f"image {row}" for row in bad]
+        got, remedy = f"{len(bad)} of {table.n} files that are no images: {listing(named)}", "They are left out."
         warnings.warn(explain(table.name, got=got, allowed="images", remedy=remedy), WarmpotWarning, stacklevel=3)
