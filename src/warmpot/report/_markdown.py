@@ -1,44 +1,19 @@
-"""Texts as Markdown: what users named, and what docstrings say."""
+"""What docstrings say, as Markdown."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
 
+from warmpot._markdown import printable, safe, table
 from warmpot.methods import METHODS, WEIGHTINGS
 
-__all__ = ["notes", "printable", "safe", "table"]
+__all__ = ["notes", "plain_notes", "printable", "safe", "table"]
 
-SPECIAL = re.compile(r"([\\`*_\[\]|~$#@]|:(?=//))")
-ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 NOTES = re.compile(r"^Notes\n-{3,}\n(.*?)(?=^\w[\w ]*\n-{3,}\n|\Z)", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"``(.+?)``|`(.+?)`", re.DOTALL)
 PLACE = r"(?:METHODS|SPEC) section \d+(?: to \d+)?"
 POINTER = re.compile(rf"[,;]?\s*\(?{PLACE}(?:, {PLACE})*\)?|\s*\[\d+\]_")  # users do not have these
-
-
-def printable(text: Any) -> str:
-    """Put a blank for every line break and other letter that cannot be seen."""
-    return "".join(letter if letter.isprintable() else " " for letter in str(text))
-
-
-def safe(text: Any) -> str:
-    r"""Write a user's text so that Markdown and HTML show it as it is, on one line.
-
-    Examples
-    --------
-    >>> print(safe("<b>a|b</b>\n*c*"))
-    &lt;b&gt;a\|b&lt;/b&gt; \*c\*
-    """
-    words = SPECIAL.sub(r"\\\1", " ".join(printable(text).split()))
-    return "".join(ENTITIES.get(letter, letter) for letter in words) or "(empty)"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Write a table; its cells are Markdown already."""
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in (head, ["---"] * len(head), *rows))
 
 
 def notes(kind: type) -> str:
@@ -46,6 +21,15 @@ def notes(kind: type) -> str:
     found = NOTES.search(inspect.getdoc(kind) or "")
     blocks = re.split(r"\n\s*\n", POINTER.sub("", found[1]).strip()) if found else []
     return "\n\n".join(_block(block) for block in blocks)
+
+
+def plain_notes(kind: type) -> list[str]:
+    """Return the same without any markup: paragraphs, and items of lists with a dash before them."""
+    names = {kind.__name__: kind.name for kind in (*METHODS.values(), *WEIGHTINGS.values())}
+    found = NOTES.search(inspect.getdoc(kind) or "")
+    text = POINTER.sub("", found[1]).strip() if found else ""
+    text = CODE.sub(lambda code: names.get(code[1] or code[2], code[1] or code[2]), text)
+    return [" ".join(part.split()) for part in re.split(r"\n\s*\n|^(?=- )", text, flags=re.MULTILINE) if part.strip()]
 
 
 def _block(text: str) -> str:

@@ -1,0 +1,562 @@
+"""Grids, their cells, the store and the runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warmpot._jobs import Done, Failed, Job
+from warmpot.bench import DataSet, Grid, Record, append, grid_names, load_grid, read_grid, read_store
+from warmpot.bench import run as runs
+from warmpot.bench.cell import weight_cap
+from warmpot.bench.data import load, places
+from warmpot.bench.reported import reported_table
+from warmpot.bench.run import Estimate, plan, run_grid
+from warmpot.bench.store import BINS, RESULTS
+from warmpot.data.benchmarks import read_benchmark
+from warmpot.errors import InputError
+from warmpot.train import load_config, preset_names
+
+SHARED = next((p / "shared" / "data" for p in Path(__file__).parents if (p / "shared" / "data").is_dir()), None)
+SMALL = {
+    "minibatch": {"steps": 6, "checkpoint_every": 2, "source_batch": 8, "target_batch": 8, "network": {"width": 4}},
+    "full": {"rounds": 2, "iterations": 3, "width": 4},
+}
+BLOBS = {"name": "blobs", "source": "s.npz", "target": "t.npz"}
+ROWS = [
+    {"name": "none", "preset": "source-only-frozen"},
+    {"name": "plan", "preset": "frozen"},
+    {"name": "all pairs", "preset": "full"},
+]
+
+
+def make(**changes: Any) -> Grid:
+    base = {"title": "tiny", "data": [BLOBS], "rows": ROWS, "seeds": 2, "choose": ["neighbours"], "set": SMALL}
+    return Grid.load({**base, **changes})
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> Path:
+    return write_blobs(tmp_path / "data")
+
+
+def write_blobs(folder: Path, shuffle: bool = False) -> Path:
+    rng = np.random.default_rng(0)
+    centres = 3 * rng.normal(size=(4, 6))
+    ys, yt = np.repeat(np.arange(4), 10), np.repeat([0, 1], 12)
+    xs, xt = (centres[y] + rng.normal(size=(len(y), 6)) for y in (ys, yt))
+    folder.mkdir()
+    names = np.array(["ant", "bee", "cow", "dog"])
+    np.savez(folder / "s.npz", X=xs, y=names[ys])
+    np.savez(folder / "t.npz", X=xt, y=names[rng.permutation(yt) if shuffle else yt])
+    return folder
+
+
+def lasting(record: Record) -> dict[str, Any]:
+    """What two runs of a cell must agree on."""
+    found = record.to_dict()
+    return {name: value for name, value in found.items() if name not in ("seconds", "finished")}
+
+
+# --- the grid -------------------------------------------------------------------------------------------------------
+
+
+def test_a_grid_survives_its_file(tmp_path: Path) -> None:
+    grid = make(vary={"params.beta": [0.5, 1]}, rows=ROWS[1:2], baseline="plan", seconds={"plan": 3}, reported="x")
+    assert Grid.load(yaml.safe_load(grid.dump())) == grid
+    (tmp_path / "grid.yaml").write_text(grid.dump())
+    assert read_grid(tmp_path) == grid == load_grid(tmp_path / "grid.yaml")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"row": []}, "Did you mean 'rows'"),
+        ({"rows": []}, "rows: got none"),
+        ({"rows": [{"name": "a"}]}, r"rows\[0\].*preset"),
+        ({"rows": [{"name": "a", "preset": "full", "sets": {}}]}, r"rows\[0\].sets: got an unknown setting"),
+        ({"rows": [*ROWS, ROWS[0]]}, "none twice"),
+        ({"baseline": "non"}, "Did you mean 'none'"),
+        ({"figure": "pie"}, "figure"),
+        ({"seeds": 0}, "seeds"),
+        ({"seeds": [1, 1]}, "1 twice"),
+        ({"seeds": ["a"]}, "seeds"),
+        ({"choose": ["oracle"]}, "always there"),
+        ({"choose": 3}, "choose"),
+        ({"vary": {"params.alpha": 0.5}}, "vary.params.alpha"),
+        ({"vary": {"params.alpha": ["x"]}}, "vary.params.alpha"),
+        ({"vary": [3]}, "vary"),
+        ({"seconds": {"plan": "long"}}, "seconds.plan"),
+        ({"data": [{"name": "x"}]}, "no data"),
+        ({"data": [{"name": "x", "built_in": 9, "features": "{domain}"}]}, "features and built_in"),
+        ({"data": [{"name": "x", "source": "a.npz"}]}, "source with target"),
+        ({"data": [{"name": "x", "features": "a.npz", "tasks": ["a -> b"]}]}, "{domain} in it"),
+        ({"data": [{"name": "x", "features": "{domain}", "tasks": ["a to b"]}]}, "SOURCE -> TARGET"),
+        ({"data": [{"name": "x", "features": "{domain}"}]}, "tasks: got none"),
+        ({"data": [{"name": "x", "features": "{domain}", "tasks": "all"}]}, "domains"),
+        ({"data": [{"name": "x", "images": "office-hom", "tasks": "all"}]}, "Did you mean 'office-home'"),
+        ({"data": [{"name": "x", "images": "office-home", "tasks": ["Art -> Art"]}]}, "SOURCE -> TARGET"),
+        ({"data": [{"name": "x", "images": "office-home", "tasks": ["Art -> Paint"]}]}, "domain of office-home"),
+        ({"data": [{"name": "x", "images": "office-home", "tasks": "all", "classes": ["Bed"]}]}, "classes"),
+        ({"data": "all"}, "data"),
+    ],
+)  # fmt: skip
+def test_a_wrong_grid_is_refused_in_words(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        make(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"rows": [{"name": "a", "preset": "frozn"}]}, "row 'a'.*Did you mean 'frozen'"),
+        ({"rows": [{"name": "a", "preset": "frozen", "set": {"params.alpah": 1}}]}, "row 'a'.*alpah"),
+        ({"choose": ["neighbour"]}, "Did you mean 'neighbours'"),
+        ({"choose": ["source_accuracy"]}, "needs no part of the source"),
+    ],
+)
+def test_wrong_settings_are_refused_before_any_training(changes: dict[str, Any], said: str) -> None:
+    from warmpot.select import VALIDATORS
+
+    held = next(name for name, rule in VALIDATORS.items() if "held" in rule.needs)
+    changes = {k: [held] if v == ["source_accuracy"] else v for k, v in changes.items()}
+    with pytest.raises(InputError, match=said):
+        make(**changes).cells()
+
+
+def test_files_that_are_no_grids_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("a: [")
+    (tmp_path / "list.yaml").write_text("- 1")
+    for name, said in (("bad.yaml", "a YAML file"), ("list.yaml", "mapping"), ("none.yaml", "No such file")):
+        with pytest.raises(InputError, match=said):
+            load_grid(tmp_path / name)
+    with pytest.raises(InputError, match="Did you mean 'ablation-features'"):
+        load_grid("ablation-feature")
+    with pytest.raises(InputError, match=r"no grid\.yaml"):
+        read_grid(tmp_path)
+
+
+def test_tasks_and_classes_of_described_data_sets() -> None:
+    homes = DataSet("x", ["all"], images="office-home")
+    assert len(homes.tasks) == 12
+    assert "Real World -> Art" in homes.tasks
+    assert DataSet("x", ["all"], images="imagenet-caltech").tasks == ("imagenet -> caltech",)
+    features = DataSet("x", ["all"], ["a", "b", "c"], features="{domain}.npz", classes=["office-31"])
+    assert len(features.tasks) == 6
+    assert "mug" in features.classes
+
+
+def test_a_cell_is_a_training() -> None:
+    cells = make(vary={"params.alpha": [0.3, 0.6]}, rows=ROWS[1:]).cells()
+    assert len(cells) == 1 * 2 * 2 + 1 * 2  # the full engine draws nothing, and these data are taken whole
+    assert {cell.any_seed for cell in cells if cell.row.name == "all pairs"} == {True}
+    assert {cell.seed for cell in cells if cell.row.name == "plan"} == {0, 1}
+    assert len({cell.key for cell in cells}) == len(cells) == len({cell.place for cell in cells})
+    assert {cell.config.params["alpha"] for cell in cells} == {0.3, 0.6}
+    drawn = make(rows=ROWS[2:], data=[{"name": "built-in", "built_in": 50}]).cells()
+    assert [cell.seed for cell in drawn] == [0, 1]
+    assert not any(cell.any_seed for cell in drawn)
+
+
+def test_points_of_several_lines_are_not_repeated() -> None:
+    grid = make(
+        vary=[{"params.alpha": [0.1, 0.2], "params.beta": [0.5]}, {"params.beta": [0.5, 1], "params.alpha": [0.2]}]
+    )
+    assert grid.points() == [
+        {"params.alpha": 0.1, "params.beta": 0.5}, {"params.alpha": 0.2, "params.beta": 0.5},
+        {"params.alpha": 0.2, "params.beta": 1.0},
+    ]  # fmt: skip
+
+
+def test_only_leaves_what_is_named() -> None:
+    home = {"name": "Home", "features": "{domain}", "domains": ["Art", "Product"], "tasks": "all"}
+    grid = make(data=[BLOBS, home], seeds=1)
+
+    def left(*only: str) -> set[tuple[str, str, str]]:
+        return {cell.place[:3] for cell in grid.cells(only)}
+
+    everything = left()
+    assert len(everything) == 9
+    assert left("plan", "none") == {place for place in everything if place[2] != "all pairs"}
+    assert left("HOME", "plan") == {("Home", "Art -> Product", "plan"), ("Home", "Product -> Art", "plan")}
+    assert left("Art ->", "plan") == {("Home", "Art -> Product", "plan")}
+    with pytest.raises(InputError, match="Name a part of one"):
+        left("nowhere")
+    with pytest.raises(InputError, match="Leave one out"):
+        plan(grid, "nowhere", only=["blobs", "Art"])
+
+
+@given(order=st.permutations(range(3)), first=st.booleans())
+def test_keys_know_what_is_trained_and_nothing_else(order: list[int], first: bool) -> None:
+    rows = [ROWS[k] for k in order]
+    named = [{**row, "name": f"my {row['name']}", "reported": "x"} for row in rows]
+    other = {"title": "other", "setting": "s", "seeds": [1, 0] if first else [0, 1, 2], "rows": named}
+    keys = {(cell.config.method, cell.config.engine, cell.seed): cell.key for cell in make().cells()}
+    for cell in make(**other, data=[{**BLOBS, "source": "/elsewhere/s.npz"}]).cells():
+        same = keys.get((cell.config.method, cell.config.engine, cell.seed))
+        assert cell.seed == 2 or cell.key == same
+    for change in (
+        {"set": {**SMALL, "params": {}, "loss": "cross_entropy", "held": 0.3}}, {"choose": []},
+        {"data": [{**BLOBS, "classes": ["ant", "bee"]}]}, {"data": [{**BLOBS, "name": "others"}]},
+    ):  # fmt: skip
+        assert not set(keys.values()) & {cell.key for cell in make(**change).cells()}
+
+
+def test_a_preset_that_says_the_same_has_the_same_key() -> None:
+    official = load_config("frozen")
+    rows = [
+        {"name": "a", "preset": "frozen"},
+        {
+            "name": "b",
+            "preset": "tuned",
+            "set": {"minibatch.optimizer.backbone": official.minibatch.optimizer.backbone},
+        },
+    ]
+    keys = [cell.key for cell in make(rows=rows, seeds=1).cells()]
+    assert keys[0] == keys[1]
+
+
+# --- what the package ships ------------------------------------------------------------------------------------------
+
+
+def test_grids_are_no_presets() -> None:
+    assert not {"tables", *grid_names()} & set(preset_names())
+    assert {"ablation-features", "office-home-comparison", "sensitivity", "weights-histogram"} <= set(grid_names())
+
+
+@pytest.mark.parametrize("name", grid_names())
+def test_every_grid_of_the_package_can_be_run(name: str) -> None:
+    grid = load_grid(name)
+    cells = grid.cells()
+    assert cells
+    assert grid.title
+    assert grid.setting
+    assert {row.preset for row in grid.rows} <= set(preset_names())
+    assert "neighbours" in grid.choose
+    assert set(grid.seconds) <= {row.name for row in grid.rows} | {"full", "minibatch"}
+    if name.endswith("-features"):
+        assert all(plan_.estimate.total(plan_.trainings, 2) for plan_ in [plan(grid, "nowhere")])
+        if SHARED:
+            assert all(place.exists() for cell in cells for place in places(cell.data, cell.task, SHARED))
+    else:
+        assert all(cell.config.images is not None and cell.config.images.fine_tunes for cell in cells)
+        assert f"{name}-features" in grid_names() or f"{name.removeprefix('office-home-')}-features" in grid_names()
+    if grid.reported:
+        table = reported_table(grid.reported)
+        assert {row.reported for row in grid.rows if row.reported} <= set(table.numbers)
+
+
+def test_twins_share_what_is_the_same_training() -> None:
+    keys = {name: {cell.key for cell in load_grid(name).cells()} for name in grid_names()}
+    # WARMPOT itself, on 15 tasks with 3 seeds
+    assert len(keys["ablation-features"] & keys["comparison-features"]) == 45
+    assert len(keys["weights-histogram"] & keys["office-home-comparison"]) == 1
+
+
+# --- data -----------------------------------------------------------------------------------------------------------
+
+
+def test_digits_are_drawn_with_the_seed_and_features_are_restricted(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name, side, folder in (("mnist", 28, "digits"), ("usps", 16, "digits")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        x, y = rng.integers(0, 256, (60, side, side), dtype=np.uint8), np.repeat(np.arange(10), 6)
+        np.savez(tmp_path / folder / f"{name}.npz", X=x, y=y)
+    data = DataSet("d", ["mnist -> usps"], digits="digits/{domain}.npz", classes=["0", "1", "2"], samples=40)
+    task, truth = load(data, data.tasks[0], 0, tmp_path)
+    assert (task.xs.shape, task.xt.shape) == ((40, 256), (18, 256))
+    assert task.xs.max() <= 1
+    assert set(np.array(truth.classes)[truth.yt]) == {"0", "1", "2"}
+    assert load(data, data.tasks[0], 0, tmp_path)[0] is task  # kept
+    other, _ = load(data, data.tasks[0], 1, tmp_path)
+    assert not np.array_equal(other.ys, task.ys)
+    with pytest.raises(InputError, match=r"a \.npz with X and y"):
+        load(dataclasses.replace(data, digits="{domain}.npz"), data.tasks[0], 0, tmp_path)
+
+
+def test_targets_must_be_labelled_and_have_the_classes(blobs: Path, tmp_path: Path) -> None:
+    data = make().data[0]
+    task, truth = load(dataclasses.replace(data, classes=["bee"]), data.tasks[0], 0, blobs)
+    assert task.n_target == 12
+    assert set(truth.yt) == {1}
+    with pytest.raises(InputError, match="emu"):
+        load(dataclasses.replace(data, classes=["emu"]), data.tasks[0], 0, blobs)
+    np.savez(blobs / "t.npz", X=np.zeros((4, 6)))
+    with pytest.raises(InputError, match=r"target of blobs.*no labels"):
+        load(dataclasses.replace(data, name="blobs", label=None), data.tasks[0], 0, blobs)
+
+
+@pytest.mark.skipif(find_spec("timm") is None, reason="the extra `vision` is not installed")
+def test_images_of_a_described_data_set_are_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from PIL import Image
+
+    monkeypatch.setenv("WARMPOT_CACHE", str(tmp_path / "cache"))
+    for number, (domain, name) in enumerate(
+        itertools.product(("train", "validation"), read_benchmark("visda-2017").classes)
+    ):
+        (tmp_path / "data" / "visda-2017" / domain / name).mkdir(parents=True)
+        for k in range(2):
+            place = tmp_path / "data" / "visda-2017" / domain / name / f"{k}.png"
+            Image.new("RGB", (40, 40), (9 * number, 60 * k, 90)).save(place)
+    backbone = {"name": "test_resnet", "weights": "none", "train_from": "all"}
+    images = {"view": {"resize": 32, "crop": 32}, "workers": 0, "backbone": backbone}
+    entry = {"name": "VisDA", "images": "visda-2017", "tasks": ["train -> validation"]}
+    mixed = make(
+        data=[entry, BLOBS], rows=[{"name": "plan", "preset": "official"}], seeds=1, set={**SMALL, "images": images}
+    )
+    pictured, plain = mixed.cells()
+    assert plain.config.images is None
+    assert pictured.config.images is not None
+    (record,) = run_grid(mixed, data=tmp_path / "data", out=tmp_path / "out", only=["visda"])
+    assert record.done, record.error
+    assert len(record.per_class) == 6
+    assert record.outlier_samples == 0.5
+
+
+# --- the store ------------------------------------------------------------------------------------------------------
+
+RECORDS = [
+    Record("k1", "d", "t", "r", seed=0, accuracy={"last": 0.5}),
+    Record("k2", "d", "t", "r", seed=1, point={"params.alpha": 0.5}),
+    Record("k3", "d", "t", "q", status="failed", error="Error: x\ny"),
+]
+
+
+def test_the_last_line_of_a_place_counts(tmp_path: Path) -> None:
+    for record in (*RECORDS, dataclasses.replace(RECORDS[0], accuracy={"last": 0.9})):
+        append(tmp_path, record)
+    found = read_store(tmp_path)
+    assert found == [dataclasses.replace(RECORDS[0], accuracy={"last": 0.9}), *RECORDS[1:]]
+    assert [record.done for record in found] == [True, True, False]
+
+
+@given(cut=st.integers(1, 400))
+def test_a_torn_line_costs_its_own_cell_only(cut: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("store")
+    for record in RECORDS[:2]:
+        append(folder, record)
+    file = folder / RESULTS
+    whole = file.read_bytes()
+    keep = max(len(whole) - cut, whole.index(b"\n") + 1)
+    file.write_bytes(whole[:keep])
+    append(folder, RECORDS[2])
+    expected = [RECORDS[0], RECORDS[2]] if keep < len(whole) - 1 else RECORDS
+    assert read_store(folder) == expected
+
+
+def test_records_of_other_versions_are_read(tmp_path: Path) -> None:
+    lines = [{"key": "k", "dataset": "d", "new": 3}, ["no", "record"], "text"]
+    (tmp_path / RESULTS).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert read_store(tmp_path) == [Record("k", "d")]
+    assert read_store(tmp_path / "nowhere") == []
+
+
+# --- runs -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_grid_is_run_kept_and_gone_on_with(
+    blobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    out, trained = tmp_path / "out", list[str]()
+    original = runs._run
+
+    def counted(data: str, cell: Any) -> Record:
+        trained.append(cell.name)
+        return original(data, cell)
+
+    monkeypatch.setattr(runs, "_run", counted)
+    bad = {"name": "bad", "preset": "frozen", "set": {"minibatch.optimizer.lr": 1e30}}
+    again = {"name": "plan again", "preset": "frozen"}
+    grid = make(rows=[bad, *ROWS, again], seeds=1)
+    records = {record.row: record for record in run_grid(grid, data=blobs, out=out)}
+    assert [name.split(", ")[2] for name in trained] == ["bad", "none", "plan", "all pairs"]
+    assert "bad, seed 0 failed, and the rest goes on" in caplog.text
+    failed = records.pop("bad")
+    assert (failed.status, failed.accuracy) == ("failed", {})
+    assert failed.error.startswith("DivergedError")
+    assert "\n" not in failed.error
+    assert "Traceback" in failed.trace
+    assert dataclasses.replace(records["plan again"], row="plan") == records["plan"]
+    assert records["all pairs"].any_seed
+    for record in records.values():
+        check_record(record)
+    # the same call trains what failed, and nothing else
+    trained.clear()
+    assert {r.row: lasting(r) for r in run_grid(grid, data=blobs, out=out) if r.done} == {
+        name: lasting(record) for name, record in records.items()
+    }
+    assert [name.split(", ")[2] for name in trained] == ["bad"]
+    # one seed more: what a seed does not change is not trained again
+    trained.clear()
+    more = dataclasses.replace(grid, seeds=(0, 1))
+    run_grid(more, data=blobs, out=out, only=["all pairs", "none"])
+    assert trained == ["blobs, s -> t, none, seed 1"]
+    assert read_grid(out).seeds == (0, 1)
+    # another folder takes over what it has in common with this one
+    trained.clear()
+    other = make(rows=[{**ROWS[1], "name": "warmpot"}], seeds=1, title="other")
+    (taken,) = run_grid(other, data="nowhere", out=tmp_path / "other", reuse=[out])
+    assert trained == []
+    assert lasting(taken) == {**lasting(records["plan"]), "row": "warmpot"}
+    with pytest.raises(InputError, match="another grid: other rows"):
+        run_grid(other, data=blobs, out=out)
+
+
+def check_record(record: Record) -> None:
+    assert record.done
+    assert set(record.accuracy) == {"last", "neighbours", "oracle"} == set(record.steps)
+    assert record.accuracy["oracle"] >= max(record.accuracy.values())
+    assert set(record.scores) == {"neighbours"}
+    assert set(record.per_class) == {"ant", "bee"}
+    assert record.accuracy["last"] == pytest.approx(np.mean(list(record.per_class.values())))  # 12 of each
+    assert record.outlier_samples == 0.5
+    assert record.outlier_weight is not None
+    assert 0 <= record.outlier_weight <= 1
+    assert {name: (len(counts), sum(counts)) for name, counts in record.histogram.items()} == {
+        "shared": (BINS, 20), "outlier": (BINS, 20)
+    }  # fmt: skip
+    assert Record.from_dict(json.loads(json.dumps(record.to_dict()))) == record
+
+
+def test_target_labels_change_accuracies_and_nothing_else(blobs: Path, tmp_path: Path) -> None:
+    grid = make(seeds=1)
+    mixed = write_blobs(tmp_path / "mixed", shuffle=True)
+    honest, told = (run_grid(grid, data=data, out=tmp_path / f"out-{data.name}") for data in (blobs, mixed))
+    for one, two in zip(honest, told, strict=True):
+        assert one.accuracy != two.accuracy
+        a, b = ({**lasting(record), "accuracy": 0, "per_class": 0} for record in (one, two))
+        for found in (a, b):
+            found["steps"] = {name: step for name, step in found["steps"].items() if name != "oracle"}
+        assert a == b
+
+
+def test_a_worker_that_dies_is_a_failed_cell(blobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dying:
+        workers = 2
+
+        def __call__(self, jobs: Iterator[Job]) -> Iterator[Done | Failed]:
+            for number, job in enumerate(jobs):
+                if number == 1:
+                    yield Failed(job.key, "WorkerDied", "the worker was killed by SIGKILL (out of memory?)")
+                else:
+                    yield Done(job.key, runs._run(str(blobs), *job.args))
+
+    @contextmanager
+    def dying(*args: Any, **kwargs: Any) -> Iterator[Dying]:
+        yield Dying()
+
+    told: list[Record] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "runner", dying)
+        records = run_grid(make(seeds=1), data=blobs, out=tmp_path / "out", workers=2, on_failure=told.append)
+    assert [record.status for record in records] == ["done", "failed", "done"]
+    assert [record.error for record in told] == ["WorkerDied: the worker was killed by SIGKILL (out of memory?)"]
+    assert all(record.done for record in run_grid(make(seeds=1), data=blobs, out=tmp_path / "out"))
+
+
+@pytest.mark.slow
+def test_the_number_of_workers_changes_nothing(blobs: Path, tmp_path: Path) -> None:
+    grid = make(rows=ROWS[1:], seeds=2)
+    alone, together = (
+        {record.place: lasting(record) for record in run_grid(grid, data=blobs, out=tmp_path / f"{n}", workers=n)}
+        for n in (1, 2)
+    )
+    assert alone == together
+
+
+def test_a_folder_is_one_grids(blobs: Path, tmp_path: Path) -> None:
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "note").touch()
+    with pytest.raises(InputError, match="something that is there already"):
+        run_grid(make(), data=blobs, out=tmp_path / "used")
+    with pytest.raises(InputError, match="a folder"):
+        run_grid(make(), data=blobs, out=blobs / "s.npz")
+    with pytest.raises(InputError, match=r"data of blobs: got no .*s\.npz.*--data"):
+        run_grid(make(), data=tmp_path / "nowhere", out=tmp_path / "out")
+    assert read_store(tmp_path / "out") == []
+    hardware = {"minibatch": {**SMALL["minibatch"], "hardware": {"devices": 2, "accelerator": "cpu"}}}
+    with pytest.raises(InputError, match="--workers"):
+        run_grid(make(set=hardware), data=blobs, out=tmp_path / "more")
+    with pytest.raises(InputError, match=r"no grid\.yaml"):
+        run_grid(make(), data=blobs, out=tmp_path / "new", reuse=[tmp_path])
+    assert not (tmp_path / "new").exists()
+
+
+def test_one_bench_a_folder_at_a_time(blobs: Path, tmp_path: Path) -> None:
+    from filelock import FileLock
+
+    (tmp_path / "out").mkdir()
+    with FileLock(tmp_path / "out" / runs.LOCK), pytest.raises(InputError, match="a bench that is running"):
+        run_grid(make(), data=blobs, out=tmp_path / "out")
+
+
+def test_the_estimate_takes_the_nearest_that_is_finished() -> None:
+    grid = make(data=[BLOBS, {**BLOBS, "name": "others"}], seeds=1)
+    cells = {(cell.data.name, cell.row.name): cell for cell in grid.cells()}
+    all_of_them = list(cells.values())
+    estimate = Estimate(all_of_them, {"none": 5, "full": 7, "minibatch": 9}, {"none": 12, "plan": 6})
+    # hints are for so many steps
+    assert [estimate.seconds(cells["blobs", row]) for row in ("none", "plan", "all pairs")] == [2.5, 9, 7]
+    assert Estimate(all_of_them, {}, {}).total(all_of_them, 1) is None
+    assert Estimate(all_of_them, {}, {}).total([], 1) == 0
+    assert Estimate(all_of_them, {"plan": 2}, {}).total(all_of_them, 2) == 6  # the others as long as these
+    for row, data, seconds in (("plan", "blobs", 10.0), ("plan", "blobs", 20.0), ("none", "others", 1.0)):
+        estimate.learn(Record(row=row, dataset=data, seconds=seconds))
+    estimate.learn(Record(row="plan", dataset="blobs", seconds=1000.0, status="failed"))
+    assert estimate.seconds(cells["blobs", "plan"]) == 15  # same row and data set
+    assert estimate.seconds(cells["blobs", "none"]) == 1  # same row
+    assert estimate.seconds(cells["blobs", "all pairs"]) == 7  # nothing of its engine yet
+    estimate = Estimate(all_of_them, {}, {})
+    estimate.learn(Record(row="none", dataset="others", seconds=4.0))
+    assert estimate.seconds(cells["blobs", "plan"]) == 4  # same engine
+    assert estimate.total([cells["blobs", "plan"]] * 4, 2) == 8
+
+
+def test_weights_are_held_against_their_cap() -> None:
+    def cap(preset: str, **changes: Any) -> float | None:
+        return weight_cap(load_config(preset, changes=changes), 100)
+
+    assert cap("frozen") == pytest.approx(1 / 35)
+    assert cap("frozen", params={"beta": "auto"}) is None
+    assert cap("full") is None
+    assert cap("frozen", weights="uniform") is None
+    assert cap("frozen", weights="plan", weight_params={"alpha": 0.5, "beta": 0.2}) == pytest.approx(0.1)
+    assert cap("arpm-warmpot-frozen") == pytest.approx(0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(SHARED is None, reason="needs ../shared/data")
+def test_a_cell_gives_what_the_bench_before_gave() -> None:
+    entry = {
+        "name": "Office-31",
+        "features": "office31/{domain}.npz",
+        "classes": "office-31",
+        "tasks": ["dslr -> webcam"],
+    }
+    grid = Grid.load({"title": "x", "data": [entry], "rows": [ROWS[1]], "seeds": 1, "choose": ["neighbours"]})
+    (cell,) = grid.cells()
+    from threadpoolctl import threadpool_limits
+
+    from warmpot.bench.cell import run_cell
+
+    with threadpool_limits(1):
+        record = run_cell(str(SHARED), cell)
+    assert record.accuracy["last"] == pytest.approx(0.9728813559322034, abs=0.005)
+    assert record.scores["neighbours"] == pytest.approx(0.9954567622372237, abs=0.005)
+    assert record.outlier_weight == pytest.approx(0.0, abs=1e-6)
+
+
+def test_times_are_spelt() -> None:
+    assert [runs.spelt(seconds) for seconds in itertools.accumulate([5.0, 90.0, 100.0])] == ["5.0 s", "95 s", "3 min"]

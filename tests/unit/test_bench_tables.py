@@ -1,0 +1,650 @@
+"""What the results of a bench say: the paper's numbers, means and spreads, tests, tables, and two results compared."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats as peer
+from typer.testing import CliRunner
+
+from warmpot.bench import Grid, Record, append
+from warmpot.bench.beside import paper_by_task, paper_comparison
+from warmpot.bench.compare import compare
+from warmpot.bench.contrasts import best_line, contrasts, ranking
+from warmpot.bench.grid import GRID
+from warmpot.bench.reported import reported_table, reported_tables, systems
+from warmpot.bench.sheets import sections, sheets
+from warmpot.bench.stats import average_ranks, cliques, critical_difference, friedman, holm, wilcoxon
+from warmpot.bench.summary import Line, Summary, best
+from warmpot.bench.tables import as_latex, as_markdown, latex_safe, write_tables
+from warmpot.cli._bench_compare import compare as command
+from warmpot.errors import InputError
+
+RULES = ("last", "neighbours", "oracle")
+ODD = [
+    "a|b",
+    "a & b",
+    "50%",
+    "x_y",
+    "back\\slash",
+    "two\nlines",
+    "<script>alert(1)</script>",
+    "[0]",
+    "$x$",
+    "~^{}#",
+    "*s*",
+]
+CSVS = {
+    "office-home": "office_home_methods", "imagenet-caltech": "imagenet_caltech_methods",
+    "office-home-ablation": "office_home_weighting", "imagenet-caltech-ablation": "imagenet_caltech_weighting",
+}  # fmt: skip
+numbers = st.integers(-40, 40).map(lambda k: k / 8)  # many ties and zeros
+
+
+def grid(**changes: Any) -> Grid:
+    """Two data sets, three tasks, three rows, three seeds."""
+    found = {
+        "title": "Some methods",
+        "setting": "frozen features",
+        "reported": "office-home",
+        "data": [
+            {"name": "Office-Home", "features": "x/{domain}.npz", "tasks": ["Art -> Product", "Art -> Real World"]},
+            {"name": "other", "features": "y/{domain}.npz", "tasks": ["s -> t"], "setting": "16 x 16 pixels"},
+        ],
+        "rows": [
+            {"name": "source-only", "preset": "source-only-frozen", "reported": "ResNet-50"},
+            {"name": "warmpot", "preset": "frozen", "reported": "WARMPOT"},
+            {"name": "ours", "preset": "full"},
+        ],
+        "seeds": 3,
+        "choose": ["neighbours"],
+        "baseline": "source-only",
+    }
+    return Grid.load({**found, **changes})
+
+
+def record(row: str, place: tuple[str, str], seed: int, accuracy: float, **more: Any) -> Record:
+    """An accuracy in per cent; the rules differ by a point each."""
+    found = {rule: accuracy / 100 + k / 100 for k, rule in enumerate(RULES)}
+    plain = {"key": f"{row}{place}{seed}", "steps": dict.fromkeys(RULES, 10), "outlier_weight": 0.25, "seconds": 2.0}
+    more = {"accuracy": found, "versions": {"warmpot": "1.0"}, **plain, **more}
+    return Record(dataset=place[0], task=place[1], row=row, seed=seed, **more)
+
+
+def records(asked: Grid, base: dict[str, float] | None = None, seeds: Iterable[int] = range(3)) -> list[Record]:
+    """Every cell: a row's number, plus the place's, plus the seed's."""
+    base = base or {"source-only": 60.0, "warmpot": 70.0, "ours": 75.0}
+    places = [(data.name, task) for data in asked.data for task in data.tasks]
+    return [
+        record(row.name, place, seed, base[row.name] + k + seed)
+        for row in asked.rows for k, place in enumerate(places) for seed in seeds
+    ]  # fmt: skip
+
+
+def stored(folder: Path, asked: Grid, found: Iterable[Record]) -> Path:
+    folder.mkdir()
+    (folder / GRID).write_text(asked.dump(), encoding="utf-8")
+    for each in found:
+        append(folder, each)
+    return folder
+
+
+def sheet(summary: Summary, name: str) -> list[list[str]]:
+    """Texts of a table, bold between stars, the head first."""
+    found = next(each for each in sheets(summary) if each.name == name)
+    rows = [[f"*{entry.text}*" if entry.bold else entry.text for entry in row] for row in found.rows]
+    return [[column.name for column in found.columns], *rows]
+
+
+# the paper's numbers
+
+
+@pytest.mark.parametrize("name", CSVS)
+def test_reported_numbers_are_the_papers(name: str, shared_data: Path) -> None:
+    file = shared_data.parent / "paper" / f"{CSVS[name]}.csv"
+    if not file.is_file():
+        pytest.skip(f"needs {file}")
+    table = reported_table(name)
+    with open(file, newline="", encoding="utf-8") as stream:
+        theirs = {
+            (line["method"], line["task"]): (float(line["accuracy"]), float(line["std"]) if line["std"] else None)
+            for line in csv.DictReader(stream)
+        }
+    ours = {(s, task): (n.accuracy, n.std) for s, tasks in table.numbers.items() for task, n in tasks.items()}
+    ours |= {(s, "Avg"): (n.accuracy, n.std) for s, n in table.averages.items()}
+    assert ours == theirs
+
+
+def test_all_28_systems_stand_here_in_one_way() -> None:
+    from warmpot.train.recipes import preset_names
+
+    tables = [table for table in reported_tables().values() if table.kind == "methods"]
+    assert len(systems()) == 28
+    assert set(systems()) == {name for table in tables for name in table.numbers}
+    for system in systems().values():
+        assert bool(system.presets) != bool(system.why), system.name
+        assert set(system.presets) <= set(preset_names())
+        assert system.numbers
+        assert system.chosen_words
+    assert systems()["DAN"].standing.startswith("reported only: ")
+    assert systems()["JUMBOT"].standing == "run here"
+    assert systems() is systems()  # read once
+
+
+def test_averages_agree_with_their_tasks_but_the_one_that_is_noted() -> None:
+    wrong = [
+        name
+        for table in reported_tables().values()
+        for name, average in table.averages.items()
+        if abs(np.mean([n.accuracy for n in table.numbers[name].values()]) - average.accuracy) > 0.1 + 1e-9
+    ]
+    assert wrong == ["AR"]
+    assert "AR: its twelve tasks have the mean 78.5" in reported_table("office-home").note
+
+
+def test_tasks_of_a_grid_are_found_by_their_domains() -> None:
+    table = reported_table("office-home")
+    assert table.task_of("Real World -> Art") == table.task_of("realworld->A") == "R->A"
+    assert table.task_of("Art -> Sketch") is None
+    assert reported_table("imagenet-caltech").task_of("imagenet -> caltech") == "I->C"
+    assert table.same_dataset("office_home")
+    assert not table.same_dataset("Office-31")
+    assert table.over("WARMPOT", table.tasks) == table.averages["WARMPOT"]  # as printed, with its std
+    assert table.over("WARMPOT", ("A->C", "A->P")).accuracy == pytest.approx((62.5 + 83.0) / 2)  # type: ignore[union-attr]
+    assert table.over("DAN", ("A->C",)) is None
+    with pytest.raises(InputError, match=r"Did you mean 'office-home'"):
+        reported_table("office-hom")
+
+
+# statistics
+
+
+def brute_force(differences: list[float]) -> float:
+    """Try all signs of the ranked sizes; zeros are ranked and then left out."""
+    ranks = peer.rankdata(np.abs(differences))
+    ranks = [(rank, value > 0) for rank, value in zip(ranks, differences, strict=True) if value]
+    found = sum(rank for rank, above in ranks if above)
+    middle = sum(rank for rank, _ in ranks) / 2
+    sums = [
+        sum(rank for (rank, _), sign in zip(ranks, signs, strict=True) if sign)
+        for signs in itertools.product((0, 1), repeat=len(ranks))
+    ]
+    return float(np.mean([abs(each - middle) >= abs(found - middle) - 1e-9 for each in sums]))
+
+
+@settings(max_examples=40)
+@given(st.lists(numbers, min_size=1, max_size=9))
+def test_wilcoxon_counts_all_patterns_of_signs(differences: list[float]) -> None:
+    found = wilcoxon(differences)
+    assert found.exact
+    assert found.pvalue == pytest.approx(brute_force(differences) if any(differences) else 1.0, abs=1e-12)
+    assert (found.better, found.worse) == (sum(d > 0 for d in differences), sum(d < 0 for d in differences))
+
+
+def test_wilcoxon_agrees_with_scipy() -> None:
+    rng = np.random.default_rng(0)
+    few, many = rng.normal(0.3, 1.0, 40), np.round(rng.normal(0.1, 1.0, 90), 1)
+    assert wilcoxon(few).pvalue == pytest.approx(peer.wilcoxon(few, method="exact").pvalue)
+    large = wilcoxon(many)
+    assert not large.exact
+    assert large.pvalue == peer.wilcoxon(many, zero_method="pratt", method="asymptotic").pvalue
+    assert wilcoxon([]).pvalue == wilcoxon([0.0] * 5).pvalue == wilcoxon([1e-14, -1e-13]).pvalue == 1.0
+
+
+def test_exact_and_asymptotic_p_values_meet() -> None:
+    values = np.random.default_rng(1).normal(0.25, 1.0, 60)
+    assert wilcoxon(values).exact
+    assert wilcoxon(values).pvalue == pytest.approx(peer.wilcoxon(values, method="asymptotic").pvalue, abs=0.003)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_is_the_step_down_of_bonferroni(pvalues: list[float]) -> None:
+    found = holm(pvalues)
+    for p, corrected in zip(pvalues, found, strict=True):
+        assert p <= corrected <= min(1.0, len(pvalues) * p) + 1e-12
+    for level in (0.01, 0.05, 0.2):  # reject the smallest ones until the first that is not below its share
+        rejected = 0
+        for place, p in enumerate(sorted(pvalues)):
+            if p > level / (len(pvalues) - place):
+                break
+            rejected += 1
+        assert sum(p <= level + 1e-12 for p in found) >= rejected
+        assert sum(p < level - 1e-12 for p in found) <= rejected
+
+
+tables = st.tuples(st.integers(3, 5), st.integers(2, 6)).flatmap(
+    lambda shape: st.lists(
+        st.lists(st.integers(0, 8).map(lambda k: 50 + k / 2), min_size=shape[1], max_size=shape[1]),
+        min_size=shape[0],
+        max_size=shape[0],
+    )
+)
+
+
+@settings(max_examples=40)
+@given(tables, st.randoms(use_true_random=False))
+def test_ranks_do_not_depend_on_order_or_on_how_hard_a_task_is(values: list[list[float]], random: Any) -> None:
+    table = np.array(values)
+    order = list(range(table.shape[1]))
+    random.shuffle(order)
+    harder = table[:, order] + np.arange(len(order))  # every row of a task gains the same
+    assert average_ranks(harder).tolist() == pytest.approx(average_ranks(table).tolist())
+    assert average_ranks(table).sum() == pytest.approx(table.shape[0] * (table.shape[0] + 1) / 2)
+    a, b = friedman(table), friedman(harder)
+    assert a is not None
+    assert b is not None
+    assert (a.statistic, a.pvalue) == pytest.approx((b.statistic, b.pvalue))
+    assert 0.0 <= a.pvalue <= 1.0
+
+
+def test_friedman_by_its_formula() -> None:
+    rng = np.random.default_rng(0)
+    table = rng.permuted(np.tile(np.arange(4.0)[:, None], 14), axis=0)  # no ties
+    ranks, (k, n) = average_ranks(table), table.shape
+    by_hand = 12 * n / (k * (k + 1)) * (np.sum(ranks**2) - k * (k + 1) ** 2 / 4)
+    found = friedman(table)
+    assert found is not None
+    assert found.statistic == pytest.approx(by_hand)
+    assert found.pvalue == pytest.approx(peer.chi2.sf(by_hand, k - 1))
+    alike = friedman(np.ones((3, 4)))
+    assert alike is not None
+    assert alike.pvalue == 1.0
+    assert friedman([[1.0, 2.0], [2.0, 3.0]]) is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "q"),
+    [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (6, 2.850), (7, 2.949), (8, 3.031), (9, 3.102), (10, 3.164)],
+)
+def test_critical_difference_has_the_constants_of_the_textbook(rows: int, q: float) -> None:
+    """Demsar 2006, Table 5a; and his example of 4 classifiers on 14 data sets has 1.25."""
+    assert critical_difference(rows, 20) == pytest.approx(q * np.sqrt(rows * (rows + 1) / (6 * 20)), abs=0.0012)
+    assert critical_difference(4, 14) == pytest.approx(1.25, abs=0.005)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.integers(2, 20).map(lambda k: k / 2), min_size=2, max_size=8), st.integers(0, 12).map(lambda k: k / 2)
+)
+def test_cliques_are_the_largest_groups_within_the_difference(ranks: list[float], difference: float) -> None:
+    found = cliques(ranks, difference)
+    together = {(a, b) for group in found for a in group for b in group}
+    for a, b in itertools.combinations(range(len(ranks)), 2):
+        assert ((a, b) in together) == (abs(ranks[a] - ranks[b]) <= difference)
+    assert not any(set(a) < set(b) for a in found for b in found)
+
+
+# the summary
+
+
+def test_means_and_spreads() -> None:
+    asked = grid()
+    found = Summary(asked, records(asked))
+    line = Line("warmpot")
+    task = found.task(line, ("Office-Home", "Art -> Real World"), "last")
+    assert task.mean == pytest.approx(72.0)
+    assert task.std == pytest.approx(1.0)  # 71, 72, 73: sample standard deviation
+    assert task.text == "72.0 (1.0)"
+    assert found.mean(line, "oracle", "Office-Home").text == "73.5 (1.0)"
+    assert found.mean(line, "neighbours").mean == pytest.approx(73.0)
+    assert found.done == found.asked == 27
+    assert found.missing == found.failed == ()
+    assert found.below(line, Line("ours"), "last") == (3, 3)
+
+
+def test_the_spread_over_tasks_is_that_of_whole_seeds() -> None:
+    asked = grid()
+    opposite = [(0, 60.0, 70.0), (1, 62.0, 68.0), (2, 70.0, 60.0)]  # their means are 65 for every seed
+    a, b = ("Office-Home", "Art -> Product"), ("Office-Home", "Art -> Real World")
+    cells = [
+        record("ours", place, seed, value) for seed, *two in opposite for place, value in zip((a, b), two, strict=True)
+    ]
+    assert Summary(asked, cells).mean(Line("ours"), "last", "Office-Home").text == "65.0 (0.0)"
+    fewer = Summary(asked, cells[:-1])  # seed 2 lacks a task: it has no mean
+    assert fewer.mean(Line("ours"), "last", "Office-Home").text == "65.0 (0.0), 2 of 3 seeds"
+    assert fewer.mean(Line("ours"), "last").text == "-"
+    assert fewer.task(Line("ours"), b, "last").text == "69.0 (1.4), 2 of 3 seeds"
+
+
+def test_one_run_stands_for_every_seed() -> None:
+    asked = grid()
+    places = [("Office-Home", "Art -> Product"), ("Office-Home", "Art -> Real World")]
+    cells = [record("ours", places[0], 0, 80.0, any_seed=True)]
+    found = Summary(asked, cells)
+    assert found.task(Line("ours"), places[0], "last").text == "80.0"  # no spread, no missing seed
+    assert found.asked == 25
+    drawn = [record("ours", places[1], seed, 60.0 + 2 * seed) for seed in range(3)]
+    mixed = Summary(asked, [*cells, *drawn]).mean(Line("ours"), "last", "Office-Home")
+    assert mixed.values == pytest.approx({0: 70.0, 1: 71.0, 2: 72.0})
+    assert mixed.text == "71.0 (1.0)"
+
+
+def test_failed_missing_and_foreign_records_are_told() -> None:
+    asked = grid()
+    cells = records(asked)
+    broken = Record(dataset="other", task="s -> t", row="ours", seed=1, status="failed", error="out of memory | <b>")
+    foreign = record("of another grid", ("other", "s -> t"), 0, 50.0)
+    kept = [r for r in cells if not (r.row == "ours" and r.dataset == "other" and r.seed >= 1)]
+    found = Summary(asked, [*kept, broken, foreign])
+    assert found.others == 1
+    assert [(m.line.row, m.place, m.open, m.failed) for m in found.missing] == [
+        ("ours", ("other", "s -> t"), (2,), (1,))
+    ]
+    text = as_markdown(found)
+    assert "Setting: frozen features. other: 16 x 16 pixels." in text
+    assert "Failed trainings: 1" in text
+    assert "out of memory \\| &lt;b&gt;" in text
+    assert "Not trained yet: 1 of 27" in text
+    assert "1 records of other grids" in text
+    assert "77.0, 1 of 3 seeds" in text
+    assert best([81.24, 81.16, None]) == {0, 1}
+
+
+def test_points_of_a_grid_are_lines_of_their_own() -> None:
+    asked = grid(
+        rows=[{"name": "warmpot", "preset": "frozen"}], vary={"params.alpha": [0.2, 0.8]}, baseline="", reported=""
+    )
+    place = ("other", "s -> t")
+    cells = [record("warmpot", place, 0, 50 + 10 * alpha, point={"params.alpha": alpha}) for alpha in (0.2, 0.8)]
+    found = Summary(asked, cells)
+    assert [line.label for line in found.lines] == ["warmpot, alpha 0.2", "warmpot, alpha 0.8"]
+    assert [found.task(line, place, "last").mean for line in found.lines] == pytest.approx([52.0, 58.0])
+    assert "Beside the paper" not in sections(found)
+
+
+# rows against each other
+
+
+def test_pairs_over_seeds_and_over_tasks() -> None:
+    asked = grid()
+    found = Summary(asked, records(asked))
+    against = {c.line.row: c for c in contrasts(found, "last", Line("source-only"))}
+    assert set(against) == {"warmpot", "ours"}
+    assert (against["ours"].pairs.pairs, against["ours"].tasks.pairs) == (9, 3)
+    assert against["ours"].pairs.difference == pytest.approx(15.0)
+    assert against["ours"].tasks.pvalue == pytest.approx(0.25)  # 2 of the 8 patterns of three signs
+    assert against["ours"].tasks_holm == pytest.approx(0.5)
+    assert best_line(found, "last") == Line("ours")
+    ranks = ranking(found, "last")
+    assert ranks is not None
+    assert [line.row for line in ranks.lines] == ["ours", "warmpot", "source-only"]
+    assert ranks.ranks == (1.0, 2.0, 3.0)
+
+
+def test_runs_that_no_seed_changes_are_one_pair() -> None:
+    asked = grid()
+    place = ("other", "s -> t")
+    same = [record("ours", place, 0, 80.0, any_seed=True), record("source-only", place, 0, 70.0, any_seed=True)]
+    drawn = [record("warmpot", place, seed, 75.0) for seed in range(3)]
+    found = {c.line.row: c.pairs.pairs for c in contrasts(Summary(asked, same + drawn), "last", Line("source-only"))}
+    assert found == {"ours": 1, "warmpot": 3}
+    assert ranking(Summary(asked, same + drawn), "last") is None  # tasks are missing
+
+
+def test_a_row_that_lacks_a_task_is_left_out_of_the_ranks() -> None:
+    asked = grid()
+    cells = [r for r in records(asked) if not (r.row == "ours" and r.dataset == "other")]
+    found = ranking(Summary(asked, cells), "last")
+    assert found is not None
+    assert found.left_out == (Line("ours"),)
+    assert found.friedman is None  # of two
+    assert "Left out, as a task is missing: ours." in as_markdown(Summary(asked, cells))
+
+
+# tables
+
+
+def test_all_systems_are_rows_and_the_papers_numbers_are_ranked_apart() -> None:
+    asked = grid()
+    summary = Summary(asked, records(asked))
+    head, *rows = sheet(summary, "paper")
+    assert {row[0] for row in rows} == {*systems(), "(not in the paper)"}
+    assert len(rows) == 29
+    by_name = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+    ours = by_name["WARMPOT"]
+    assert (ours["our row"], ours["last (2)"], ours["oracle (2)"]) == ("warmpot", "71.5 (1.0)", "73.5 (1.0)")
+    assert ours["same 2 tasks"] == f"{(83.0 + 89.5) / 2:.1f}"
+    assert (ours["Office-Home (12)"], ours["ImageNet-Caltech (1)"]) == ("77.6 (0.7)", "84.8 (0.1)")
+    assert by_name["(not in the paper)"]["last (2)"] == "*76.5 (1.0)*"  # best of ours, though below the paper's
+    assert by_name["ARPM+our-weights"]["Office-Home (12)"] == "*82.0 (0.4)*"
+    assert {name: row["here"] for name, row in by_name.items() if name in ("ResNet-50", "DAN", "MPOT")} == {
+        "ResNet-50": "run here", "DAN": "reported only", "MPOT": "not in this grid",
+    }  # fmt: skip
+    found = paper_comparison(summary)
+    assert found is not None
+    assert [c.group for c in found.columns if c.name == "last (2)"] == ["ours: frozen features"]
+    assert any("no code found" in note and "STCPDA" in note for note in found.notes)
+    tasks = paper_by_task(summary)
+    assert tasks is not None
+    assert [column.name for column in tasks.columns][1:3] == ["A->P", "A->R"]
+
+
+def test_a_system_with_two_rows_is_ranked_once() -> None:
+    rows = [{"name": f"reading {k}", "preset": "frozen", "reported": "ARPM+our-weights"} for k in "AB"]
+    asked = grid(rows=rows, baseline="")
+    head, *lines = sheet(Summary(asked, []), "paper")
+    found = [dict(zip(head, line, strict=True)) for line in lines if line[0] == "ARPM+our-weights"]
+    assert [row["our row"] for row in found] == ["reading A", "reading B"]
+    assert [row["Office-Home (12)"] for row in found] == ["*82.0 (0.4)*", ""]
+    assert {row["here"] for row in found} == {"not trained yet"}
+    assert {row["last (2)"] for row in found} == {"-"}
+
+
+def test_weights_have_their_own_table_and_a_grid_elsewhere_says_so() -> None:
+    rows = [{"name": "uniform", "preset": "frozen", "reported": "MPOT weights"}, {"name": "mine", "preset": "frozen"}]
+    elsewhere = [{"name": "mine", "source": "a.npz", "target": "b.npz"}]
+    asked = grid(rows=rows, baseline="", reported="office-home-ablation", data=elsewhere)
+    found = paper_comparison(Summary(asked, []))
+    assert found is not None
+    assert [row[0].text for row in found.rows] == [
+        "MPOT weights", "BA3US weights", "ARPM weights", "WARMPOT", "(not in the paper)"
+    ]  # fmt: skip
+    assert found.notes[0] == "This grid has none of the tasks of that table."
+
+
+def test_bold_is_the_best_of_a_column_and_ties_are_all_bold() -> None:
+    asked = grid()
+    base = {"source-only": 60.0, "warmpot": 75.04, "ours": 75.0}
+    rows = sheet(Summary(asked, records(asked, base)), "overview-last")
+    assert [row[-1] for row in rows[1:]] == ["62.0 (1.0)", "*77.0 (1.0)*", "*77.0 (1.0)*"]
+    assert {each.name for each in sheets(Summary(asked, records(asked)))} >= {f"overview-{rule}" for rule in RULES}
+
+
+@pytest.fixture(scope="module")
+def odd() -> Summary:
+    """Names that mean something in Markdown, HTML or LaTeX."""
+    asked = grid(
+        title="<script> & 100%", setting="a_b | c", rows=[{"name": name, "preset": "frozen"} for name in ODD],
+        baseline=ODD[0], data=[{"name": "d|e&f_%", "features": "y/{domain}.npz", "tasks": ["s|1 -> t&2", "a -> <b>"]}],
+    )  # fmt: skip
+    cells = records(asked, {name: 50.0 + k for k, name in enumerate(ODD)}, seeds=[0])
+    broken = Record(dataset="d|e&f_%", task="a -> <b>", row=ODD[1], seed=1, status="failed", error="{\\bad} | <i>\nx")
+    return Summary(asked, [*cells, broken])
+
+
+def test_markdown_shows_every_name_as_it_is(odd: Summary) -> None:
+    text = as_markdown(odd)
+    assert "<" not in text
+    head = None
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            head = None
+            continue
+        bars = len(re.findall(r"(?<!\\)\|", line))
+        head = head or bars
+        assert bars == head, line
+    assert r"a\|b" in text
+    assert "two lines" in text
+
+
+def test_latex_has_the_same_number_of_cells_in_every_line(odd: Summary) -> None:
+    text = as_latex(odd)
+    tabulars = re.findall(r"\\begin\{tabular\}\{([lr]+)\}\n(.*?)\\end\{tabular\}", text, re.DOTALL)
+    assert len(tabulars) == len(sheets(odd)) == text.count(r"\begin{table*}") == text.count(r"\end{table*}")
+    for form, body in tabulars:
+        lines = [line for line in body.splitlines() if line.endswith(r"\\")]
+        assert lines
+        for line in lines:
+            cells = 1 + len(re.findall(r"(?<!\\)&", line))
+            wide = sum(int(width) - 1 for width in re.findall(r"\\multicolumn\{(\d+)\}", line))
+            assert cells + wide == len(form), line
+            assert not line.startswith(("[", "*"))  # an argument of the line break above
+    outside = [line for line in text.splitlines() if not line.startswith("%")]
+    plain = re.sub(r"\\[\\{}%&#$_]", "", "\n".join(outside))
+    depth = 0
+    for letter in plain:
+        depth += (letter == "{") - (letter == "}")
+        assert depth >= 0
+    assert depth == 0
+    assert plain.count("$") % 2 == 0
+    assert not re.search(r"[%#~^]", plain.replace("#1", ""))
+    assert text.count(r"\toprule") == text.count(r"\bottomrule") == len(tabulars)
+
+
+@given(st.text(max_size=20))
+def test_latex_leaves_no_letter_that_means_something(text: str) -> None:
+    words = latex_safe(text).replace(r"$\to$", "")
+    for known in (r"\textbackslash{}", r"\textasciitilde{}", r"\textasciicircum{}", r"\textless{}", r"\textgreater{}",
+                  r"\textbar{}"):  # fmt: skip
+        words = words.replace(known, "")
+    assert not re.search(r"[\\{}$&#_%~^\n]", re.sub(r"\\[{}$&#_%]", "", words))
+
+
+def test_files_are_written(tmp_path: Path) -> None:
+    import pyarrow.parquet
+
+    asked = grid()
+    broken = Record(key="k", dataset="other", task="s -> t", row="ours", seed=2, status="failed", error='boom, "x"\ny')
+    kept = [r for r in records(asked) if not (r.row == "ours" and r.dataset == "other" and r.seed == 2)]
+    folder = stored(tmp_path / "out", asked, [*kept, broken])
+    paths = write_tables(folder)
+    assert [path.name for path in paths] == ["results.csv", "tables.md", "tables.tex", "results.parquet"]
+    with open(folder / "results.csv", newline="", encoding="utf-8") as stream:
+        lines = list(csv.DictReader(stream))
+    assert len(lines) == 26 * 3 + 1
+    first = lines[0]
+    assert (first["row"], first["task"], first["seed"], first["rule"]) == ("source-only", "Art -> Product", "0", "last")
+    assert float(first["accuracy"]) == pytest.approx(0.6)
+    assert (first["step"], first["outlier_weight"], first["status"], first["version"]) == ("10", "0.25", "done", "1.0")
+    failed = [line for line in lines if line["status"] == "failed"]
+    assert [(line["rule"], line["accuracy"], line["error"]) for line in failed] == [("", "", 'boom, "x"\ny')]
+    table = pyarrow.parquet.read_table(folder / "results.parquet").to_pylist()
+    assert len(table) == len(lines)
+    assert table[0]["accuracy"] == pytest.approx(0.6)
+    assert table[-1]["accuracy"] is None
+    assert write_tables(folder) == paths  # again, over the old ones
+
+
+def test_varied_settings_are_columns(tmp_path: Path) -> None:
+    asked = grid(
+        rows=[{"name": "warmpot", "preset": "frozen"}], vary={"params.alpha": [0.2, 0.8]}, baseline="", reported=""
+    )
+    cells = [record("warmpot", ("other", "s -> t"), 0, 50.0, point={"params.alpha": alpha}) for alpha in (0.2, 0.8)]
+    folder = stored(tmp_path / "out", asked, cells)
+    write_tables(folder)
+    with open(folder / "results.csv", newline="", encoding="utf-8") as stream:
+        assert {line["params.alpha"] for line in csv.DictReader(stream)} == {"0.2", "0.8"}
+
+
+def test_without_results_and_without_pyarrow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    folder = stored(tmp_path / "out", grid(), [])
+    with caplog.at_level("INFO", logger="warmpot"):
+        paths = write_tables(folder)
+    assert [path.name for path in paths] == ["results.csv", "tables.md", "tables.tex"]
+    assert "pip install 'warmpot[parquet]'" in caplog.text
+    assert (folder / "results.csv").read_text().startswith("key,dataset,task,row,")
+    assert "0 of 27 trainings are done" in (folder / "tables.md").read_text()
+
+
+# two results
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[Path, Path]:
+    """The second: warmpot 3 points lower on one task, another version, other seeds, a failure, a new row."""
+    asked = grid()
+    old = stored(tmp_path / "old", asked, records(asked))
+    later = []
+    for r in records(asked, seeds=(1, 2, 3)):
+        lower = r.row == "warmpot" and r.dataset == "other"
+        value = 100 * r.accuracy["last"] - (3.0 if lower else 0.0)
+        key = "changed" if lower else r.key
+        later.append(record(r.row, (r.dataset, r.task), r.seed, value, versions={"warmpot": "2.0"}, key=key))
+    later = [r for r in later if not (r.row == "ours" and r.dataset == "other" and r.seed == 1)]
+    later.append(Record(dataset="other", task="s -> t", row="ours", seed=1, status="failed", error="boom"))
+    more = grid(rows=[*asked.to_mapping()["rows"], {"name": "new", "preset": "frozen"}])
+    later.append(record("new", ("other", "s -> t"), 1, 90.0))
+    return old, stored(tmp_path / "new", more, later)
+
+
+def test_compare_matches_cells(two: tuple[Path, Path]) -> None:
+    found = compare(*two)
+    assert found.cells == 2 * 9 - 1
+    assert found.other_settings == 2
+    assert found.versions == {"warmpot": ("1.0", "1.0, 2.0")}
+    assert found.settings is None
+    rows = {row.line.row: row for row in found.rows}
+    assert rows["warmpot"].difference == pytest.approx(-1.0)  # 3 points on one of three tasks
+    assert rows["source-only"].difference == pytest.approx(0.0)
+    assert [(t.line.row, t.place, t.cells) for t in found.worse] == [("warmpot", ("other", "s -> t"), 2)]
+    assert found.worse[0].spread == pytest.approx(np.sqrt(0.5))  # of two numbers, one apart
+    assert len(found.only_before) == 10  # seed 0, and the training that broke
+    assert "other, s -> t, new, seed 1" in found.only_after
+    assert found.broken == ("other, s -> t, ours, seed 1",)
+    assert found.dropped(1.5) == ()
+    assert [row.line.row for row in found.dropped(0.5)] == ["warmpot"]
+
+
+def test_a_run_for_every_seed_is_compared_with_each(tmp_path: Path) -> None:
+    asked, place = grid(), ("other", "s -> t")
+    old = stored(tmp_path / "a", asked, [record("ours", place, 0, 80.0, any_seed=True)])
+    new = stored(tmp_path / "b", asked, [record("ours", place, seed, 80.0 + seed) for seed in range(3)])
+    found = compare(old, new)
+    assert (found.cells, found.rows[0].after, found.only_before, found.only_after) == (3, pytest.approx(81.0), (), ())
+    assert compare(old, old).tasks[0].spread is None
+    assert not compare(old, old).tasks[0].beyond
+
+
+def test_nothing_in_common_is_an_error(tmp_path: Path, two: tuple[Path, Path]) -> None:
+    other = stored(tmp_path / "c", grid(), [record("ours", ("other", "s -> t"), 7, 80.0)])
+    with pytest.raises(InputError, match="no training in common"):
+        compare(two[0], other)
+    with pytest.raises(InputError, match="rule: got 'snd'; allowed: last, neighbours, oracle"):
+        compare(*two, "snd")
+    with pytest.raises(InputError, match=r"no results\.jsonl with records"):
+        compare(two[0], tmp_path / "nowhere")
+
+
+def test_the_command_fails_when_a_row_fell(two: tuple[Path, Path], tmp_path: Path) -> None:
+    app = typer.Typer()
+    app.command()(command)
+    a, b = map(str, two)
+    run = CliRunner().invoke
+    plain = run(app, [a, b])
+    assert plain.exit_code == 0
+    assert "-1.0" in plain.output
+    assert "1.0 -> 1.0, 2.0" in plain.output
+    assert f"Only in {b}" in plain.output
+    assert "failed in" in plain.output
+    fell = run(app, [a, b, "--fail-below", "0.5"])
+    assert fell.exit_code == 1
+    assert "warmpot fell by 1.0 points, more than 0.5" in fell.output
+    assert run(app, [a, a, "--fail-below", "0"]).exit_code == 0
+    assert run(app, [a, b, "--fail-below", "5"]).exit_code == 1  # a training broke
+    assert run(app, [b, a, "--fail-below", "5", "--all", "--rule", "oracle"]).exit_code == 0
+    assert isinstance(run(app, [a, b, "--fail-below", "-1"]).exception, InputError)
