@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all lint types rooms pytest bench bench-adaptation bench-images bench-methods bench-scaling bench-selection clean
+.PHONY: demo test test-all docs lint types rooms pytest bench bench-adaptation bench-images bench-methods bench-scaling bench-selection clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,9 @@ pytest: $(VENV)/.installed
 test-all: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
+docs: $(VENV)/.installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/transport.py
 
@@ -49,8 +52,15 @@ bench-images: $(VENV)/.installed
 bench-scaling: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/scaling.py
 
+# the grids of docs/bench.md, into benchmarks/results; what is there is not trained again
+DATA ?= ../shared/data
+GRID = $(BIN)/warmpot bench $(1)-features --data $(DATA) --workers 2 --out benchmarks/results/$(2)
 bench-methods: $(VENV)/.installed
-	$(BIN)/python benchmarks/methods.py
+	$(call GRID,comparison,comparison)
+	$(call GRID,ablation,ablation) --reuse benchmarks/results/comparison
+	$(call GRID,weights-histogram,weights)
+	$(call GRID,sensitivity,sensitivity)
+	$(BIN)/python benchmarks/tables.py
 
 bench-selection: $(VENV)/.installed
 	$(BIN)/python benchmarks/selection.py
@@ -58,4 +68,4 @@ bench-selection: $(VENV)/.installed
 	$(BIN)/python benchmarks/bounds.py
 
 clean:
-	rm -rf $(VENV) demo build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) demo site build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
+import json
 import os
-from collections.abc import Callable
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +21,18 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+# Fabric reads what every installed package declares, each time it is made: a third of a short training.
+importlib.metadata.entry_points = functools.cache(importlib.metadata.entry_points)
+
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, max_examples=30)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 SLOW = (
-    "test_cli_resume.py::test_an_interrupted_run_says_how_to_go_on",
-    "test_cli_resume.py::test_on_a_terminal_there_is_a_bar_and_a_summary",
-    "test_cli_resume.py::test_errors_of_the_process_are_one_line",
-    "test_train_loop.py::test_two_processes_train_as_one_on_the_gathered_batch",
-    "test_train_loop.py::test_a_signal_to_one_process_stops_all",
     "test_bounds_and_choices.py::test_a_sweep_is_not_below_source_only",
     "test_bounds_and_choices.py::test_training_for_the_bound_proves_something",
     "test_cli_sweep.py::test_ctrl_c_ends_the_workers_at_once_and_the_sweep_can_go_on",
-    "test_full.py::test_a_killed_run_goes_on_bit_for_bit[4]",
-    "test_full.py::test_a_target_like_the_source_is_not_hurt[narrow]",
-    "test_full.py::test_a_shifted_partial_target_is_won[narrow]",
-    "test_every_method.py::test_it_beats_the_source_and_takes_weight_off_outliers[ar]",
-    "test_every_method.py::test_it_beats_the_source_and_takes_weight_off_outliers[pwan]",
     "test_sweep.py::test_workers_find_the_same_though_one_is_killed",
-    "test_examples.py::test_out_folder_can_be_chosen",
 )
 """Long tests of what a shorter one tests too, or of what changes seldom: `make test-all` runs them."""
 
@@ -40,6 +41,99 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(name in item.nodeid for name in SLOW):
             item.add_marker(pytest.mark.slow)
+
+
+class Nursery:
+    """Children that start at once, in a process that has imported the heavy packages; see ``nursery.py``."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, str(Path(__file__).parent / "nursery.py")]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, text=True)
+        self.children = 0
+
+    def ask(self, **request: Any) -> Any:
+        """Send a request and return the reply."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    def start(self, code: str, *words: str, folder: Path, screen: str | None = None, **environment: str) -> Child:
+        """Start ``python -c CODE WORDS`` in a folder, which gets what it says unless there is a `screen`."""
+        self.children += 1
+        files = [str(folder / f".said-{self.children}.{end}") for end in ("out", "err")]
+        request = {"code": code, "words": words, "folder": str(folder), "files": [os.devnull, *files]}
+        if screen is not None:
+            request["files"] = [screen] * 3
+        return Child(self, self.ask(**request, environment={**os.environ, **environment}), *map(Path, files))
+
+    def run(self, code: str, *words: str, folder: Path, **environment: str) -> tuple[int, str, str]:
+        """Run it to its end: exit code, output and errors."""
+        child = self.start(code, *words, folder=folder, **environment)
+        return child.wait(), child.out.read_text(), child.err.read_text()
+
+    def launch(self, code: str, *words: str, folder: Path) -> list[str]:
+        """Run it as two processes that know of each other, as ``torchrun`` does; return what each of them printed.
+
+        `torchrun` itself: tests/unit/test_image_training.py.
+        """
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}
+        both = [self.start(code, *words, folder=folder, **group, RANK=k, LOCAL_RANK=k) for k in "01"]
+        codes = [child.wait() for child in both]
+        assert codes == [0, 0], both[0].err.read_text() + both[1].err.read_text()
+        return [child.out.read_text() for child in both]
+
+
+@dataclass
+class Child:
+    """A process of a `Nursery`, the head of its own session."""
+
+    nursery: Nursery
+    pid: int
+    out: Path
+    err: Path
+    code: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None while it runs."""
+        if self.code is None:
+            self.code = self.nursery.ask(look=self.pid)
+        return self.code
+
+    def wait(self) -> int:
+        """Wait for its end and return the exit code."""
+        self._wait(lambda: self.poll() is not None)
+        assert self.code is not None
+        return self.code
+
+    def wait_for(self, happened: Callable[[], bool]) -> None:
+        """Wait until something has happened; it must run until then."""
+        self._wait(lambda: happened() or self.poll() is not None)
+        assert self.code is None, f"a child ended too early: {self.err.read_text()}"
+
+    def _wait(self, happened: Callable[[], bool], seconds: float = 400.0) -> None:
+        limit = time.monotonic() + seconds
+        while not happened():
+            if time.monotonic() > limit:
+                os.killpg(self.pid, signal.SIGKILL)
+                pytest.fail(f"a child took too long: {self.err.read_text()}")
+            time.sleep(0.02)
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """Processes without the seconds that a new interpreter takes to import torch."""
+    if os.name != "posix":
+        pytest.skip("forks of POSIX")
+    made = Nursery()
+    with made.process:
+        yield made
 
 
 Maker = Callable[[Any], Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 import typing
 from collections.abc import Mapping
@@ -25,6 +26,11 @@ def suggestion(word: str, known: typing.Iterable[str]) -> str:
     return f"Did you mean {close[0]!r}?" if close else "Choose one of these."
 
 
+@functools.cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
 def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
     """Make a dataclass from a mapping; every key must be a field and every value of its type.
 
@@ -41,7 +47,7 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
     if not isinstance(mapping, Mapping):
         remedy = "Write `name: value` lines."
         raise InputError(explain(where, got=repr(mapping), allowed="a mapping of settings", remedy=remedy))
-    hints = typing.get_type_hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]
     names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for key in mapping:
         if key not in names:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,16 +17,14 @@ import pytest
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
 MODEL = ("model.safetensors", "model.json", "predictions.csv", "source_weights.csv", "metrics.jsonl")
-PROGRAM = [sys.executable, "-c", "from warmpot.cli import main; main()"]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+PROGRAM = "from warmpot.cli import main; main()"
 STEPS = 300
 FLAGS = ["--preset", "official", "--set", f"minibatch.steps={STEPS}", "--set", "minibatch.checkpoint_every=10",
-         "--set", "minibatch.log_every=10", "--accelerator", "cpu"]  # fmt: skip
-DEADLINE = 180.0
+         "--set", "minibatch.log_every=10", "--accelerator", "cpu", "--no-report"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, nursery: Any) -> Path:
     """A folder with two files and an unbroken run."""
     folder = tmp_path_factory.mktemp("cli")
     rng = np.random.default_rng(0)
@@ -33,32 +32,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     centres = 2 * rng.normal(size=(4, 6))
     np.savez(folder / "s.npz", X=centres[ys] + rng.normal(size=(60, 6)), y=ys)
     np.savez(folder / "t.npz", X=centres[yt] + rng.normal(size=(40, 6)))
-    finished = call(folder, "fit", "s.npz", "t.npz", *FLAGS, "--out", "whole")
-    assert finished.returncode == 0, finished.stderr
+    code, _, said = nursery.run(PROGRAM, "fit", "s.npz", "t.npz", *FLAGS, "--out", "whole", folder=folder)
+    assert code == 0, said
     return folder
 
 
-def call(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*PROGRAM, *words], cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=DEADLINE, check=False
-    )
-
-
-def stopped(folder: Path, out: str, number: signal.Signals, *flags: str) -> tuple[int, str]:
+def stopped(nursery: Any, folder: Path, out: str, number: signal.Signals) -> tuple[int, str]:
     """Start a run, send the signal as soon as the first checkpoint is there, return exit code and standard error."""
-    command = [*PROGRAM, "fit", "s.npz", "t.npz", *flags, "--out", out]
-    with subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            limit = time.monotonic() + DEADLINE
-            while not any(folder.glob(f"{out}/checkpoints/step-*")):
-                assert process.poll() is None, "the run ended before its first checkpoint"
-                assert time.monotonic() < limit, "no checkpoint in time"
-                time.sleep(0.005)
-            process.send_signal(number)
-            _, said = process.communicate(timeout=DEADLINE)
-        finally:
-            process.kill()
-    return process.returncode, said
+    child = nursery.start(PROGRAM, "fit", "s.npz", "t.npz", *FLAGS, "--out", out, folder=folder)
+    child.wait_for(lambda: any(folder.glob(f"{out}/checkpoints/step-*")))
+    os.kill(child.pid, number)
+    return child.wait(), child.err.read_text()
 
 
 def same(folder: Path, out: str) -> None:
@@ -66,59 +50,53 @@ def same(folder: Path, out: str) -> None:
         assert (folder / out / name).read_bytes() == (folder / "whole" / name).read_bytes(), name
 
 
-def test_a_killed_run_goes_on_to_the_same_bits(folder: Path) -> None:
-    code, _ = stopped(folder, "killed", signal.SIGKILL, *FLAGS)
+def test_a_killed_run_goes_on_to_the_same_bits(folder: Path, nursery: Any) -> None:
+    code, _ = stopped(nursery, folder, "killed", signal.SIGKILL)
     assert code == -signal.SIGKILL
     assert not (folder / "killed" / "model.safetensors").exists()
-    resumed = call(folder, "fit", "--resume", "killed")
-    assert resumed.returncode == 0, resumed.stderr
+    code, _, said = nursery.run(PROGRAM, "fit", "--resume", "killed", "--no-report", folder=folder)
+    assert code == 0, said
     same(folder, "killed")
 
 
-def test_an_interrupted_run_says_how_to_go_on(folder: Path) -> None:
+def test_an_interrupted_run_says_how_to_go_on(folder: Path, nursery: Any) -> None:
     out = "run interrupted"  # SIGTERM does the same: tests/unit/test_image_training.py
-    code, said = stopped(folder, out, signal.SIGINT, *FLAGS)
+    code, said = stopped(nursery, folder, out, signal.SIGINT)
     assert code == 130, said
     assert "Traceback" not in said
     assert said.splitlines()[-1] == f"interrupted; go on with: warmpot fit --resume '{out}'"
     last = max(path.name for path in (folder / out / "checkpoints").iterdir())
     assert re.fullmatch(r"step-\d{8}", last)
     assert not list((folder / out).rglob(".warmpot-*")), "a draft was left behind"
-    resumed = call(folder, "fit", "--resume", out)
-    assert resumed.returncode == 0, resumed.stderr
+    code, _, said = nursery.run(PROGRAM, "fit", "--resume", out, "--no-report", folder=folder)
+    assert code == 0, said
     same(folder, out)
-    again = call(folder, "fit", "--resume", out)
-    assert (again.returncode, "nothing is left to do" in again.stdout) == (0, True)
+    code, said, _ = nursery.run(PROGRAM, "fit", "--resume", out, "--no-report", folder=folder)
+    assert (code, "nothing is left to do" in said) == (0, True)
     same(folder, out)
 
 
 def test_errors_of_the_process_are_one_line(folder: Path) -> None:
-    refused = call(folder, "fit", "s.npz", "none.npz", "--out", "never", "--quiet")
+    command = [sys.executable, "-c", PROGRAM, "fit", "s.npz", "none.npz", "--out", "never", "--quiet"]
+    refused = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=180, check=False)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert re.fullmatch(r"error: none\.npz: got No such file.*\n", refused.stderr)
     assert not (folder / "never").exists()
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the pseudo-terminal of Linux")
-def test_on_a_terminal_there_is_a_bar_and_a_summary(folder: Path) -> None:
+def test_on_a_terminal_there_is_a_bar_and_a_summary(folder: Path, nursery: Any) -> None:
     import pty
 
     head, tail = pty.openpty()
-    command = [*PROGRAM, "fit", "s.npz", "t.npz", *FLAGS, "--set", "minibatch.steps=40", "--out", "shown"]
-    with subprocess.Popen(
-        command, cwd=folder, env={**ENVIRONMENT, "TERM": "xterm"}, stdout=tail, stderr=tail
-    ) as process:
-        os.close(tail)
-        said = b""
-        while True:
-            try:
-                part = os.read(head, 65536)
-            except OSError:  # Linux says so when the other end is closed
-                break
-            if not part:
-                break
-            said += part
+    words = ["fit", "s.npz", "t.npz", *FLAGS, "--set", "minibatch.steps=40", "--out", "shown"]
+    child = nursery.start(PROGRAM, *words, folder=folder, screen=os.ttyname(tail), TERM="xterm")
+    said = b""
+    while child.poll() is None or select.select([head], [], [], 0)[0]:
+        if select.select([head], [], [], 0.05)[0]:
+            said += os.read(head, 65536)
     os.close(head)
-    assert process.returncode == 0
+    os.close(tail)
+    assert child.code == 0
     assert "━".encode() in said
     assert b"Believed present" in said

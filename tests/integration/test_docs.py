@@ -18,7 +18,7 @@ from warmpot.methods import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = [*sorted(DOCS.glob("*.md")), ROOT / "README.md"]
+PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"]
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
 
@@ -73,7 +73,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_index_names_every_page() -> None:
     index = (DOCS / "README.md").read_text()
-    assert all(f"({page.name})" in index for page in PAGES if page.name != "README.md")
+    pages = [page.relative_to(DOCS).as_posix() for page in PAGES if page.name != "README.md"]
+    assert not [page for page in pages if f"({page})" not in index]
 
 
 def test_images_are_light() -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
+
+from warmpot.methods import METHODS
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -69,7 +74,79 @@ def test_draws_a_figure(demo: tuple[Path, str]) -> None:
     assert 10_000 < len(picture) < 500_000
 
 
-def test_out_folder_can_be_chosen(tmp_path: Path) -> None:
-    run_example("partial_transport.py", "--out", "elsewhere/deep", "--mass", "0.5", cwd=tmp_path)
+@pytest.fixture
+def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run an example in this process, in an empty folder, and return what it prints."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(name: str, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        with mock.patch.dict(METHODS):
+            runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_every_example_is_tested() -> None:
+    tests = Path(__file__).read_text()
+    assert all(f'"{example.name}"' in tests for example in EXAMPLES.glob("*.py"))
+
+
+def test_out_folder_can_be_chosen(printed: Callable[..., str], tmp_path: Path) -> None:
+    printed("partial_transport.py", "--out", "elsewhere/deep", "--mass", "0.5")
     report = (tmp_path / "elsewhere" / "deep" / "report.md").read_text()
     assert table_of(report)["part of both"]["mass"] == "0.5"
+
+
+def test_quickstart_adapts_and_leaves_absent_digits_out(printed: Callable[..., str]) -> None:
+    found = printed("quickstart.py")
+    alone, adapted = (int(share) for share in re.findall(r"on the target (\d+)%", found))
+    assert adapted > alone
+    rows = re.findall(r"^ +(\d) +(\d+)% +(\d+)%(.*)$", found, re.MULTILINE)
+    absent = [int(weight) for _, weight, _, mark in rows if "does not occur" in mark]
+    assert len(absent) == 5
+    assert sum(absent) < 20
+
+
+def test_weights_help_other_models(printed: Callable[..., str]) -> None:
+    found = printed("weights_for_any_model.py")
+    errors = re.findall(r"^(?:Ridge|DecisionTree)\S* +(\S+) +(\S+)$", found, re.MULTILINE)
+    assert len(errors) == 2
+    assert all(float(weighted) < float(plain) for plain, weighted in errors)
+    assert "is refused: estimator: got KNeighborsRegressor" in found
+
+
+def test_certified_plan_proves_itself(printed: Callable[..., str]) -> None:
+    found = printed("certified_plan.py")
+    assert "strays that the plan uses: 0 of 12" in found
+    assert "feasible True" in found
+    value = float(re.search(r"^value (\S+);", found)[1])  # type: ignore[index]
+    assert float(re.search(r"along the gradient: (\S+)", found)[1]) < value  # type: ignore[index]
+
+
+def test_own_method_gains_by_weights(printed: Callable[..., str]) -> None:
+    found = printed("own_method.py")
+    uniform, by_class = (int(share) for share in re.findall(r"on the target (\d+)%", found))
+    assert by_class > uniform
+
+
+def test_bound_says_something_when_trained_for_it(printed: Callable[..., str]) -> None:
+    found = printed("bound_of_a_run.py")
+    totals = {name: float(total) for name, total in re.findall(r"^(\S+): total (\S+) ", found, re.MULTILINE)}
+    assert totals["bound"] < 1 < totals["full"] < totals["source-only"]
+
+
+def test_report_is_one_file(printed: Callable[..., str], tmp_path: Path) -> None:
+    assert "Open it in a browser" in printed("report_of_a_run.py", "here")
+    page = (tmp_path / "here" / "report.html").read_text()
+    assert page.lower().lstrip().startswith("<!doctype html>")
+    assert len(page) < 3_000_000
+
+
+def test_bench_grid_is_not_trained_twice(printed: Callable[..., str], tmp_path: Path) -> None:
+    first = printed("bench_grid.py")
+    assert first.count("source-only ") == first.count("full  ") == 2
+    store = (tmp_path / "bench-demo" / "results.jsonl").read_text()
+    assert printed("bench_grid.py") == first
+    assert (tmp_path / "bench-demo" / "results.jsonl").read_text() == store

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,10 @@ from warmpot.train.recipes import preset_for, presets_of
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work in an empty folder, with fewer digits."""
     monkeypatch.chdir(tmp_path)
+    for verb in ("demo", "fit"):
+        monkeypatch.setattr(
+            sys.modules[f"warmpot.cli.{verb}"], "write_report", lambda *_: None
+        )  # test_report.py has it
     real = warmpot.data.digits_task
     monkeypatch.setattr(warmpot.data, "digits_task", lambda seed=0: real(200, seed))
 

@@ -6,6 +6,7 @@ import csv
 import json
 import logging
 import re
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,7 @@ NAMES = np.array(["ant", "bee", "cat", "dog"])
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Work in an empty folder with the two files of a new user."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys.modules["warmpot.cli.fit"], "write_report", lambda *_: None)  # test_report.py has it
     np.savez("source.npz", X=XS, y=NAMES[YS])
     np.savez("target.npz", X=XT, y=NAMES[YT])
     return tmp_path

@@ -25,6 +25,12 @@ SMALL = ("full.rounds=2", "full.iterations=4", "full.width=8", "full.bound_round
 FEW = [word for setting in SMALL for word in ("--set", setting)]
 
 
+@pytest.fixture(autouse=True)
+def no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the page of the winner, which tests/unit/test_report.py has."""
+    monkeypatch.setattr(sys.modules["warmpot.cli.sweep"], "write_report", lambda *_: None)
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[str, str]:
     rng = np.random.default_rng(0)
@@ -51,7 +57,7 @@ def test_a_sweep_writes_the_winner_and_goes_on(files: tuple[str, str], tmp_path:
     assert re.search(r"^source-only \(reference\) ", first.output, flags=re.MULTILINE)
     assert "nothing was left to train" not in first.output
     best = tmp_path / "out" / "best"
-    assert first.output.splitlines()[-1] == f"Use it with: warmpot predict {best} DATA --out predictions.csv"
+    assert first.stdout.splitlines()[-1] == f"Use it with: warmpot predict {best} DATA --out predictions.csv"
     lines = [json.loads(line) for line in (tmp_path / "out" / "trials.jsonl").read_text().splitlines()]
     assert [line["preset"] for line in lines] == ["source-only", "full", "full"]
     assert not {"accuracy", "truth"} & set(lines[0])

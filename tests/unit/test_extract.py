@@ -382,7 +382,8 @@ def test_no_shards_here(tmp_path: Path) -> None:
 def invoke(photos: Path, tmp_path: Path) -> Callable[..., Result]:
     app = typer.Typer()
     app.command()(verb)
-    small = ["--backbone", "test_resnet", "--weights", "none", "--resize", "40", "--crop", "32", "--batch", "3"]
+    small = ["--backbone", "test_resnet", "--weights", "none", "--resize", "40", "--crop", "32", "--batch", "3",
+             "--workers", "0"]  # fmt: skip
 
     def called(*flags: object) -> Result:
         return CliRunner().invoke(app, [str(photos), *small, *map(str, flags)])
@@ -435,7 +436,9 @@ def test_verb_skips_corrupt_files_aloud(invoke: Callable[..., Result], photos: P
         (["--out", "x.csv"], "a .npz file or a folder"),
         (["--out", "x", "--part", "2/2"], "--part"),
         (["--out", "x", "--part", "half"], "--part"),
-        (["--out", "x", "--device", "tpu"], "--device"),
+        (["--out", "x", "--device", "tpu"], "device: got 'tpu'"),
+        (["--out", "x", "--backbone", "test_vit"], "images.view.crop: got 32 with test_vit; allowed: 160"),
+        (["--out", "x", "--workers", "-1"], "workers"),
     ],
 )
 def test_verb_refuses_before_any_work(

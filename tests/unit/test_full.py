@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +70,7 @@ def assert_same_run(one: Path, other: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("rounds_before", [0, 4])
-def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, rounds_before: int) -> None:
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, nursery: Any, rounds_before: int) -> None:
     """SIGKILL leaves no chance to clean up: whatever is on disk at that moment must do."""
     script = f"""
 import os, signal, sys
@@ -88,8 +86,8 @@ def dying(self, state, number):
 here._Alternation.round = dying
 here.fit(here.small_task(), here.config(), out=Path({str(tmp_path / "killed")!r}))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    code, _, said = nursery.run(script, folder=tmp_path)
+    assert code == -signal.SIGKILL, said
     assert not (tmp_path / "killed" / "model.safetensors").exists()
     place = latest_checkpoint(tmp_path / "killed" / "checkpoints")
     assert (load_checkpoint(place).step if place else 0) == rounds_before

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +51,12 @@ def _draw(folder: Path, classes: list[str], n: int, light: int, rename: dict[str
             pixels = np.clip(x + rng.normal(0, 20, x.shape), 0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(place / f"{k}.png")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the page of a run, which tests/unit/test_report.py has."""
+    monkeypatch.setattr(sys.modules["warmpot.cli.fit"], "write_report", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -396,7 +401,7 @@ def test_flags_that_do_not_fit_are_explained(words: list[str], message: str, fol
 def test_two_processes_do_what_one_does(folders: Any, tmp_path: Path) -> None:
     """The example of docs/scaling.md; ARPM, for its passes over both domains, which the processes share."""
     words = ["fit", *map(str, folders), *FROZEN, "--method", "ar", "--train-from", "layer4", "--cache",
-             "--set", "images.backbone.batch_norm=frozen", "--accelerator", "cpu", "--workers", "0",
+             "--set", "images.backbone.batch_norm=frozen", "--accelerator", "cpu", "--workers", "0", "--no-report",
              "--set", "minibatch={steps: 4, source_batch: 8, target_batch: 6, log_every: 2, network: {width: 8}}",
              "--set", "weight_params={periods: 2, critic: {steps: 5}}", "--seed", "1"]  # fmt: skip
     result = _run(*words, "--out", tmp_path / "one")
@@ -432,25 +437,17 @@ def test_the_doctor_looks_at_images(folders: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_a_signal_to_all_processes_of_a_run_stops_it_in_order(folders: Any, tmp_path: Path) -> None:
+def test_a_signal_to_all_processes_of_a_run_stops_it_in_order(folders: Any, tmp_path: Path, nursery: Any) -> None:
     """What a batch system does when time is up: the processes that decode get the signal as well."""
     out = tmp_path / "run"
     many = "minibatch={steps: 100000, source_batch: 8, target_batch: 6, log_every: 1, network: {width: 8}}"
-    command = [sys.executable, "-m", "warmpot", "fit", *map(str, folders), *FROZEN, "--set", many, "--train-from",
-               "layer4", "--workers", "1", "--accelerator", "cpu", "--out", str(out)]  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True) as run:
-        try:
-            limit = time.monotonic() + 120
-            while not (out / "metrics.jsonl").exists():
-                assert run.poll() is None, run.communicate()[1]
-                assert time.monotonic() < limit
-                time.sleep(0.01)
-            os.killpg(run.pid, signal.SIGTERM)
-            _, said = run.communicate(timeout=120)
-        finally:
-            run.kill()
-    assert run.returncode == 130, said
+    words = ["fit", *map(str, folders), *FROZEN, "--set", many, "--train-from", "layer4", "--workers", "1",
+             "--accelerator", "cpu", "--out", str(out)]  # fmt: skip
+    run = nursery.start("from warmpot.cli import main; main()", *words, folder=tmp_path)
+    run.wait_for((out / "metrics.jsonl").exists)
+    os.killpg(run.pid, signal.SIGTERM)
+    code, said = run.wait(), run.err.read_text()
+    assert code == 130, said
     assert said.count("stopping after this step") == 1
     assert said.splitlines()[-1].startswith("interrupted; go on with: warmpot fit --resume")
     assert any((out / "checkpoints").iterdir())

@@ -6,8 +6,6 @@ import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -73,7 +71,7 @@ def _as_changes(config: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("preset", ["official", "imagenet-caltech"], ids=["sgd", "adam-batchnorm"])
 @pytest.mark.parametrize("kill_after", [3, 10, 27])
-def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, preset: str, kill_after: int) -> None:
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, nursery: Any, preset: str, kill_after: int) -> None:
     """SIGKILL leaves no chance to clean up: whatever is on disk at that moment must do."""
     task, config = make_small_task(), small_config(preset)
     whole = fit(task, config, out=tmp_path / "whole")
@@ -95,8 +93,8 @@ def dying(self, *args):
 Warmpot.step = dying
 here.fit(here.make_small_task(), here.small_config({preset!r}), out=Path({str(tmp_path / "killed")!r}))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    code, _, said = nursery.run(script, folder=tmp_path)
+    assert code == -signal.SIGKILL, said
     assert not (tmp_path / "killed" / "model.safetensors").exists()
     resumed = fit(task, config, out=tmp_path / "killed", resume=True)
     assert_same_model(tmp_path / "whole", tmp_path / "killed")
@@ -244,48 +242,21 @@ if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:
 """
 
 
-def _distributed(plan: str, devices: int, port: int) -> list[list[float]]:
+def test_two_processes_train_as_one_on_the_gathered_batch(tmp_path: Path, nursery: Any) -> None:
     script = DISTRIBUTED.format(here=str(Path(__file__).parent))
-    if devices == 1:
-        command = [sys.executable, "-c", script, plan, "1"]
-    else:
-        path = Path(os.environ["PYTEST_DDP_DIR"]) / "ddp.py"
-        path.write_text(script)
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(devices)]
-        command = [*launcher, "--master_port", str(port), str(path), plan, str(devices)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.strip().splitlines()[-1])
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-def test_two_processes_train_as_one_on_the_gathered_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTEST_DDP_DIR", str(tmp_path))
-    (one, parameters), (two, same) = _distributed("gathered", 1, 0), _distributed("gathered", 2, _free_port())
+    code, alone, said = nursery.run(script, "gathered", "1", folder=tmp_path)
+    assert code == 0, said
+    together, by_rank = (nursery.launch(script, plan, "2", folder=tmp_path) for plan in ("gathered", "rank"))
+    (one, parameters), (two, same), (own, _) = map(json.loads, (alone, together[0], by_rank[0]))
     np.testing.assert_allclose(two, one, rtol=1e-6)
     np.testing.assert_allclose(same, parameters, rtol=1e-6, atol=1e-7)
-    by_rank, _ = _distributed("rank", 2, _free_port())
-    assert np.isfinite(by_rank).all()
-    assert not np.allclose(by_rank, one, rtol=1e-6)  # a plan per rank is another (noisier) problem
+    assert np.isfinite(own).all()
+    assert not np.allclose(own, one, rtol=1e-6)  # a plan per rank is another (noisier) problem
 
 
-def test_a_signal_to_one_process_stops_all(tmp_path: Path) -> None:
-    script = tmp_path / "stop.py"
-    script.write_text(STOPPING.format(here=str(Path(__file__).parent), out=str(tmp_path / "run")))
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*launcher, str(_free_port()), str(script)], capture_output=True, text=True, env=environment, timeout=200
-    )
-    assert done.stdout.count("stopped") == 2, done.stderr
+def test_a_signal_to_one_process_stops_all(tmp_path: Path, nursery: Any) -> None:
+    script = STOPPING.format(here=str(Path(__file__).parent), out=str(tmp_path / "run"))
+    assert nursery.launch(script, folder=tmp_path) == ["stopped\n"] * 2
     place = latest_checkpoint(tmp_path / "run" / "checkpoints")
     assert place is not None
     assert load_checkpoint(place).step == 5

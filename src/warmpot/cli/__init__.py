@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 from warmpot import __version__
 from warmpot.cli._shared import complain, one_line
+from warmpot.cli.bench import bench
 from warmpot.cli.bound import bound
 from warmpot.cli.demo import demo
 from warmpot.cli.doctor import doctor
@@ -21,6 +22,7 @@ from warmpot.cli.extract import extract
 from warmpot.cli.fit import fit
 from warmpot.cli.methods import methods
 from warmpot.cli.predict import predict
+from warmpot.cli.report import report
 from warmpot.cli.sweep import sweep
 from warmpot.cli.weights import weights
 from warmpot.errors import WarmpotError
@@ -51,9 +53,10 @@ def _show_version(asked: bool) -> None:
 app = typer.Typer(
     cls=_Verbs, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
-NEED_DATA = (fit, sweep, predict, bound, weights, extract, export)
+NEED_DATA = (fit, sweep, predict, report, bound, weights, extract, export)
 for verb in (demo, *NEED_DATA, methods, doctor):
     app.command(no_args_is_help=verb in NEED_DATA)(verb)
+app.add_typer(bench, name="bench")
 
 
 @app.callback()

@@ -69,7 +69,7 @@ def check_devices() -> Iterator[Finding]:
         names = sorted({torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())})
         yield Finding("ok", "CUDA", f"{torch.cuda.device_count()} device(s): {', '.join(names)}")
     elif torch.backends.mps.is_available():
-        yield Finding("ok", "MPS", "available: --accelerator mps")
+        yield Finding("ok", "MPS", "there, but not used: it lacks float64")
     else:
         yield Finding("ok", "GPU", "none; everything runs on the CPU")
 

@@ -13,6 +13,7 @@ import typer
 
 from warmpot._files import replacing
 from warmpot.cli._shared import class_summary, complain, messages, show
+from warmpot.cli.report import write_report
 from warmpot.errors import InputError, WarmpotError, explain
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = ["demo"]
 MARK = "demo.json"
 """Is written first and says that the folder is a demo's, which the next demo may replace."""
 BASELINE = "source-only"
+TITLE = "printed digits 0-9 -> handwritten digits 0-4"
 
 
 class _Result(NamedTuple):
@@ -71,6 +73,7 @@ def demo(
             accuracy = float((fitted.outputs.argmax(axis=1) == truth.yt).mean())
             results.append(_Result(name, out / name, fitted, accuracy, seconds))
         _mark(out, {result.name: result.accuracy for result in results})
+        write_report(out, task, truth, not quiet)
     if not quiet:
         _show(results, out)
 
@@ -102,7 +105,7 @@ def _prepare(out: Path, runs: list[str], tables: dict[str, Table]) -> dict[str, 
         with replacing(out / name) as draft, open(draft, "xb") as stream:
             np.savez(stream, X=table.x[:], y=np.asarray(table.y), classes=np.array(table.classes))
     paths = {Path(name).stem: str((out / name).resolve()) for name in tables}
-    return {**paths, "label": None, "regression": False}
+    return {**paths, "label": None, "regression": False, "title": TITLE, "picture": [8, 8]}
 
 
 def _earlier(out: Path) -> list[str]:
@@ -126,7 +129,7 @@ def _show(results: list[_Result], out: Path) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    show("printed digits 0-9 -> handwritten digits 0-4", style="bold")
+    show(TITLE, style="bold")
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     grid.add_column("preset")
     grid.add_column("method")
@@ -145,6 +148,7 @@ def _show(results: list[_Result], out: Path) -> None:
     shares = last.fitted.predictor.class_shares(last.fitted.outputs)
     show(f"{last.name} believes present: {class_summary(shares)}", "")
     show(f"Wrote {out}: {', '.join(sorted(entry.name for entry in out.iterdir()))}")
+    show(f"Look at it: {out / 'report.html'}")
     files = f"{shlex.quote(str(out / 'source.npz'))} {shlex.quote(str(out / 'target.npz'))}"
     show(f"The same by hand: warmpot fit {files}")
     show(f"What can be proven of it: warmpot bound {shlex.quote(str(last.folder))}")

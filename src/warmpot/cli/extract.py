@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warmpot._files import replacing
+from warmpot.cli._image_flags import CLASSES, CORRUPT_FILES, ROOT, WORKERS
 from warmpot.cli._shared import check_out_file, complain, facts_grid, messages, show
 from warmpot.errors import InputError, explain
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["extract"]
 
-DEVICES = ("auto", "cpu", "cuda")
 FILES = (".npy", ".csv", ".tsv", ".parquet", ".txt", ".json", ".pt", ".safetensors")
 """Endings of --out that are meant as a file we do not write."""
 
@@ -45,19 +45,15 @@ def extract(
             help="Its weights: a .safetensors or .pth file; pretrained: timm downloads.",
         ),
     ] = "pretrained",
-    root: Annotated[Path | None, typer.Option(help="Folder that the paths of a list start from. [its own]")] = None,
-    classes: Annotated[
-        Path | None, typer.Option(help="Text file, a name of a class a line: numbers in a list count these, from 0.")
-    ] = None,
+    root: ROOT = None,
+    classes: CLASSES = None,
     resize: Annotated[int, typer.Option(help="Side of the square an image is resized to.")] = 256,
     crop: Annotated[int, typer.Option(help="Side of the square cut from its centre: what the network sees.")] = 224,
     batch: Annotated[int, typer.Option(help="Images at a time; changes speed and memory only.")] = 64,
-    workers: Annotated[int, typer.Option(help="Processes that read images; 0: the main one does.")] = 0,
+    workers: WORKERS = None,
     dtype: Annotated[str, typer.Option(help="float32, or float16: half the disk, three digits.")] = "float32",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    corrupt: Annotated[
-        str, typer.Option(help="A file that is no image: raise (stop), or skip it and say so.")
-    ] = "raise",
+    corrupt: CORRUPT_FILES = "raise",
     part: Annotated[
         str, typer.Option(metavar="K/N", help="Do one of N parts, 0/N to N-1/N, each on a machine of its own.")
     ] = "0/1",
@@ -77,17 +73,19 @@ def extract(
     turn = _part(part)
     to_file = _checked_out(out, images)
     with messages(not quiet):
-        where = _device(device)
         from warmpot.data.images import load_images
         from warmpot.data.pixels import ViewSettings
-        from warmpot.nets.backbone import BackboneSettings, build_backbone
+        from warmpot.nets.backbone import BackboneSettings
         from warmpot.train.extract import extract as run
+        from warmpot.train.hardware import resolve_device
+        from warmpot.train.images import ImageSettings, make_backbone
 
-        table = load_images(images, root=root, classes=classes, view=ViewSettings(resize=resize, crop=crop))
-        stem = build_backbone(BackboneSettings(backbone, weights)).stem
+        where, view = resolve_device(device), ViewSettings(resize=resize, crop=crop)
+        settings = ImageSettings(BackboneSettings(backbone, weights), view, workers=workers)
+        table, stem = load_images(images, root=root, classes=classes, view=view), make_backbone(settings).stem
         # parts of a file: kept beside it until it can be written
         folder = out.with_name(f"{out.name}.parts") if to_file else out
-        options: dict[str, Any] = {"batch": batch, "workers": workers, "dtype": dtype, "corrupt": corrupt}
+        options: dict[str, Any] = {"batch": batch, "workers": settings.processes, "dtype": dtype, "corrupt": corrupt}
         options |= {"device": where, "part": turn, "progress_bar": False if quiet else None}
         asked = {"backbone": backbone, "resize": resize, "crop": crop}
         try:
@@ -120,17 +118,6 @@ def _checked_out(out: Path, images: Path) -> bool:
         got, remedy = f"{out}", "End the name in .npz, or name a folder."
         raise InputError(explain("--out", got=got, allowed="a .npz file or a folder", remedy=remedy))
     return False
-
-
-def _device(name: str) -> str:
-    import torch
-
-    from warmpot._checks import check_choice
-
-    check_choice("--device", name, DEVICES)
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InputError(explain("--device", got="cuda", allowed="a GPU that torch sees", remedy="Pass --device cpu."))
-    return name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _write(out: Path, rows: Table, dtype: str) -> None:

@@ -34,6 +34,7 @@ from warmpot.cli._shared import (
     score,
     show,
 )
+from warmpot.cli.report import NO_REPORT_HELP, write_report
 from warmpot.errors import InputError, explain
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def fit(
     resume: Annotated[Path | None, typer.Option(help="Go on with the run in this folder; nothing else needed.")] = None,
     devices: Annotated[int | None, typer.Option(help="Processes or GPUs a machine.", rich_help_panel=HARDWARE)] = None,
     num_nodes: Annotated[int | None, typer.Option(help="Machines.", rich_help_panel=HARDWARE)] = None,
-    accelerator: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", rich_help_panel=HARDWARE)] = None,
+    accelerator: Annotated[str | None, typer.Option(help="auto, cpu or cuda.", rich_help_panel=HARDWARE)] = None,
     strategy: Annotated[str | None, typer.Option(help="auto, ddp, fsdp ...", rich_help_panel=HARDWARE)] = None,
     precision: Annotated[str | None, typer.Option(help="32-true, bf16-mixed ...", rich_help_panel=HARDWARE)] = None,
     backbone: BACKBONE = None,
@@ -135,6 +136,7 @@ def fit(
     classes: CLASSES = None,
     corrupt: CORRUPT_FILES = "raise",
     workers: WORKERS = None,
+    no_report: Annotated[bool, typer.Option("--no-report", help=NO_REPORT_HELP)] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
     """Train on a labelled SOURCE and an unlabelled TARGET.
@@ -164,7 +166,7 @@ def fit(
         data = replace(data, root=root, classes=classes, corrupt=corrupt)
         changes, tuned = image_choices(data, changes, config, fine_tune, wanted)
         chosen = _preset(method, preset, config, tuned)
-        _run(_new_job(data, out, chosen, config, changes), wanted)
+        _run(_new_job(data, out, chosen, config, changes), wanted, report=not no_report)
         return
     others = {"--out": out, "--preset": preset, "--config": config, "--label": label, "--regression": regression}
     others |= {"--root": root, "--classes": classes, "--corrupt": corrupt != "raise"}
@@ -175,8 +177,10 @@ def fit(
         if wanted:
             show(f"{resume}: this run is finished, nothing is left to do.")
             show(f"Use it with: warmpot predict {_quoted(resume)} DATA --out predictions.csv")
+            if not no_report and not (resume / "report.html").exists():
+                show(f"Look at it with: warmpot report {_quoted(resume)}")
         return
-    _run(job, wanted)
+    _run(job, wanted, report=not no_report)
 
 
 def _given(source: Path | None, target: Path | None, label: str | None, regression: bool) -> DataFiles:
@@ -272,8 +276,8 @@ def _quoted(folder: Path) -> str:
     return shlex.quote(str(folder))
 
 
-def _run(job: _Job, wanted: bool) -> None:
-    """Train, tell the result, and on Ctrl-C how to go on."""
+def _run(job: _Job, wanted: bool, *, report: bool) -> None:
+    """Train, tell the result, and on Ctrl-C how to go on; then write the page, if it is asked for."""
     with messages(wanted):
         _check_new(job)
         if wanted:
@@ -302,6 +306,8 @@ def _run(job: _Job, wanted: bool) -> None:
             complain(f"interrupted; go on with: warmpot fit --resume {_quoted(job.folder)}", "yellow")
             raise typer.Exit(130) from None
         seconds = time.perf_counter() - start
+        if report and _rank() == 0:
+            write_report(job.folder, task, truth, wanted)
     if wanted:
         show(f"{job.data.source.name} -> {job.data.target.name}", style="bold")
         show(facts_grid(_summary(fitted, truth, seconds)))

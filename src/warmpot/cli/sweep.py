@@ -12,6 +12,7 @@ import typer
 from warmpot.cli._data_files import DataFiles, nested_changes
 from warmpot.cli._shared import LABEL_HELP, class_summary, complain, facts_grid, messages, one_line, score, show
 from warmpot.cli.fit import sizes
+from warmpot.cli.report import NO_REPORT_HELP, write_report
 from warmpot.errors import InputError, explain
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def sweep(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of all runs and of the choice of candidates.")] = 0,
     label: Annotated[str | None, typer.Option(help=LABEL_HELP)] = None,
+    no_report: Annotated[bool, typer.Option("--no-report", help=NO_REPORT_HELP)] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
     """Try settings on SOURCE and TARGET, and keep the best without target labels.
@@ -87,6 +89,8 @@ def sweep(
         except KeyboardInterrupt:
             complain(f"interrupted; the same command goes on in {shlex.quote(str(out))}", "yellow")
             raise typer.Exit(130) from None
+        if not no_report:
+            write_report(out, task, truth, not quiet)
     if quiet:
         return
     show(_table(found, places))
@@ -98,7 +102,7 @@ def sweep(
         rows.append((*score(found.fitted.outputs, truth), "(target labels, evaluation only)"))
     show(facts_grid(rows))
     show(f"Believed present: {class_summary(found.fitted.predictor.class_shares(found.fitted.outputs))}")
-    show(f"Wrote {out}: best, best.yaml, study.json, trials.jsonl")
+    show(f"Wrote {out}: {', '.join(sorted(entry.name for entry in out.iterdir()))}")
     show(f"Use it with: warmpot predict {shlex.quote(str(out / 'best'))} DATA --out predictions.csv")
 
 

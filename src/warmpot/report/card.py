@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +12,14 @@ import yaml
 
 from warmpot._settings import to_mapping
 from warmpot.data import ViewSettings
-from warmpot.errors import InputError, explain
-from warmpot.methods import METHODS
 from warmpot.report._markdown import notes, printable, safe, table
-from warmpot.train.config import LAST, load_config
+from warmpot.report._run import Run, read_run, repeat_command
+from warmpot.train.config import LAST
 from warmpot.train.export import Agreement
 from warmpot.train.recipes import preset_names
 from warmpot.weights import believed_classes, effective_share
 
-__all__ = ["model_card"]
+__all__ = ["model_card", "status"]
 
 MOST_CLASSES = 100
 """Classes that a card names; `model.json` has all of them."""
@@ -52,51 +47,6 @@ HARMLESS = (
 """Settings that do not make another method."""
 
 
-@dataclass(frozen=True)
-class _Run:
-    """What a run directory says of itself; nothing in it was made from target labels."""
-
-    config: Mapping[str, Any]
-    mark: Mapping[str, Any]
-    model: Mapping[str, Any]
-    signs: Mapping[str, Any]
-    predictions: Sequence[Mapping[str, str]]
-    weights: Sequence[Mapping[str, str]]
-    bounds: Mapping[str, Any]
-
-    @property
-    def facts(self) -> Mapping[str, Any]:
-        """What was noted of the data."""
-        found: Mapping[str, Any] = self.mark.get("facts", {})
-        return found
-
-    @property
-    def classes(self) -> list[str]:
-        """Class names; none in regression."""
-        return list(self.model["facts"]["classes"])
-
-    @property
-    def images(self) -> Mapping[str, Any] | None:
-        """How it sees images."""
-        found: Mapping[str, Any] | None = self.model["facts"].get("images")
-        return found
-
-    @property
-    def method(self) -> Any:
-        """The class of its method; None for a method of the user's that is not registered here."""
-        return METHODS.get(self.config["method"])
-
-    @property
-    def changes(self) -> list[str]:
-        """Settings that are not its preset's, as ``--set`` takes them; all of them when the preset is not known."""
-        preset = self.config["preset"]
-        return list(_changes(to_mapping(load_config(preset)) if preset in preset_names() else {}, self.config))
-
-    def file(self, side: str) -> str:
-        """Name of a file of its data, without the folders that it lay in."""
-        return Path(str(self.facts.get(side) or side)).name or side
-
-
 def model_card(run: Path | str, agreement: Agreement | None = None) -> str:
     """Write the card of a finished run, with the front matter that model hubs read.
 
@@ -116,39 +66,13 @@ def model_card(run: Path | str, agreement: Agreement | None = None) -> str:
     str
         Markdown; names of classes, columns and files are escaped.
     """
-    found = _read(Path(run))
+    found = read_run(Path(run))
     parts = (_front(found), _title(found), _predicts(found), _made(found), _data(found), _results(found, agreement),
              _limits(found), _repeat(found))  # fmt: skip
     return "\n\n".join(parts) + "\n"
 
 
-def _read(folder: Path) -> _Run:
-    def lines(name: str) -> list[dict[str, str]]:
-        if not (folder / name).exists():
-            return []
-        with open(folder / name, newline="", encoding="utf-8") as stream:
-            return list(csv.DictReader(stream))
-
-    def text(name: str) -> str:
-        return (folder / name).read_text(encoding="utf-8")
-
-    try:
-        metrics = text("metrics.jsonl").splitlines() if (folder / "metrics.jsonl").exists() else []
-        return _Run(
-            config=yaml.safe_load(text("config.yaml")),
-            mark=json.loads(text("run.json")),
-            model=json.loads(text("model.json")),
-            signs=json.loads(metrics[-1]) if metrics else {},
-            predictions=lines("predictions.csv"),
-            weights=lines("source_weights.csv"),
-            bounds=json.loads(text("bound.json")) if (folder / "bound.json").exists() else {},
-        )
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        got, remedy = f"{type(error).__name__}: {error}", "Name the folder that `warmpot fit` wrote."
-        raise InputError(explain(str(folder), got=got, allowed="a finished run", remedy=remedy)) from error
-
-
-def _front(run: _Run) -> str:
+def _front(run: Run) -> str:
     kind = "regression" if not run.classes else "classification"
     tags = ["domain-adaptation", "partial-domain-adaptation", "optimal-transport"]
     tags += [run.method.name] if run.method else []
@@ -162,11 +86,11 @@ def _front(run: _Run) -> str:
     return f"---\n{yaml.safe_dump(front, sort_keys=False)}# license: yours to state\n---"
 
 
-def _title(run: _Run) -> str:
+def _title(run: Run) -> str:
     return f"# {safe(run.file('source'))} to {safe(run.file('target'))}: {safe(run.config['method'])}"
 
 
-def _predicts(run: _Run) -> str:
+def _predicts(run: Run) -> str:
     if run.images:
         view = run.images["view"]
         side, whole = view["crop"], view["resize"]
@@ -185,12 +109,11 @@ def _predicts(run: _Run) -> str:
     return "\n\n".join(text)
 
 
-def _classes(run: _Run) -> Iterator[str]:
-    codes = {name: k for k, name in enumerate(run.classes)}
-    yield f"One of {len(codes)} classes."
+def _classes(run: Run) -> Iterator[str]:
+    yield f"One of {len(run.classes)} classes."
     shown: list[str] = []
-    if run.predictions:
-        counts = np.bincount([codes[row["prediction"]] for row in run.predictions], minlength=len(codes))
+    if run.n_target:
+        counts = np.bincount(run.codes(run.predictions["prediction"]), minlength=len(run.classes))
         present = believed_classes(counts / counts.sum())
         rows = [(safe(run.classes[k]), f"{share:.1%}") for k, share in list(present.items())[:MOST_CLASSES]]
         yield f"It believes that {len(present)} of them occur in the target (from its predictions, which can be wrong):"
@@ -202,16 +125,16 @@ def _classes(run: _Run) -> Iterator[str]:
         yield f"{'The others' if shown else 'They are'}: {', '.join(others[:MOST_CLASSES])}{more}."
 
 
-def _values(run: _Run) -> Iterator[str]:
+def _values(run: Run) -> Iterator[str]:
     facts = run.model["facts"]
     known = f"their mean is {facts['centre']:.6g}, their spread {facts['scale']:.4g}"
     yield f"A real number, in units of the source's labels ({known})."
-    if run.predictions:
-        values = [float(row["prediction"]) for row in run.predictions]
+    if run.n_target:
+        values = [float(value) for value in run.predictions["prediction"]]
         yield f"Predictions on the target range from {min(values):.6g} to {max(values):.6g}."
 
 
-def _status(run: _Run) -> str:
+def status(run: Run) -> str:
     """Say what a recipe is, next to its source."""
     preset, method = str(run.config["preset"]), run.method
     if method is None or not method.__module__.startswith("warmpot.") or preset not in preset_names():
@@ -225,7 +148,7 @@ def _status(run: _Run) -> str:
     return text + (", with other settings: see below" if changed else "")
 
 
-def _other_network(run: _Run) -> str:
+def _other_network(run: Run) -> str:
     """Say when it is not the network of the papers, trained as they do: all of it, on drawn views."""
     if run.images is None:
         return ", on features, where the papers train the network too"
@@ -234,13 +157,13 @@ def _other_network(run: _Run) -> str:
     return "" if plain and view == to_mapping(ViewSettings()) else f", with another network or view than {PAPERS}'s"
 
 
-def _made(run: _Run) -> str:
+def _made(run: Run) -> str:
     config, method = run.config, run.method
     rows = [("method", f"{safe(config['method'])}{safe(f': {method.summary}') if method else ''}")]
     rows += [("reference", safe(method.reference))] if method else []
     chosen = f"the best iterate by {safe(config['choose'])}, without target labels"
     rows += [
-        ("status", _status(run)),
+        ("status", status(run)),
         ("preset, engine", f"{safe(config['preset'])}, {safe(config['engine'])}"),
         ("source weights", safe(config["weights"])),
         ("result", "the last iterate" if config["choose"] == LAST else chosen),
@@ -257,11 +180,11 @@ def _made(run: _Run) -> str:
     return "\n\n".join(text)
 
 
-def _data(run: _Run) -> str:
+def _data(run: Run) -> str:
     labels = f"{len(run.classes)} classes" if run.classes else "real labels"
     rows = [
-        ("source", safe(run.file("source")), len(run.weights) or "", labels),
-        ("target", safe(run.file("target")), len(run.predictions) or "", "none: labels of the target were not used"),
+        ("source", safe(run.file("source")), run.n_source or "", labels),
+        ("target", safe(run.file("target")), run.n_target or "", "none: labels of the target were not used"),
     ]
     text = [
         "## Data",
@@ -275,7 +198,7 @@ def _hex(value: Any) -> str:
     return re.sub(r"\W", "", str(value))
 
 
-def _results(run: _Run, agreement: Agreement | None) -> str:
+def _results(run: Run, agreement: Agreement | None) -> str:
     what = "Accuracy" if run.classes else "Error"
     signs = [row for row in _signs(run) if row[1]]
     text = [
@@ -289,20 +212,20 @@ def _results(run: _Run, agreement: Agreement | None) -> str:
     return "\n\n".join(text)
 
 
-def _signs(run: _Run) -> Iterator[tuple[str, str, str]]:
+def _signs(run: Run) -> Iterator[tuple[str, str, str]]:
     line = run.signs
     when = f"step {line['step']}, the last" if line else ""
     if "effective_classes" in line:
         value = f"{line['effective_classes']:.1f} of {len(run.classes)}"
         yield "classes in effect", value, f"exp of the entropy of the mean prediction; {when}"
-    if run.weights:
-        weights = np.array([float(row["weight"]) for row in run.weights])
-        yield "weight share", f"{effective_share(weights):.1%}", "of the source carries the weight, in effect"
+    if run.n_source:
+        share = effective_share(run.source_weights)
+        yield "weight share", f"{share:.1%}", "of the source carries the weight, in effect"
     if line.get("transport") is not None and line.get("alpha"):
         yield "mass moved", f"{line['alpha']:.3g}", f"share of the target that the plan matches; {when}"
         yield "transport", f"{line['transport'] / line['alpha']:.4g}", f"cost of the plan per unit of mass; {when}"
-    if run.predictions and run.classes:
-        confidence = np.mean([float(row["confidence"]) for row in run.predictions])
+    if run.n_target and run.classes:
+        confidence = np.mean([float(value) for value in run.predictions["confidence"]])
         yield "confidence", f"{confidence:.1%}", "mean probability of the predicted class; not calibrated"
 
 
@@ -316,7 +239,7 @@ def _agreed(agreement: Agreement) -> str:
     return f"{text}\n\n{table(['output', 'largest difference'], rows)}"
 
 
-def _limits(run: _Run) -> str:
+def _limits(run: Run) -> str:
     points = []
     if run.classes:
         points.append("A target sample is always given one of the source's classes, also when it belongs to none.")
@@ -343,9 +266,8 @@ def _limits(run: _Run) -> str:
     return "\n\n".join(text)
 
 
-def _bounds(run: _Run) -> str:
+def _bounds(run: Run) -> str:
     """Terms that are known without labels; whatever labels added to the file stays there."""
-    adapted = run.method is None or run.method.uses_target or run.config["choose"] != LAST
     rows = []
     for name, bound in run.bounds.items():
         total = sum(term["value"] or 0.0 for term in bound["terms"] if term["computable"])
@@ -353,7 +275,7 @@ def _bounds(run: _Run) -> str:
         if bound.get("confidence") is not None:
             remark = (
                 "not valid: its features have seen the target"
-                if adapted
+                if run.adapted
                 else f"with probability {bound['confidence']:g}"
             )
         rows.append(
@@ -362,28 +284,7 @@ def _bounds(run: _Run) -> str:
     return table(["bound", "loss", "alpha", "beta", "total", ""], rows)
 
 
-def _repeat(run: _Run) -> str:
-    preset = str(run.config["preset"])
-    words = ["warmpot", "fit", run.file("source"), run.file("target")]
-    words += ["--preset", preset] if preset in preset_names() else []
-    words += [word for change in run.changes for word in ("--set", change)]
-    for flag in ("label", "root", "classes", "corrupt"):
-        value = run.facts.get(flag)
-        words += [f"--{flag}", Path(str(value)).name] if value not in (None, "", "raise") else []
-    words += ["--regression"] if run.facts.get("regression") else []
-    command = shlex.join(map(printable, words))
+def _repeat(run: Run) -> str:
+    command = repeat_command(run, safe=printable)
     rows = [(safe(name), safe(version)) for name, version in run.mark.get("versions", {}).items()]
     return "\n\n".join(["## Repeat it", f"```\n{command}\n```", table(["package", "version"], rows)])
-
-
-def _changes(base: Mapping[str, Any], config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the settings that are not the preset's, as ``--set`` takes them."""
-    for name, value in config.items():
-        if name == "preset" and not prefix:
-            continue
-        old = base.get(name)
-        if isinstance(value, Mapping) and value:
-            yield from _changes(old if isinstance(old, Mapping) else {}, value, f"{prefix}{name}.")
-        elif name not in base or value != old:
-            absolute = isinstance(value, str) and Path(value).is_absolute()  # a file of weights
-            yield f"{prefix}{name}={json.dumps(Path(value).name if absolute else value)}"

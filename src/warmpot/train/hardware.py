@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
-from lightning_fabric import Fabric
 
 from warmpot.errors import InputError, explain
-from warmpot.train.config import HardwareSettings
 
-__all__ = ["make_fabric", "quiet_gathers"]
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+    from warmpot.train.config import HardwareSettings
+
+__all__ = ["make_fabric", "quiet_gathers", "resolve_device"]
 
 
 def make_fabric(hardware: HardwareSettings) -> Fabric:
     """Start Fabric as the settings say; bad flags get our message."""
+    from lightning_fabric import Fabric  # loads torch's compiler: three seconds that the full engine need not wait
+
     accelerator = hardware.accelerator
     if accelerator == "mps":
         got, remedy = "mps", "Plans are solved in float64, which it does not have: use cpu or cuda."
@@ -36,6 +43,17 @@ def make_fabric(hardware: HardwareSettings) -> Fabric:
         raise InputError(explain("minibatch.hardware", got=got, allowed="Fabric's flags", remedy=remedy)) from error
     fabric.launch()
     return fabric
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device of a name; "auto" is a GPU if there is one, of several processes on a machine one each."""
+    gpu = torch.cuda.is_available()
+    if name == "auto":
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if gpu else torch.device("cpu")
+    if name.partition(":")[0] not in ("cpu", "cuda") or (name != "cpu" and not gpu):
+        remedy = "`warmpot doctor` lists the devices of this machine."
+        raise InputError(explain("device", got=repr(name), allowed="auto, cpu, cuda if there is one", remedy=remedy))
+    return torch.device(name)
 
 
 @contextmanager

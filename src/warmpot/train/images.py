@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from filelock import FileLock
 
 from warmpot._checks import check_choice, check_count
@@ -25,6 +24,7 @@ from warmpot.data.shards import Shards
 from warmpot.errors import InputError, explain
 from warmpot.nets import Backbone, BackboneSettings, build_backbone
 from warmpot.train.extract import CORRUPT, extract, stamp_of, tell_of_bad
+from warmpot.train.hardware import resolve_device
 
 __all__ = ["CORRUPT", "ImageSettings", "cache_folder", "decodable", "make_backbone", "prepare"]
 
@@ -87,7 +87,7 @@ def make_backbone(settings: ImageSettings) -> Backbone:
     backbone = build_backbone(settings.backbone)
     if backbone.view.fixed and backbone.view.crop != settings.view.crop:
         got, allowed = f"{settings.view.crop} with {settings.backbone.name}", f"{backbone.view.crop}"
-        remedy = "It takes images of one size only: set images.view.crop (and resize, which is no smaller)."
+        remedy = "It takes images of one size only: set images.view.crop (--crop), and resize, which is no smaller."
         raise InputError(explain("images.view.crop", got=got, allowed=allowed, remedy=remedy))
     return backbone
 
@@ -121,7 +121,7 @@ def prepare(
     corrupt : "raise" or "skip"
         What becomes of images that cannot be decoded.
     device : str
-        "auto", "cpu", "cuda" ...
+        "auto", "cpu" or "cuda", also "cuda:1".
     progress_bar : bool, optional
         Default: a bar on a terminal, log lines at INFO elsewhere.
     """
@@ -139,7 +139,7 @@ def prepare(
     tables = tuple(_in_view(table, view) for table in tables)
     if live:  # before the training: it would end at the first broken image that it draws
         return tuple(decodable(table, settings.processes, corrupt, folder, progress_bar) for table in tables)
-    backbone, place = make_backbone(settings), _device(device)
+    backbone, place = make_backbone(settings), resolve_device(device)
     backbone.to(place).eval()
     found = []
     for table in tables:
@@ -157,15 +157,6 @@ def prepare(
         gone = np.setdiff1d(np.arange(table.n), made.x.samples)
         found.append(replace(without(table, gone), x=made.x))
     return tuple(found)
-
-
-def _device(name: str) -> torch.device:
-    """Resolve "auto"; of several processes on a machine each has a GPU of its own."""
-    if name != "auto":
-        return torch.device(name)
-    return (
-        torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if torch.cuda.is_available() else torch.device("cpu")
-    )
 
 
 def _in_view(table: Table, view: ViewSettings) -> Table:

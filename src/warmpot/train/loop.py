@@ -7,11 +7,10 @@ import functools
 import logging
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
 from warmpot._progress import Report
@@ -37,6 +36,9 @@ from warmpot.train.state import (
     set_random_state,
     unpack_optimizer,
 )
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 __all__ = ["make_optimizer", "train_minibatch"]
 

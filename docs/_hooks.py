@@ -1,0 +1,165 @@
+"""What the site has beyond its pages: the method catalogue, made from docstrings, and docstrings as Markdown.
+
+mkdocs.yml names this file twice: as a hook of mkdocs, and as an extension of griffe, which reads the docstrings.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib import import_module, resources
+from typing import Any
+
+import griffe
+import yaml
+
+ROOMS = (
+    "transport", "costs", "weights", "bounds", "data", "nets", "methods", "train", "select", "estimators", "bench",
+    "report", "errors",
+)  # fmt: skip
+CATALOGUE, SYSTEMS = "<!-- catalogue -->", "<!-- systems -->"
+ROOM = re.compile(r"^::: warmpot\.(\w+)$", re.MULTILINE)
+SHADOWED = """
+::: warmpot.{room}.{name}.{name}
+    options: {{show_root_heading: true, show_root_full_path: false, show_root_toc_entry: true}}
+"""
+PIPES = re.compile(r"`[^`\n]*`")
+SECTION = re.compile(r"^\w[\w ]*\n-{3,}\n", re.MULTILINE)
+POINTER = re.compile(r"[,;]?\s*(?:METHODS|SPEC)\s+sections?\s+\d+(?:\s+to\s+\d+)?")  # readers do not have these
+NAME = re.compile(r"(?<!`)`(\w+)`(?!`)")
+MATHS = re.compile(r"^( *)\.\. math:: (.*(?:\n\1 +\S.*)*)", re.MULTILINE)
+TEX = {
+    r"\\(?:text|mathrm)\{([^}]*)\}": r"\1", r"\\textstyle *": "", r"\\q?quad": "  ", r"\\[,;]": " ",
+    r"\\langle ?": "⟨", r" ?\\rangle": "⟩", r"\\varepsilon": "ε", r"\^\\top": "ᵀ", r"_\{([^}]*)\}": r"_\1",
+    r"\\sum": "Σ", r"\\ge": "≥", r"\\le": "≤", r"\\mid": "|", r"\\min": "min", r"\\log": "log", r"\\beta": "β",
+    r"\\rho": "rho", r"\\tau": "tau",
+}  # fmt: skip
+
+
+class Docstrings(griffe.Extension):
+    """Turn the little reStructuredText that docstrings have into Markdown, and names of the API into links."""
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        """Rewrite one docstring."""
+        if obj.docstring is not None:
+            obj.docstring.value = _markdown(obj.docstring.value, obj.name)
+
+
+def _markdown(text: str, own: str = "") -> str:
+    text = re.sub(r"\s*\(\)", "", POINTER.sub("", text)) if "section" in text else text
+    text = re.sub(r"\s*\[\d+\]_", "", re.sub(r"^\.\. \[\d+\] ", "", text, flags=re.MULTILINE))
+    text = MATHS.sub(lambda found: f"{found[1]}```text\n{_formula(found[2], found[1])}\n{found[1]}```", text)
+    text = text.replace("Class attributes\n----------------\n", "Attributes\n----------\n")
+    public = _public()
+    return NAME.sub(
+        lambda found: f"[`{found[1]}`][{public[found[1]]}]" if found[1] in public and found[1] != own else found[0],
+        text,
+    )
+
+
+def _formula(tex: str, indent: str) -> str:
+    """Write a formula in plain letters; the site has no typesetter of formulas, and asks nobody for one."""
+    for pattern, instead in TEX.items():
+        tex = re.sub(pattern, instead, tex)
+    return "\n".join(indent + line.strip() for line in tex.splitlines())
+
+
+_NAMES: dict[str, str] = {}
+
+
+def _public() -> dict[str, str]:
+    """Return where every public class and function is described, by its name."""
+    if not _NAMES:
+        for room in ROOMS:
+            _NAMES.update({name: f"warmpot.{room}.{name}" for name in import_module(f"warmpot.{room}").__all__})
+            _NAMES.update({name: f"warmpot.{room}.{name}.{name}" for name in _shadowed(room)})
+    return _NAMES
+
+
+def _shadowed(room: str) -> list[str]:
+    """Return the functions with the name of a file of their room, which griffe takes for the file."""
+    module = import_module(f"warmpot.{room}")
+    files = {entry.name for entry in resources.files(module).iterdir()} if hasattr(module, "__path__") else set()
+    return [name for name in module.__all__ if f"{name}.py" in files]
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Fill in what is made at build time; in tables, Python's Markdown shows the backslash that forges need."""
+    if room := ROOM.search(markdown):
+        markdown += "".join(SHADOWED.format(room=room[1], name=name) for name in _shadowed(room[1]))
+    if CATALOGUE in markdown:
+        markdown = markdown.replace(CATALOGUE, _catalogue()).replace(SYSTEMS, _systems())
+    lines = markdown.splitlines()
+    return "\n".join(
+        PIPES.sub(lambda code: code[0].replace(r"\|", "|"), line) if line.startswith("|") else line for line in lines
+    )
+
+
+def _catalogue() -> str:
+    from warmpot.methods import METHODS, WEIGHTINGS
+
+    methods = [_described(name, kind, level=3) for name, kind in METHODS.items()]
+    weightings = [_described(name, kind, level=3) for name, kind in WEIGHTINGS.items()]
+    return "\n\n".join(["## Methods", *methods, "## Weightings", *weightings])
+
+
+def _described(name: str, kind: Any, level: int) -> str:
+    from warmpot.cli._described import _parameter_rows
+    from warmpot.report._markdown import notes, table
+
+    doc = inspect.getdoc(kind) or ""
+    head = _plain(SECTION.split(doc)[0].strip())
+    facts = [getattr(kind, "reference", ""), ", ".join(getattr(kind, "tags", ()))]
+    if "engines" in vars(kind) or hasattr(kind, "engines"):
+        facts += [f"weights `{kind.weights}`", f"engine {' and '.join(kind.engines)}"]
+    text = [f"{'#' * level} {name}", f"*{kind.summary}*", "; ".join(filter(None, facts)), head]
+    rows = [(f"`{row[0]}`", f"`{row[1]}`", row[2].replace("|", r"\|")) for row in _parameter_rows(kind, "")]
+    if rows:
+        grid = table(["parameter", "default", ""], rows)
+        text += [f'<details markdown="1"><summary>Parameters</summary>\n\n{grid}\n\n</details>']
+    if said := notes(kind):
+        text += ["**Notes and deviations.** " + said if not said.startswith("- ") else "**Deviations.**\n\n" + said]
+    presets = _presets(name)
+    text += [table(["preset", "what it is", "status"], presets)] if presets else []
+    return "\n\n".join(filter(None, text))
+
+
+def _plain(text: str) -> str:
+    """Return a docstring's text with its code, with methods and weightings under the names that users type."""
+    from warmpot.methods import METHODS, WEIGHTINGS
+
+    names = {kind.__name__: kind.name for kind in (*METHODS.values(), *WEIGHTINGS.values())}
+    text = re.sub(r"\s*\(\)", "", POINTER.sub("", re.sub(r"\s*\[\d+\]_", "", text)))
+    return NAME.sub(lambda found: f"`{names.get(found[1], found[1])}`", text)
+
+
+def _presets(name: str) -> list[tuple[str, str, str]]:
+    from warmpot.cli.methods import _about
+    from warmpot.report.card import OURS, PRESETS, REPRODUCTION
+    from warmpot.train import load_config, preset_names
+
+    rows = []
+    for preset in preset_names():
+        config = load_config(preset)
+        if name not in (config.method, config.weights):
+            continue
+        ours = config.engine == "full" or any(mark in preset for mark in OURS)
+        status = "baseline" if config.method == "source-only" else "ours" if ours else PRESETS.get(preset, REPRODUCTION)
+        about = re.sub(r" \(ours[^)]*\)", "", _about(preset)).replace("|", r"\|")
+        rows.append((f"`{preset}`", about, status))
+    return rows
+
+
+def _systems() -> str:
+    from warmpot.report._markdown import safe, table
+
+    found = yaml.safe_load((resources.files("warmpot") / "bench" / "reported.yaml").read_text(encoding="utf-8"))
+    tables = [found["tables"][name]["systems"] for name in ("office-home", "imagenet-caltech")]
+    rows = []
+    for system, facts in found["systems"].items():
+        numbers = [t[system].get("average", t[system]["accuracy"][0]) if system in t else "" for t in tables]
+        ours = ", ".join(f"`{preset}`" for preset in facts.get("presets", ()))
+        stands = f"run: {ours}" if ours else f"reported only: {safe(facts['why'])}"
+        rows.append((f"{safe(system)} ({safe(facts['cited'])})", *numbers, safe(facts["chosen"]), stands))
+    head = ["system", "Office-Home", "ImageNet-Caltech", "chosen by", "here"]
+    return table(head, rows)

@@ -1,0 +1,34 @@
+"""What can be proven of a classifier on a target without labels, term by term.
+
+python examples/bound_of_a_run.py
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warmpot.data import as_table, make_task
+from warmpot.train import bound_inputs, fit, load_config
+
+
+def main() -> None:
+    rng = np.random.default_rng(0)
+    centres = 3 * rng.normal(size=(6, 8))
+    ys, yt = np.repeat(np.arange(6), 50), np.repeat(np.arange(3), 40)  # the target has three of six classes
+    xs = centres[ys] + rng.normal(size=(300, 8))
+    xt = centres[yt] + 0.5 + rng.normal(size=(120, 8))
+    task, _ = make_task(as_table(xs, ys), as_table(xt))  # no labels of the target anywhere
+
+    for preset in ("source-only", "full", "bound"):
+        predictor = fit(task, load_config(preset), progress_bar=False).predictor
+        report = bound_inputs(predictor, task).problem("joint").report(alpha=1.0, beta=0.5)
+        verdict = "vacuous: proves nothing" if report.vacuous else "together with the term that needs labels, a bound"
+        print(f"{preset}: total {report.total:.2f} ({verdict})")
+        for term in report.terms:
+            print(f"    {term.name:<20}", "needs labels" if term.value is None else f"{term.value:.3f}")
+        wrong = (predictor.probabilities(xt).argmax(axis=1) != yt).mean()
+        print(f"    true error rate       {wrong:.1%}   (target labels, evaluation only)")
+
+
+if __name__ == "__main__":
+    main()

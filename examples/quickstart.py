@@ -1,0 +1,31 @@
+"""Adapt from printed digits 0-9 to handwritten digits 0-4, without being told which digits occur.
+
+python examples/quickstart.py
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warmpot.data import digits_task
+from warmpot.estimators import SourceOnlyClassifier, WarmpotClassifier
+
+
+def main() -> None:
+    source, target = digits_task(n_source=1000, seed=1)
+    assert source.y is not None
+    assert target.y is not None
+    for model in (SourceOnlyClassifier(), WarmpotClassifier()):
+        model.fit(source.x, source.y, X_target=target.x)  # no target labels
+        print(f"{type(model).__name__:<21} accuracy on the target {model.score(target.x, target.y):.0%}")
+
+    print("\ndigit   source weight   predicted in the target")
+    share = np.bincount(source.y, model.source_weights_, 10) / model.source_weights_.sum()
+    predicted = np.bincount(model.predict(target.x), minlength=10) / len(target.x)
+    for digit in range(10):
+        there = "" if digit in target.y else "   (does not occur)"
+        print(f"{digit:>5}   {share[digit]:13.0%}   {predicted[digit]:23.0%}{there}")
+
+
+if __name__ == "__main__":
+    main()

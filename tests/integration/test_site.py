@@ -1,0 +1,82 @@
+"""The docs site: every page is in its navigation, it builds without a warning, and asks no other host for anything."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from warmpot.methods import METHODS, WEIGHTINGS
+
+ROOT = Path(__file__).resolve().parents[2]
+FOREIGN = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*?\b(?:src|href)=["']?(?:https?:)?//[^>]*>""")
+
+
+def leaves(entry: Any) -> Iterator[str]:
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for value in entry.values() if isinstance(entry, dict) else entry:
+            yield from leaves(value)
+
+
+def settings() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    return found
+
+
+def test_navigation_has_every_page_once() -> None:
+    pages = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md"))
+    assert sorted(leaves(settings()["nav"])) == pages
+
+
+def test_every_room_has_a_page_of_its_api() -> None:
+    contracts = (ROOT / "pyproject.toml").read_text()
+    rooms = set(re.findall(r'"warmpot\.([a-z]\w*)",?$', contracts[contracts.index("layers = [") :], re.MULTILINE))
+    pages = {path.stem for path in (ROOT / "docs" / "api").glob("*.md")}
+    assert rooms - {"cli"} <= pages
+    assert {"transport", "methods", "report", "bench"} <= rooms
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if find_spec("material") is None or find_spec("mkdocstrings_handlers") is None:
+        pytest.skip("the site needs mkdocs-material and mkdocstrings-python")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not done.stdout + done.stderr
+    return folder
+
+
+def test_pages_ask_no_other_host(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 30
+    assert not [(page.name, found) for page in pages for found in FOREIGN.findall(page.read_text())]
+
+
+def test_catalogue_has_every_method_with_its_deviations(site: Path) -> None:
+    page = (site / "catalogue.html").read_text()
+    assert not [name for name in (*METHODS, *WEIGHTINGS) if f'<h3 id="{name}">' not in page]
+    assert page.count("eviations") > len(METHODS)
+    assert page.count("reported only:") + page.count("run: <code>") == 28
+
+
+def test_api_has_every_public_class_and_function(site: Path) -> None:
+    for page in (site / "api").glob("*.html"):
+        text, module = page.read_text(), import_module(f"warmpot.{page.stem}")
+        names = [name for name in module.__all__ if callable(getattr(module, name))]
+        room = re.escape(module.__name__)
+        missing = [name for name in names if not re.search(rf'id="{room}(\.\w+)?\.{name}"', text)]
+        assert not missing, module.__name__

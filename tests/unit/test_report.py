@@ -1,0 +1,515 @@
+"""The page of a run: ``warmpot report``, and what fit, demo and sweep write at their end."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import shlex
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+import warmpot.data
+from warmpot._settings import to_mapping
+from warmpot.bounds import joint_bound
+from warmpot.cli import app
+from warmpot.data import Task, Truth, as_table, make_task
+from warmpot.report import report_run
+from warmpot.report._run import Run, read_run, repeat_command
+from warmpot.report.bounds import read_bounds
+from warmpot.report.embedding import embedded
+from warmpot.report.page import Cell, Table, Thumbnails
+from warmpot.report.run_figures import curves, histograms
+from warmpot.report.run_measured import evaluated, proven
+from warmpot.report.run_warnings import warnings_of
+from warmpot.report.run_weights import left_out, weights
+from warmpot.report.run_words import accuracy, answer, trust
+from warmpot.report.seen import Seen, look
+from warmpot.report.thumbs import opener, samples
+from warmpot.train import fit, load_config
+
+LIMIT = 3_000_000
+NAMES = ["<script>alert(1)</script>", "$x$", "", "L" * 300]
+QUICK = {"full": {"rounds": 2, "iterations": 4, "width": 8}}
+
+
+def small_task(names: list[str], n: int = 48) -> tuple[Task, Truth]:
+    """Four classes, of which the target holds two, and its labels."""
+    rng = np.random.default_rng(0)
+    centres = 3 * rng.normal(size=(4, 5))
+    ys, yt = np.arange(n) % 4, np.arange(n // 2) % 2
+    source = as_table(centres[ys] + rng.normal(size=(n, 5)), ys, classes=names)
+    target = as_table(centres[yt] + 0.3 + rng.normal(size=(n // 2, 5)), yt, classes=names)
+    task, truth = make_task(source, target)
+    assert truth is not None
+    return task, truth
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Task, Truth]:
+    """A run whose classes have names that no page may trip over."""
+    folder = tmp_path_factory.mktemp("runs") / "a <b> run"
+    task, truth = small_task(NAMES)
+    fit(task, load_config("full", changes=QUICK), out=folder, progress_bar=False)
+    return folder, task, truth
+
+
+def made_up(
+    shares: list[float],
+    source: Mapping[str, Any] | None = None,
+    *,
+    n: int = 200,
+    history: list[dict[str, Any]] | None = None,
+    confidence: float = 0.95,
+    matched: float = 1.0,
+    classes: list[str] | None = None,
+    **config: Any,
+) -> Run:
+    """Return a run with these shares of predictions; `source` has the labels and weights of its source."""
+    names = classes or [f"c{k}" for k in range(len(shares))]
+    codes = np.repeat(np.arange(len(shares)), np.round(np.array(shares) * n).astype(int))
+    source = source or {"label": np.arange(40) % len(shares), "weight": np.full(40, 1 / 40)}
+    predictions = {
+        "row": [str(k) for k in range(len(codes))],
+        "prediction": [names[k] for k in codes],
+        "confidence": [str(confidence)] * len(codes),
+        "weight": [str(matched)] * len(codes),
+    }
+    table = {
+        "row": [str(k) for k in range(len(source["label"]))],
+        "label": [names[k] for k in source["label"]],
+        "weight": [repr(float(w)) for w in source["weight"]],
+    }
+    plain = to_mapping(load_config("full", changes=config))
+    model = {"facts": {"classes": names}, "n_inputs": 5}
+    return Run(Path("made up"), plain, {"seed": 0}, model, history or [], predictions, table, {})
+
+
+def texts(run: Run) -> list[str]:
+    return [f"{notice.level}: {notice.text} {notice.remedy}" for notice in warnings_of(Seen(run))]
+
+
+def words(section: Any) -> str:
+    """All that a section says, without its pictures."""
+    return " ".join([section.lead, *(str(block) for block in section.blocks)])
+
+
+def heading(axes: Any) -> str:
+    return "".join(axes.get_title(loc=side) for side in ("left", "center", "right"))
+
+
+def test_a_page_has_all_its_parts_and_is_small(trained: tuple[Path, Task, Truth], tmp_path: Path) -> None:
+    run, task, truth = trained
+    page = report_run(run, task, truth, out=tmp_path / "deep" / "page.html")
+    text = page.read_text(encoding="utf-8")
+    assert page.stat().st_size < LIMIT
+    for title in ("The answer", "How far to trust it", "Which source samples count", "Training", "in a plane",
+                  "Against the target labels", "What can be proven", "How it was made"):  # fmt: skip
+        assert title in text
+    assert "evaluation only" in text
+    assert "<script>alert" not in text
+    assert html.escape(NAMES[0], quote=False).replace("&", "&amp;") not in text  # escaped once, not twice
+    assert "alert(1)" in text
+    assert "$x$" in text
+    assert "(empty)" in text
+    assert "L" * 300 not in text.replace(f'"{"L" * 300}', "")  # only where it is asked for
+    drawn = {path.name for path in (tmp_path / "deep" / "figures").iterdir()}
+    assert {"embedding-after.png", "embedding-before.svg", "weight-histograms.png", "confusion.svg"} <= drawn
+    assert not list(run.glob("report.html"))  # it went where it was asked to go
+
+
+def test_without_data_the_page_says_what_is_missing(trained: tuple[Path, Task, Truth], tmp_path: Path) -> None:
+    run, task, truth = trained
+    text = report_run(run, out=tmp_path / "p.html", figures=False, missing="the disk is gone").read_text("utf-8")
+    assert "the disk is gone" in text
+    assert "warmpot report RUN SOURCE TARGET" in text
+    assert "Against the target labels" not in text
+    assert "in a plane" not in text
+    assert "Which source samples count" in text
+    assert not (tmp_path / "figures").exists()
+    other, _ = small_task(NAMES, n=40)
+    seen = look(read_run(run), other, truth)
+    assert "40 source samples in place of 48" in seen.missing
+    assert seen.truth is None
+    swapped = dataclasses.replace(task, ys=np.roll(task.ys, 1))
+    assert "other labels of the source" in look(read_run(run), swapped, truth).missing
+    strange = dataclasses.replace(task, xt=task.xt[::-1].copy() * 3 + 10)
+    assert "predicts other classes" in look(read_run(run), strange, truth).missing
+
+
+def test_accuracy_is_what_fit_prints_and_needs_labels(trained: tuple[Path, Task, Truth]) -> None:
+    run, task, truth = trained
+    seen = look(read_run(run), task, truth)
+    right = float((seen.predicted == truth.yt).mean())
+    assert accuracy(seen) == right
+    assert f"{right:.1%}" in words(answer(seen))
+    partly = Truth(np.where(np.arange(24) < 12, truth.yt, -1), truth.classes)
+    some = look(read_run(run), task, partly)
+    assert accuracy(some) == float((some.predicted == partly.yt).mean())
+    said = words(trust(some, {}, {}))
+    assert "12 samples have no label that the source knows" in said
+    nothing = look(read_run(run), task, Truth(np.full(24, -1), truth.classes))
+    assert accuracy(nothing) is None
+    assert evaluated(nothing) is None
+    assert "not measured" in words(answer(nothing))
+
+
+def test_shares_and_weights_are_those_of_the_files(trained: tuple[Path, Task, Truth]) -> None:
+    run, task, truth = trained
+    seen = look(read_run(run), task, truth)
+    assert seen.shares.sum() == pytest.approx(1)
+    assert seen.weights.sum() == pytest.approx(1)
+    assert seen.weight_shares == pytest.approx([seen.weights[task.ys == k].sum() for k in range(4)])
+    assert sorted([*seen.present, *seen.absent]) == [0, 1, 2, 3]
+    outlier = np.isin(task.ys, [2, 3])
+    title = heading(histograms(seen).figure.axes[2])
+    assert title == f"outlier: {100 * seen.weights[outlier].sum():.2f} % of the weight"
+    assert "believed absent" in heading(histograms(look(read_run(run), task, None)).figure.axes[2])
+    assert seen.evidence is not None
+    assert set(seen.scores("neighbours", "reverse")) == {"neighbours", "reverse"}
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (made_up([0.5, 0.5]), []),
+        (
+            made_up([0.5, 0.5], history=[{"step": 1, "effective_classes": 9.0}, {"step": 2, "effective_classes": 1.2}]),
+            ["bad: Collapse"],
+        ),
+        (
+            made_up([0.5, 0.5], history=[{"step": k, "effective_classes": v} for k, v in enumerate([6, 5, 3.0, 8.0])]),
+            ["warning: Drift"],
+        ),
+        (made_up([1.0, 0.0, 0.0]), ["Every sample, or nearly, is predicted as c0"]),
+        (made_up([0.8, 0.1, 0.1]), ["c0 is predicted for 80% of the target"]),
+        (made_up([0.48, 0.48, 0.04, *[0.0] * 2]), ["4.0% of the target is predicted as classes believed absent: c2"]),
+        (made_up([0.3, 0.3, 0.3, 0.1]), ["Suspicious class c3: predicted for 10.0% of the target only"]),
+        (made_up([0.5, 0.5], confidence=0.4), ["The model is unsure of its predictions: their mean confidence is 40%"]),
+        (
+            made_up([0.5, 0.5], {"label": np.arange(40) % 2, "weight": np.where(np.arange(40) % 2, 0.1, 1.0)}),
+            ["Suspicious class c1: with 9.1% of the source weight against 50.0%"],
+        ),
+        (
+            made_up([0.7, 0.3], {"label": np.arange(40) % 2, "weight": np.where(np.arange(40) == 1, 0.9, 1.0)}),
+            ["info: Held back by the cap: nearly all source samples of c0"],
+        ),
+        (
+            made_up([0.5, 0.5, 0, 0], {"label": np.arange(40) % 4, "weight": 1.0 + (np.arange(40) % 4 < 2)}),
+            ["33% of the source weight lies on classes believed absent", "info: Held back by the cap"],
+        ),
+        (
+            made_up([0.5, 0.5], {"label": np.arange(400) % 2, "weight": 1e-9 + (np.arange(400) < 2)}),
+            ["The weights sit on 0.5% of the source"],
+        ),
+        (made_up([0.5, 0.5], history=[{"step": 1, "gap": 0.1, "transport": 1.0}]), ["within 0.1 of the best one"]),
+        (made_up([0.5, 0.5], history=[{"step": k, "plan_ok": k % 2} for k in range(4)]), ["50% of the logged plans"]),
+        (
+            made_up([0.5, 0.5], history=[{"step": k, "score": 1.0} for k in range(4)], choose="snd"),
+            ["snd scores every iterate the same"],
+        ),
+    ],
+)
+def test_signs_of_trouble(run: Run, expected: list[str]) -> None:
+    found = texts(run)
+    assert len(found) == len(expected), found
+    for part in expected:
+        assert any(part in text for text in found), found
+
+
+def test_a_class_that_is_less_sure_than_others_is_suspicious() -> None:
+    run = made_up([0.5, 0.5])
+    sure = ["0.99"] * 100 + ["0.5"] * 100
+    found = texts(dataclasses.replace(run, predictions={**run.predictions, "confidence": sure}))
+    assert len(found) == 1
+    assert "Suspicious class c1: with a mean confidence of 50%" in found[0]
+
+
+def test_good_news_is_no_proof() -> None:
+    assert "That is no proof" in words(answer(Seen(made_up([0.5, 0.5]))))
+
+
+def write(run: Run, folder: Path) -> Path:
+    """Write a made-up run as its files."""
+    from warmpot._files import write_csv
+
+    folder.mkdir()
+    (folder / "config.yaml").write_text(yaml.safe_dump(dict(run.config)))
+    (folder / "run.json").write_text(json.dumps(run.mark))
+    (folder / "model.json").write_text(json.dumps(run.model))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run.history) + '{"step": 9, "lo')
+    for name, table in (("predictions.csv", run.predictions), ("source_weights.csv", run.weights)):
+        write_csv(folder / name, list(table), list(zip(*table.values(), strict=True)))
+    return folder
+
+
+def test_a_thousand_classes_and_one(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    shares = np.r_[np.full(500, 1 / 500), np.zeros(500)]
+    source = {"label": np.arange(8000) % 1000, "weight": rng.random(8000) ** 4}
+    names = [f"class number {k} with a name of some length" for k in range(1000)]
+    run = made_up(shares.tolist(), source, n=5000, classes=names, matched=0.5, confidence=0.5)
+    page = report_run(write(run, tmp_path / "many"), figures=False)
+    assert page.stat().st_size < LIMIT
+    text = page.read_text("utf-8")
+    assert "400 more are in predictions.csv" in text
+    assert "900 more are in source_weights.csv" in text
+    one = report_run(write(made_up([1.0, 0.0]), tmp_path / "one"), figures=False).read_text("utf-8")
+    assert "Only c0 (100%) is believed present" in one
+    assert "All source samples count the same" in one
+    assert read_run(tmp_path / "one").history == []  # a torn line is none
+
+
+def test_a_run_without_its_lists_still_has_a_page(tmp_path: Path) -> None:
+    folder = write(made_up([0.5, 0.5]), tmp_path / "run")
+    for name in ("predictions.csv", "source_weights.csv", "metrics.jsonl"):
+        (folder / name).unlink()
+    text = report_run(folder, figures=False).read_text("utf-8")
+    assert "predictions.csv of the run is gone" in text
+    assert "How it was made" in text
+
+
+def test_numbers_are_reported_too(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, shifted = rng.normal(size=(60, 3)), rng.normal(size=(40, 3)) + 0.2
+    task, truth = make_task(
+        as_table(x, x.sum(axis=1), task="regression"), as_table(shifted, shifted.sum(axis=1), task="regression")
+    )
+    config = load_config("full", changes={**QUICK, "loss": "squared"})
+    fitted = fit(task, config, out=tmp_path / "run", progress_bar=False)
+    text = report_run(tmp_path / "run", task, truth, embedding="tsne", figures=False).read_text("utf-8")
+    assert truth is not None
+    assert f"{np.abs(fitted.outputs - truth.yt).mean():.4g}" in text
+    assert "median prediction" in text
+    assert "believed present" not in text
+    assert "t-SNE" in text
+    assert "Histogram of predictions" in text
+
+
+def test_source_only_has_no_plan(tmp_path: Path) -> None:
+    task, truth = small_task(["a", "b", "c", "d"])
+    fit(task, load_config("source-only"), out=tmp_path / "run", progress_bar=False)
+    seen = look(read_run(tmp_path / "run"), task, truth)
+    assert not seen.weighted
+    assert not seen.planned
+    assert left_out(seen) is None
+    section = weights(seen)
+    assert section is not None
+    assert "source-only has no weights" in words(section)
+    assert curves(seen) == []
+
+
+def test_what_the_plan_leaves_out() -> None:
+    run = made_up([0.5, 0.5], matched=0.5)
+    matched = ["0.0"] * 15 + ["1.0"] * 185
+    seen = Seen(dataclasses.replace(run, predictions={**run.predictions, "weight": matched}))
+    section = left_out(seen)
+    assert section is not None
+    assert "15 of 200 samples are left out" in section.lead
+    table = section.blocks[0]
+    assert isinstance(table, Table)
+    assert [row[0] for row in table.rows] == list(range(12))
+    assert "c0 (15)" in words(section)
+    full = left_out(Seen(dataclasses.replace(run, predictions={**run.predictions, "weight": ["0.9"] * 200})))
+    assert full is not None
+    assert "at least in part" in words(full)
+
+
+def test_the_chosen_iterate_is_the_checkpoint_s(tmp_path: Path) -> None:
+    task, _ = small_task(["a", "b", "c", "d"])
+    from warmpot.select.within import fit_chosen
+
+    config = load_config("full", changes={"full": {**QUICK["full"], "rounds": 4}, "choose": "entropy"})
+    fitted = fit_chosen(task, config, out=tmp_path / "run", progress_bar=False)
+    run = read_run(tmp_path / "run")
+    assert run.step == fitted.step
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    best = max(line["score"] for line in run.history if "score" in line)
+    assert next(line["score"] for line in run.history if line["step"] == read_run(tmp_path / "run").step) == best
+    drawn = {picture.name for picture in curves(Seen(run))}
+    assert {"training-transport", "training-mass", "training-effective", "training-score"} <= drawn
+    assert "entropy (chose the iterate)" in words(trust(Seen(run), {}, {}))
+
+
+def test_a_plane_holds_both_domains() -> None:
+    rng = np.random.default_rng(0)
+    source, target = rng.normal(size=(30, 6)) * [9, 4, 1, 1, 1, 1], rng.normal(size=(20, 6))
+    points, axes = embedded(source, target, "pca")
+    both = np.concatenate([source, target])
+    values = np.linalg.svd(both - both.mean(axis=0), compute_uv=False)
+    assert np.linalg.norm(points, axis=0) == pytest.approx(values[:2], rel=1e-6)
+    assert axes[0] == f"axis 1 ({100 * values[0] ** 2 / (values**2).sum():.0f} % of the variance)"
+    assert embedded(np.ones((3, 4)), np.ones((2, 4)), "pca")[0].tolist() == [[0, 0]] * 5
+    assert embedded(np.ones((3, 1)), np.zeros((2, 1)), "tsne")[0].shape == (5, 2)
+    with pytest.raises(ValueError, match="umap"):
+        embedded(source, target, "umap")
+
+
+def test_bounds_come_back_from_their_file() -> None:
+    rng = np.random.default_rng(0)
+    proba = rng.dirichlet(np.ones(3), size=12)
+    report = joint_bound(rng.normal(size=(12, 2)), np.arange(12) % 3, rng.normal(size=(12, 2)), proba, proba,
+                         gamma=0.1, alpha=0.8, beta=1.0)  # fmt: skip
+    curve = [{"alpha": 0.5, "beta": 1.0, "terms": {"source loss": 0.25}, "total": 0.25}]
+    told = json.loads(json.dumps({"Theorem 2": {**report.to_dict(), "curve": curve}}))
+    reports, curves = read_bounds(told)
+    assert reports["Theorem 2"] == report
+    assert curves["Theorem 2"][0].total == 0.25
+    run = dataclasses.replace(made_up([0.4, 0.3, 0.3]), bounds=told)
+    seen = Seen(run)
+    said = words(trust(seen, reports, {}))
+    assert ("target loss at most" in said) == (report.total < 1)
+    assert proven(seen, (reports, curves)) is not None
+    hopeless = dataclasses.replace(report, terms=(dataclasses.replace(report.terms[0], value=2.5),))
+    assert "is 2.50; a loss is never above 1 anyway" in words(trust(seen, {"Theorem 2": hopeless}, {}))
+
+
+def test_the_command_repeats_the_run(trained: tuple[Path, Task, Truth]) -> None:
+    run = read_run(trained[0])
+    facts = {"source": "/data/a b/$s.npz", "target": "/data/t.npz", "label": "my label", "regression": False}
+    run = dataclasses.replace(run, mark={**run.mark, "facts": facts})
+    whole = shlex.split(repeat_command(run, whole=True))
+    assert whole[:4] == ["warmpot", "fit", "/data/a b/$s.npz", "/data/t.npz"]
+    assert whole[whole.index("--label") + 1] == "my label"
+    assert "full.rounds=2" in whole
+    assert shlex.split(repeat_command(run))[2] == "$s.npz"  # a card is shared
+
+
+def test_images_are_shown_small() -> None:
+    from PIL import Image
+
+    from warmpot.data.pixels import Pixels
+
+    def picture(item: int) -> Image.Image:
+        if item == 3:
+            raise OSError("torn")
+        return Image.fromarray(np.full((300, 200, 3), 10 * item, np.uint8))
+
+    run = made_up([0.5, 0.5])
+    task = Task(Pixels(range(40), picture), np.arange(40) % 2, Pixels(range(200), picture), ("c0", "c1"))
+    seen = Seen(run, task)
+    look_at, cells = opener(seen, "source"), lambda row: [Cell(f"c{row}"), Cell("0.5")]
+    found = samples(seen, "source", [1, 2], look_at, ["label", "weight"], cells, "Most.")
+    assert isinstance(found, Thumbnails)
+    assert all(len(item.data) < 10_000 for item in found.items)
+    assert found.items[0].caption == "c1 · 0.5"
+    torn = samples(seen, "source", [1, 3], look_at, ["label", "weight"], cells, "Most.")
+    assert isinstance(torn, Table)  # one is gone: names and rows serve all
+    grey = dataclasses.replace(task, xs=np.eye(40, 64), xt=np.zeros((200, 64)))
+    drawn = dataclasses.replace(run, mark={**run.mark, "facts": {"picture": [8, 8]}})
+    image = opener(Seen(drawn, grey), "source")(0)
+    assert image is not None
+    assert image.getpixel((0, 0)) == 0
+    assert opener(Seen(run, grey), "source")(0) is None
+
+
+def run_cli(*said: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in said])
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder with the two files of a new user."""
+    monkeypatch.chdir(tmp_path)
+    task, truth = small_task(["ant", "bee", "cat", "dog"])
+    names = np.array(task.classes)
+    np.savez("s.npz", X=task.xs, y=names[task.ys])
+    np.savez("t.npz", X=task.xt, y=names[truth.yt])
+    return tmp_path
+
+
+FEW = ["--set", "full.rounds=2", "--set", "full.iterations=4", "--set", "full.width=8"]
+
+
+def test_fit_writes_its_page_and_report_writes_it_again(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run_cli("fit", "s.npz", "t.npz", *FEW, "--out", "a")
+    assert result.exit_code == 0, result.output
+    assert "not its report" not in result.output
+    assert "figures, metrics.jsonl, model.json, model.safetensors, predictions.csv, report.html" in result.output
+    text = Path("a/report.html").read_text("utf-8")
+    assert str(files / "s.npz") in text
+    Path("moved").mkdir()
+    for name in ("s.npz", "t.npz"):
+        shutil.move(name, "moved")
+    result = run_cli("report", "a", "--no-figures", "--quiet")
+    assert (result.exit_code, result.output) == (0, "")
+    assert "its data is not where it was" in Path("a/report.html").read_text("utf-8")
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or False)
+    result = run_cli("report", "a", "moved/s.npz", "moved/t.npz", "--out", "p.html", "--no-figures", "--open")
+    assert result.exit_code == 0, result.output
+    assert "its data is not where it was" not in Path("p.html").read_text("utf-8")
+    assert opened == [(files / "p.html").as_uri()]
+    assert "no browser was found" in result.stderr
+    assert run_cli("report", "a", "moved/t.npz", "none.npz").exit_code == 2
+    assert "not its report" not in run_cli("report", "a", "--embedding", "map").output
+
+
+def test_a_page_that_fails_loses_no_run(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no fonts")
+
+    monkeypatch.setattr("warmpot.report.run.report_run", broken)
+    result = run_cli("fit", "s.npz", "t.npz", *FEW, "--out", "a", "--quiet")
+    assert result.exit_code == 0
+    assert "the run is complete, but not its report (no fonts); try again: warmpot report a" in result.stderr
+    assert (files / "a" / "predictions.csv").exists()
+    result = run_cli("fit", "s.npz", "t.npz", *FEW, "--out", "b", "--no-report", "--quiet")
+    assert (result.exit_code, result.output) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("prepare", "told"),
+    [
+        (lambda folder: None, "no run"),
+        (lambda folder: (folder / "run.json").write_text('{"seed": 0, "facts": {"source": "s"}}'), "not finished"),
+        (lambda folder: (folder / "demo.json").write_text("{}"), "did not finish"),
+        (lambda folder: (write(made_up([1.0, 0.0]), folder / "best") / "model.json").write_text("{"), "no run"),
+    ],
+)  # fmt: skip
+def test_what_is_no_run_is_said(files: Path, prepare: Any, told: str) -> None:
+    (files / "x").mkdir()
+    prepare(files / "x")
+    result = run_cli("report", "x")
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_sweep_s_page_lists_its_candidates(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warmpot.report.page.save_figure", lambda *_: None)
+    Path("space.yaml").write_text("preset: full\nparams.alpha: [0.5, 0.9]\n")
+    result = run_cli("sweep", "s.npz", "t.npz", "--out", "w", "--space", "space.yaml", *FEW)
+    assert result.exit_code == 0, result.output
+    assert "report.html" in result.stdout
+    assert "not its report" not in result.output
+    text = (files / "w" / "report.html").read_text("utf-8")
+    assert "What the sweep tried" in text
+    assert "full, params.alpha 0.5" in text
+    assert "source-only (reference)" in text
+    again = run_cli("sweep", "s.npz", "t.npz", "--out", "w", "--space", "space.yaml", *FEW)
+    assert "nothing was left to train" in again.stdout
+
+
+def test_a_demo_s_page_sets_source_only_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("warmpot.report.page.save_figure", lambda *_: None)
+    real = warmpot.data.digits_task
+    monkeypatch.setattr(warmpot.data, "digits_task", lambda seed=0: real(200, seed))
+    result = run_cli("demo")
+    assert result.exit_code == 0, result.output
+    assert "not its report" not in result.output
+    text = Path("demo/report.html").read_text("utf-8")
+    assert "printed digits 0-9" in text
+    assert "Beside no adaptation" in text
+    for value in json.loads(Path("demo/demo.json").read_text())["accuracy"].values():
+        assert f"{value:.1%}" in text
+    assert "data:image/png" in text  # the digits can be seen
+    assert len(text.encode()) < LIMIT
