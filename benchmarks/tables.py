@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from _jobs import ROOT, between
 
 from warmpot.bench.sheets import sheets
@@ -60,6 +61,7 @@ def main() -> int:
             drawn(draw_ranks(comparison, "last"), "bench-ranks"),
             drawn(draw_gains(comparison, "last"), "bench-gains"),
             chosen(comparison, ["paper"]),
+            choice(comparison),
             folded(comparison, "Task by task, last iterate", by_task(comparison)),
         ],
         "bench-ablation": [
@@ -81,6 +83,30 @@ def main() -> int:
     for marker, texts in parts.items():
         between(PAGE, marker, "\n\n".join(text for text in texts if text))
     return 0
+
+
+def choice(summary: Summary, rule: str = "neighbours") -> str:
+    """Return what comes of choosing one row for each task and seed by a label-free score of its last iterate."""
+    lines = [line for line in summary.lines if not line.label.endswith("full")]  # one engine, one kind of features
+    found: list[tuple[float, float, float, str]] = []
+    for place in summary.places:
+        for seed in summary.seeds:
+            runs = [run for line in lines if (run := summary.record(line, place, seed)) and rule in run.scores]
+            if len(runs) == len(lines):
+                best = max(runs, key=lambda run: run.scores[rule])
+                base = next(run.accuracy["last"] for run in runs if run.row == summary.grid.baseline)
+                found.append((best.accuracy["last"], max(run.accuracy["last"] for run in runs), base, best.row))
+    if not found:
+        return ""
+    chosen, top, base = (100 * np.array([line[k] for line in found], float) for k in range(3))
+    names = [line[3] for line in found]
+    often = ", ".join(f"{name} {names.count(name)}" for name in sorted(set(names), key=names.count, reverse=True))
+    return (
+        f"One row for each task and seed, chosen among the last iterates of the {len(lines)} mini-batch rows by "
+        f"`{rule}`, without target labels: {chosen.mean():.1f} on average over {len(found)} tasks and seeds, "
+        f"{(top - chosen).mean():.1f} below the best by target labels (oracle; worst {(top - chosen).max():.1f}), "
+        f"below {summary.grid.baseline} in {int((chosen < base - 1e-9).sum())}. Chosen: {often}."
+    )
 
 
 def weights(summary: Summary) -> list[str]:

@@ -42,7 +42,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     few = ["--set", "full.rounds=2", "--set", "full.iterations=5", "--quiet"]
     for name, preset in (("full", "full"), ("source", "source-only")):
         words = [str(folder / "s.npz"), str(folder / "t.npz"), "--out", str(folder / name), "--preset", preset, *few]
-        assert invoke("fit", *words).exit_code == 0
+        assert invoke("fit", *words, "--no-report").exit_code == 0
     return folder
 
 
@@ -103,7 +103,7 @@ def test_features_that_the_target_has_chosen_give_none(data: Path, tmp_path: Pat
     files = [str(data / "s.npz"), str(data / "t.npz")]
     few = ["--set", "engine=minibatch", "--set", "minibatch.steps=4", "--set", "minibatch.checkpoint_every=2"]
     words = [*files, "--preset", "source-only", "--choose", "entropy", "--out", str(tmp_path / "run"), "--quiet", *few]
-    assert invoke("fit", *words).exit_code == 0
+    assert invoke("fit", *words, "--no-report").exit_code == 0
     assert "NOT A CERTIFICATE" in invoke("bound", str(tmp_path / "run")).output
 
 
@@ -129,7 +129,8 @@ def test_a_run_on_real_labels_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "s.npz", X=x, y=x[:, 0])
     np.savez(tmp_path / "t.npz", X=x)
     files = [str(tmp_path / "s.npz"), str(tmp_path / "t.npz")]
-    assert invoke("fit", *files, "--regression", "--out", str(tmp_path / "run"), "--quiet").exit_code == 0
+    words = [*files, "--regression", "--out", str(tmp_path / "run"), "--quiet", "--no-report"]
+    assert invoke("fit", *words).exit_code == 0
     result = invoke("bound", str(tmp_path / "run"))
     assert result.exit_code == 2
     assert "real labels" in result.output
