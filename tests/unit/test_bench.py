@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -26,7 +27,7 @@ from warmpot.bench.reported import reported_table
 from warmpot.bench.run import Estimate, plan, run_grid
 from warmpot.bench.store import BINS, RESULTS
 from warmpot.data.benchmarks import read_benchmark
-from warmpot.errors import InputError
+from warmpot.errors import InputError, WarmpotError
 from warmpot.train import load_config, preset_names
 
 SHARED = next((p / "shared" / "data" for p in Path(__file__).parents if (p / "shared" / "data").is_dir()), None)
@@ -67,7 +68,7 @@ def write_blobs(folder: Path, shuffle: bool = False) -> Path:
 def lasting(record: Record) -> dict[str, Any]:
     """What two runs of a cell must agree on."""
     found = record.to_dict()
-    return {name: value for name, value in found.items() if name not in ("seconds", "finished")}
+    return {name: value for name, value in found.items() if name not in ("seconds", "finished", "content")}
 
 
 # --- the grid -------------------------------------------------------------------------------------------------------
@@ -103,6 +104,9 @@ def test_a_grid_survives_its_file(tmp_path: Path) -> None:
         ({"data": [{"name": "x", "built_in": 9, "features": "{domain}"}]}, "features and built_in"),
         ({"data": [{"name": "x", "source": "a.npz"}]}, "source with target"),
         ({"data": [{"name": "x", "features": "a.npz", "tasks": ["a -> b"]}]}, "{domain} in it"),
+        ({"data": [{"name": "x", "features": "{root}/{domain}", "tasks": ["a -> b"]}]}, "no other braces"),
+        ({"data": [{"name": "x", "digits": "{domain}{", "tasks": ["a -> b"]}]}, "no other braces"),
+        ({"data": [{"name": "x", "features": "{domain:d}", "tasks": ["a -> b"]}]}, "no other braces"),
         ({"data": [{"name": "x", "features": "{domain}", "tasks": ["a to b"]}]}, "SOURCE -> TARGET"),
         ({"data": [{"name": "x", "features": "{domain}"}]}, "tasks: got none"),
         ({"data": [{"name": "x", "features": "{domain}", "tasks": "all"}]}, "domains"),
@@ -340,6 +344,8 @@ def test_the_last_line_of_a_place_counts(tmp_path: Path) -> None:
     found = read_store(tmp_path)
     assert found == [dataclasses.replace(RECORDS[0], accuracy={"last": 0.9}), *RECORDS[1:]]
     assert [record.done for record in found] == [True, True, False]
+    with pytest.raises(WarmpotError, match="a file to add to"):
+        append(tmp_path / "nowhere", RECORDS[0])
 
 
 @given(cut=st.integers(1, 400))
@@ -357,7 +363,8 @@ def test_a_torn_line_costs_its_own_cell_only(cut: int, tmp_path_factory: pytest.
 
 
 def test_records_of_other_versions_are_read(tmp_path: Path) -> None:
-    lines = [{"key": "k", "dataset": "d", "new": 3}, ["no", "record"], "text"]
+    odd = [{"row": "r", "point": None}, {"row": ["r"]}]
+    lines = [{"key": "k", "dataset": "d", "new": 3}, ["no", "record"], "text", *odd]
     (tmp_path / RESULTS).write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert read_store(tmp_path) == [Record("k", "d")]
     assert read_store(tmp_path / "nowhere") == []
@@ -428,6 +435,7 @@ def check_record(record: Record) -> None:
         "shared": (BINS, 20), "outlier": (BINS, 20)
     }  # fmt: skip
     assert Record.from_dict(json.loads(json.dumps(record.to_dict()))) == record
+    assert record.capped is record.row.startswith("plan")
 
 
 def test_target_labels_change_accuracies_and_nothing_else(blobs: Path, tmp_path: Path) -> None:
@@ -440,6 +448,38 @@ def test_target_labels_change_accuracies_and_nothing_else(blobs: Path, tmp_path:
         for found in (a, b):
             found["steps"] = {name: step for name, step in found["steps"].items() if name != "oracle"}
         assert a == b
+
+
+def test_other_data_under_the_same_names_is_trained_anew(blobs: Path, tmp_path: Path) -> None:
+    grid, out, mixed = make(rows=ROWS[:1], seeds=1), tmp_path / "out", write_blobs(tmp_path / "mixed", shuffle=True)
+    (first,) = run_grid(grid, data=blobs, out=out)
+    assert len(plan(grid, out, data=blobs).done) == 1
+    assert len(plan(grid, out, data=mixed).trainings) == 1
+    (taken,) = run_grid(grid, data=mixed, out=tmp_path / "other", reuse=[out])
+    assert taken.key == first.key
+    assert taken.accuracy != first.accuracy
+    (second,) = run_grid(grid, data=mixed, out=out)
+    assert lasting(second) == lasting(taken)
+    # what nobody can look at, and records of before, are believed
+    assert plan(grid, out, data="nowhere").done
+    append(out, dataclasses.replace(first, content=""))
+    assert plan(grid, out, data=mixed).done
+
+
+def test_a_record_that_is_no_number_is_a_failed_cell(
+    blobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = runs._run
+
+    def odd(data: str, cell: Any) -> Record:
+        found = original(data, cell)
+        return dataclasses.replace(found, scores={"neighbours": float("nan")}) if cell.row.name == "none" else found
+
+    monkeypatch.setattr(runs, "_run", odd)
+    records = run_grid(make(rows=ROWS[:2], seeds=1), data=blobs, out=tmp_path / "out")
+    assert [(record.status, record.error) for record in records] == [
+        ("failed", "not a number: neighbours"), ("done", "")
+    ]  # fmt: skip
 
 
 def test_a_worker_that_dies_is_a_failed_cell(blobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -509,7 +549,11 @@ def test_the_estimate_takes_the_nearest_that_is_finished() -> None:
     estimate = Estimate(all_of_them, {"none": 5, "full": 7, "minibatch": 9}, {"none": 12, "plan": 6})
     # hints are for so many steps
     assert [estimate.seconds(cells["blobs", row]) for row in ("none", "plan", "all pairs")] == [2.5, 9, 7]
-    assert Estimate(all_of_them, {}, {}).total(all_of_them, 1) is None
+    bare = Estimate(all_of_them, {}, {})
+    assert bare.rough(all_of_them)
+    assert not estimate.rough(all_of_them)
+    # 6 steps of 1500 that take 25 and 22 seconds; 13 of the full engine
+    assert bare.total(all_of_them, 1) == pytest.approx(2 * (25 * 6 / 1500 + 22 * 6 / 1500 + 13))
     assert Estimate(all_of_them, {}, {}).total([], 1) == 0
     assert Estimate(all_of_them, {"plan": 2}, {}).total(all_of_them, 2) == 6  # the others as long as these
     for row, data, seconds in (("plan", "blobs", 10.0), ("plan", "blobs", 20.0), ("none", "others", 1.0)):
@@ -534,6 +578,17 @@ def test_weights_are_held_against_their_cap() -> None:
     assert cap("frozen", weights="uniform") is None
     assert cap("frozen", weights="plan", weight_params={"alpha": 0.5, "beta": 0.2}) == pytest.approx(0.1)
     assert cap("arpm-warmpot-frozen") == pytest.approx(0.03)
+
+
+def test_ctrl_c_is_answered_though_a_cell_is_silent(caplog: pytest.LogCaptureFixture) -> None:
+    from warmpot.bench.cell import _silence
+
+    before = [logging.getLogger(name).level for name in (None, "warmpot", "warmpot.train.interrupt")]
+    with _silence():
+        logging.getLogger("warmpot.train.fit").warning("of one training")
+        logging.getLogger("warmpot.train.interrupt").warning("stopping")
+    assert caplog.messages == ["stopping"]
+    assert before == [logging.getLogger(name).level for name in (None, "warmpot", "warmpot.train.interrupt")]
 
 
 @pytest.mark.slow

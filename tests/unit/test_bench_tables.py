@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from warmpot.bench import Grid, Record, append
 from warmpot.bench.beside import paper_by_task, paper_comparison
 from warmpot.bench.compare import compare
-from warmpot.bench.contrasts import best_line, contrasts, ranking
+from warmpot.bench.contrasts import best_line, contrasts, ranking, verdict
 from warmpot.bench.grid import GRID
 from warmpot.bench.reported import reported_table, reported_tables, systems
 from warmpot.bench.sheets import sections, sheets
@@ -314,7 +314,9 @@ def test_the_spread_over_tasks_is_that_of_whole_seeds() -> None:
     assert Summary(asked, cells).mean(Line("ours"), "last", "Office-Home").text == "65.0 (0.0)"
     fewer = Summary(asked, cells[:-1])  # seed 2 lacks a task: it has no mean
     assert fewer.mean(Line("ours"), "last", "Office-Home").text == "65.0 (0.0), 2 of 3 seeds"
-    assert fewer.mean(Line("ours"), "last").text == "-"
+    assert fewer.mean(Line("warmpot"), "last").text == "-"
+    assert fewer.mean(Line("ours"), "last").text == "65.0 (0.0), 2 of 3 seeds"  # nobody has the third task
+    assert fewer.left_out == "Over 2 of 3 tasks: 'other' not finished for any row."
     assert fewer.task(Line("ours"), b, "last").text == "69.0 (1.4), 2 of 3 seeds"
 
 
@@ -349,7 +351,53 @@ def test_failed_missing_and_foreign_records_are_told() -> None:
     assert "Not trained yet: 1 of 27" in text
     assert "1 records of other grids" in text
     assert "77.0, 1 of 3 seeds" in text
+    assert "Ranked by fewer seeds than asked: ours." in text
     assert best([81.24, 81.16, None]) == {0, 1}
+
+
+def failed(row: str, place: tuple[str, str], seed: int, error: str = "boom") -> Record:
+    return Record(dataset=place[0], task=place[1], row=row, seed=seed, status="failed", error=error)
+
+
+def test_a_task_that_failed_for_every_row_does_not_empty_the_means() -> None:
+    asked, bad = grid(), ("other", "s -> t")
+    kept = [r for r in records(asked) if r.dataset != "other"]
+    lost = [failed(row.name, bad, seed) for row in asked.rows for seed in range(3)]
+    found = Summary(asked, [*kept, *lost])
+    assert found.left_out == "Over 2 of 3 tasks: 'other' failed for every row."
+    assert best_line(found, "last") == Line("ours")
+    head, *rows = sheet(found, "overview-last")
+    assert head == ["row", "Office-Home (2)", "other (0 of 1)", "all tasks (2 of 3)"]
+    assert [row[2:] for row in rows] == [["-", "61.5 (1.0)"], ["-", "71.5 (1.0)"], ["-", "*76.5 (1.0)*"]]
+    assert ranking(found, "last").tasks == 2  # type: ignore[union-attr]
+    text = as_markdown(found)
+    assert "mean over 2 of 3 tasks" in text
+    assert "Over 2 of 3 tasks: 'other' failed for every row." in text
+    # nine trainings with one error are one line
+    assert sheet(found, "failed")[1:] == [
+        ["source-only; warmpot; ours", "other, s -> t", "0; 1; 2", "9", "boom"]
+    ]  # fmt: skip
+    one = Summary(asked, [*kept, record("warmpot", bad, 0, 50.0), *lost[:3], *lost[6:]])  # now others lack it
+    assert one.left_out == ""
+    assert best_line(one, "last") == Line("warmpot")
+    assert one.mean(Line("ours"), "last").text == "-"
+
+
+@pytest.mark.parametrize(
+    ("differences", "said"),
+    [
+        ([1.0 + k for k in range(8)], "better"),
+        ([-1.0 - k for k in range(8)], "worse"),
+        ([1.0 + k / 10 for k in range(11)] + [-40.0], "mixed"),
+        ([-1.0 - k / 10 for k in range(11)] + [40.0], "mixed"),
+        ([1.0 + k for k in range(5)], ""),
+        ([1.0, -1.0] * 6, ""),
+    ],
+)
+def test_a_row_is_better_only_when_the_mean_and_most_tasks_agree(differences: list[float], said: str) -> None:
+    found = wilcoxon(differences)
+    assert verdict(found, found.pvalue) == said
+    assert found.too_few == (len(differences) < 6)
 
 
 def test_points_of_a_grid_are_lines_of_their_own() -> None:
@@ -401,6 +449,9 @@ def test_a_row_that_lacks_a_task_is_left_out_of_the_ranks() -> None:
     assert found.left_out == (Line("ours"),)
     assert found.friedman is None  # of two
     assert "Left out, as a task is missing: ours." in as_markdown(Summary(asked, cells))
+    costs = {row[0]: row[-2:] for row in sheet(Summary(asked, cells), "rules")}
+    assert costs["ours"] == ["25.0, 2 of 3 tasks", "2.0, 2 of 3 tasks"]
+    assert costs["warmpot"] == ["25.0", "2.0"]
 
 
 # tables
@@ -414,13 +465,13 @@ def test_all_systems_are_rows_and_the_papers_numbers_are_ranked_apart() -> None:
     assert len(rows) == 29
     by_name = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
     ours = by_name["WARMPOT"]
-    assert (ours["our row"], ours["last (2)"], ours["oracle (2)"]) == ("warmpot", "71.5 (1.0)", "73.5 (1.0)")
+    assert (ours["here"], ours["last (2)"], ours["oracle (2)"]) == ("warmpot", "71.5 (1.0)", "73.5 (1.0)")
     assert ours["same 2 tasks"] == f"{(83.0 + 89.5) / 2:.1f}"
     assert (ours["Office-Home (12)"], ours["ImageNet-Caltech (1)"]) == ("77.6 (0.7)", "84.8 (0.1)")
     assert by_name["(not in the paper)"]["last (2)"] == "*76.5 (1.0)*"  # best of ours, though below the paper's
     assert by_name["ARPM+our-weights"]["Office-Home (12)"] == "*82.0 (0.4)*"
     assert {name: row["here"] for name, row in by_name.items() if name in ("ResNet-50", "DAN", "MPOT")} == {
-        "ResNet-50": "run here", "DAN": "reported only", "MPOT": "not in this grid",
+        "ResNet-50": "source-only", "DAN": "reported only", "MPOT": "not in this grid",
     }  # fmt: skip
     found = paper_comparison(summary)
     assert found is not None
@@ -436,9 +487,8 @@ def test_a_system_with_two_rows_is_ranked_once() -> None:
     asked = grid(rows=rows, baseline="")
     head, *lines = sheet(Summary(asked, []), "paper")
     found = [dict(zip(head, line, strict=True)) for line in lines if line[0] == "ARPM+our-weights"]
-    assert [row["our row"] for row in found] == ["reading A", "reading B"]
+    assert [row["here"] for row in found] == [f"reading {k} (not trained yet)" for k in "AB"]
     assert [row["Office-Home (12)"] for row in found] == ["*82.0 (0.4)*", ""]
-    assert {row["here"] for row in found} == {"not trained yet"}
     assert {row["last (2)"] for row in found} == {"-"}
 
 
@@ -547,6 +597,14 @@ def test_files_are_written(tmp_path: Path) -> None:
     assert write_tables(folder) == paths  # again, over the old ones
 
 
+def test_an_error_that_names_a_file_in_no_utf8_is_written(tmp_path: Path) -> None:
+    name = b"/data/\xff.npz".decode("utf-8", "surrogateescape")
+    broken = Record(key="k", dataset="other", task="s -> t", row="ours", status="failed", error=f"no {name}")
+    folder = stored(tmp_path / "out", grid(), [broken])
+    assert len(write_tables(folder)) == 4
+    assert "no /data/?.npz" in (folder / "results.csv").read_text(encoding="utf-8")
+
+
 def test_varied_settings_are_columns(tmp_path: Path) -> None:
     asked = grid(
         rows=[{"name": "warmpot", "preset": "frozen"}], vary={"params.alpha": [0.2, 0.8]}, baseline="", reported=""
@@ -596,6 +654,7 @@ def test_compare_matches_cells(two: tuple[Path, Path]) -> None:
     found = compare(*two)
     assert found.cells == 2 * 9 - 1
     assert found.other_settings == 2
+    assert found.differing == {"settings or data": ("warmpot",)}  # of a key that no grid has
     assert found.versions == {"warmpot": ("1.0", "1.0, 2.0")}
     assert found.settings is None
     rows = {row.line.row: row for row in found.rows}
@@ -641,10 +700,54 @@ def test_the_command_fails_when_a_row_fell(two: tuple[Path, Path], tmp_path: Pat
     assert "1.0 -> 1.0, 2.0" in plain.output
     assert f"Only in {b}" in plain.output
     assert "failed in" in plain.output
+    assert "too few tasks to test" in plain.output
+    assert "1.000" not in plain.output
     fell = run(app, [a, b, "--fail-below", "0.5"])
     assert fell.exit_code == 1
     assert "warmpot fell by 1.0 points, more than 0.5" in fell.output
-    assert run(app, [a, a, "--fail-below", "0"]).exit_code == 0
+    assert f"warning: 9 trainings of {a} not finished in {b}" in fell.output  # seed 0; that which broke is apart
+    same = run(app, [a, a, "--fail-below", "0"])
+    assert same.exit_code == 0
+    assert "warning" not in same.output
+    assert "the same" in same.output
     assert run(app, [a, b, "--fail-below", "5"]).exit_code == 1  # a training broke
     assert run(app, [b, a, "--fail-below", "5", "--all", "--rule", "oracle"]).exit_code == 0
     assert isinstance(run(app, [a, b, "--fail-below", "-1"]).exception, InputError)
+
+
+def test_compare_names_the_settings_that_differ(tmp_path: Path) -> None:
+    folders = []
+    for name, rounds, content in (("old", 2, "aa"), ("new", 3, "bb")):
+        asked = grid(set={"full": {"rounds": rounds}})
+        found = [
+            record(cell.row.name, (cell.data.name, cell.task), cell.seed, 80.0, key=cell.key, any_seed=cell.any_seed,
+                   content=content if cell.row.name == "warmpot" else "")
+            for cell in asked.cells()
+        ]  # fmt: skip
+        folders.append(stored(tmp_path / name, asked, found))
+    found = compare(*folders)
+    assert found.differing == {"content of the files": ("warmpot",), "full.rounds 2 -> 3": ("ours",)}
+    assert found.other_settings == 3 * 3 + 3
+    app = typer.Typer()
+    app.command()(command)
+    told = " ".join(CliRunner().invoke(app, [str(folder) for folder in folders]).output.split())
+    assert "other settings 12 of 21 trainings differ in settings or data" in told
+    assert "full.rounds 2 -> 3 'ours'" in told
+
+
+def test_one_deep_fall_against_many_small_gains_is_not_called_worse(tmp_path: Path) -> None:
+    tasks = [f"s{k} -> t" for k in range(12)]
+    asked = grid(data=[{"name": "many", "features": "x/{domain}.npz", "tasks": tasks}], reported="")
+    gains = [1.0 + k / 10 for k in range(11)] + [-40.0]
+    old, new = (
+        stored(tmp_path / name, asked, [record("ours", ("many", task), 0, 50.0 + by * gain)
+                                        for task, gain in zip(tasks, gains, strict=True)])
+        for name, by in (("old", 0), ("new", 1))
+    )  # fmt: skip
+    (row,) = compare(old, new).rows
+    assert row.pvalue < 0.05
+    assert (row.difference < 0, row.test.better) == (True, 11)
+    app = typer.Typer()
+    app.command()(command)
+    line = next(line for line in CliRunner().invoke(app, [str(old), str(new)]).output.splitlines() if "11 / 1" in line)
+    assert line.split()[-1] == "mixed"

@@ -92,8 +92,19 @@ def test_a_dry_run_counts_and_estimates_and_writes_nothing(folder: Path) -> None
     assert "492 cells, 0 done, 492 left" in one
     hours = [float(re.search(r"time left +([\d.]+) h", text)[1]) for text in (one, two)]  # type: ignore[index]
     assert hours[0] == pytest.approx(2 * hours[1], abs=0.2)
-    assert "unknown" in run(folder / "small.yaml", "--dry-run", "--out", folder / "out").stdout
+    rough = run(folder / "small.yaml", "--dry-run", "--out", folder / "out").stdout
+    assert re.search(r"time left +3.1 s +roughly, one at a time, of", rough)
+    assert "3 cells, 0 done, 3 left" in rough
+    assert "1 of the cells stands for all seeds" in rough
     assert not (folder / "out").exists()
+
+
+def test_a_dry_run_of_images_says_that_it_does_not_know(tmp_path: Path) -> None:
+    data = [{"name": "pictures", "images": "office-home", "tasks": ["Art -> Product"]}]
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump({"title": "x", "data": data, "rows": GRID["rows"][:1]}))
+    told = run(tmp_path / "grid.yaml", "--dry-run", "--set", "engine=minibatch").stdout
+    assert re.search(r"time left +unknown: nothing like it was finished yet *$", told, flags=re.MULTILINE), told
+    assert "stand" not in told
 
 
 def test_a_failed_cell_is_told_and_the_rest_is_written(folder: Path) -> None:
@@ -114,7 +125,7 @@ def test_a_failed_cell_is_told_and_the_rest_is_written(folder: Path) -> None:
     good = [*words, "--only", "none"]
     again = run(*good)
     assert again.exit_code == 0, again.output
-    assert "1 cells, 1 done, 0 left" in again.stderr
+    assert "1 cell, 1 done, 0 left" in again.stderr
     assert len((folder / "out" / "results.jsonl").read_text().splitlines()) == 3
     quiet = run(*good, "--quiet")
     assert (quiet.exit_code, quiet.output) == (0, "")
@@ -126,6 +137,22 @@ def test_a_failed_cell_is_told_and_the_rest_is_written(folder: Path) -> None:
     other = run(*good, "--set", "full.rounds=2")
     assert other.exit_code == 2
     assert "another grid: other set" in other.stderr
+
+
+def test_the_same_error_is_told_once_and_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(data: str, cell: Any) -> Any:
+        raise ValueError("no [bold] file")
+
+    monkeypatch.setattr(runs, "_run", broken)
+    answer = run(folder / "small.yaml", "--data", folder, "--out", folder / "out")
+    told = [line for line in answer.stderr.splitlines() if "no [bold] file" in line]
+    assert told == [
+        "failed: blobs, s -> t, none, seed 0: ValueError: no [bold] file",
+        "failed: 3 cells of data set blobs: ValueError: no [bold] file",
+    ]
+    page = (folder / "out" / "report.html").read_text()
+    assert page.count("3 trainings of blobs with the same error") == 1
+    assert "3 of 3 cells failed" in answer.stderr
 
 
 def test_ctrl_c_keeps_what_is_finished(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

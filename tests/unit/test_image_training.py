@@ -350,6 +350,9 @@ def test_fine_tuning_from_the_command_line_and_going_on(folders: Any, tmp_path: 
     (tmp_path / "run" / "model.json").unlink()  # as if it had been stopped at its last step
     result = _run("fit", "--resume", tmp_path / "run")
     assert result.exit_code == 0, result.output
+    result = _run("bound", tmp_path / "run", "--alpha", 0.5, "--beta", 0.5, "--quiet")  # its data are images
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "run" / "bound.json").read_text())["Theorem 2"]["alpha"] == 0.5
 
 
 def test_a_broken_image_is_named_or_skipped(folders: Any, tmp_path: Path) -> None:

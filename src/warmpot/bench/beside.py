@@ -10,7 +10,7 @@ from warmpot.bench.summary import ABSENT, Line, Place, Score, Summary, best, lin
 
 __all__ = ["paper_by_task", "paper_comparison"]
 
-RUN, OPEN, OTHER, ONLY = "run here", "not trained yet", "not in this grid", "reported only"
+OPEN, OTHER, ONLY = "not trained yet", "not in this grid", "reported only"
 
 
 def paper_comparison(summary: Summary) -> Sheet | None:
@@ -25,11 +25,10 @@ def paper_comparison(summary: Summary) -> Sheet | None:
     rows = _rows(summary, _names(_family(table)))
     columns: Columns = [
         (Column("system", number=False), plain(name or "(not in the paper)" for name, _ in rows)),
-        (Column("our row", number=False), plain(line.label if line else "" for _, line in rows)),
+        (Column("here", number=False), plain(_here(summary, name, line) for name, line in rows)),
     ]
     columns += _ours(summary, places, [line for _, line in rows])
     columns += _theirs(table, places, [name for name, _ in rows])
-    columns.append((Column("here", number=False), plain(_standing(summary, name, line) for name, line in rows)))
     return assembled("paper", f"{table.title}: ours and the paper's", columns, _notes(table, places))
 
 
@@ -112,9 +111,11 @@ def _text(number: ReportedNumber) -> str:
     return f"{number.accuracy:.1f}" + ("" if number.std is None else f" ({number.std:.1f})")
 
 
-def _standing(summary: Summary, name: str, line: Line | None) -> str:
+def _here(summary: Summary, name: str, line: Line | None) -> str:
+    """Name our row, or say why there is none."""
     if line is not None:
-        return RUN if any(line_of(record) == line for record in summary.records if record.done) else OPEN
+        done = any(line_of(record) == line for record in summary.records if record.done)
+        return line.label if done else f"{line.label} ({OPEN})"
     system = systems().get(name)
     return OTHER if system is None or system.presets else ONLY
 

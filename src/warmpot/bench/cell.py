@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from warmpot.bench.data import load
+from warmpot.bench.data import content, load
 from warmpot.bench.grid import Cell
 from warmpot.bench.store import BINS, LAST, ORACLE, Record
 from warmpot.data import Task, Truth
@@ -94,6 +94,7 @@ def _accuracy(outputs: NDArray[Any], truth: Truth) -> float:
 def run_cell(folder: Path | str, cell: Cell) -> Record:
     """Train a cell and compare with the truth; `folder` is where its data is."""
     with _silence():
+        told = content(cell.data, cell.task, Path(folder))
         task, truth = load(cell.data, cell.task, cell.seed, folder, cell.config.images)
         witness = Witness(cell.choose, task, truth)
         start = time.perf_counter()
@@ -104,6 +105,7 @@ def run_cell(folder: Path | str, cell: Cell) -> Record:
     first, last = witness.classes[0], witness.classes[-1]
     return record_of(
         cell,
+        content=told,
         accuracy={rule: accuracy for rule, (_, accuracy) in accuracies.items()},
         steps={rule: step for rule, (step, _) in accuracies.items()},
         scores=witness.scores,
@@ -111,6 +113,7 @@ def run_cell(folder: Path | str, cell: Cell) -> Record:
         outlier_weight=float(fitted.source_weights[outlier].sum() / fitted.source_weights.sum()),
         outlier_samples=float(outlier.mean()),
         histogram=_histograms(fitted, outlier),
+        capped=weight_cap(fitted.config, len(task.ys)) is not None,
         collapsed=collapsed(last, first) is not None,
         seconds=seconds,
     )
@@ -130,14 +133,20 @@ def record_of(cell: Cell, **found: Any) -> Record:
 @contextmanager
 def _silence() -> Iterator[None]:
     """Let one training of many not speak; what went wrong is in its record."""
-    before = logging.root.manager.disable
-    logging.disable(max(before, logging.WARNING))
+    heard = logging.getLogger("warmpot.train.interrupt")  # what Ctrl-C does is said at once
+    loggers = [(logging.root, logging.ERROR), (logging.getLogger("warmpot"), logging.ERROR), (heard, logging.WARNING)]
+    before, levels = logging.root.manager.disable, [logger.level for logger, _ in loggers]
+    logging.disable(max(before, logging.INFO))
+    for logger, level in loggers:
+        logger.setLevel(level)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
         logging.disable(before)
+        for (logger, _), level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _by_class(fitted: Fitted, truth: Truth) -> dict[str, float]:

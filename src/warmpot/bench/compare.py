@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from warmpot.bench.grid import Cell, read_grid
 from warmpot.bench.stats import SAME, Wilcoxon, holm, wilcoxon
 from warmpot.bench.store import LAST, RESULTS, Record, read_store
 from warmpot.bench.summary import Line, Place, line_of
@@ -101,7 +103,9 @@ class Comparison:
     broken : tuple of str
         Those that failed in the second and were finished in the first.
     other_settings : int
-        Compared trainings whose settings or data are not the same: their keys differ.
+        Compared trainings whose settings or data are not the same: their keys or files differ.
+    differing : mapping of str to tuple of str
+        What differs in these, as far as the grids tell, and the lines where it does.
     versions : mapping of str to (str, str)
         Packages whose versions differ.
     settings : (str, str) or None
@@ -115,6 +119,7 @@ class Comparison:
     only_after: tuple[str, ...]
     broken: tuple[str, ...]
     other_settings: int
+    differing: Mapping[str, tuple[str, ...]]
     versions: Mapping[str, tuple[str, str]]
     settings: tuple[str, str] | None
 
@@ -143,7 +148,7 @@ def compare(before: Path | str, after: Path | str, rule: str = LAST) -> Comparis
     cells = _by_spot(old), _by_spot(new)
     tasks: list[TaskChange] = []
     matched: tuple[set[int], set[int]] = set(), set()
-    others = 0
+    others: list[tuple[Record, Record]] = []
     for spot in (spot for spot in cells[0] if spot in cells[1]):
         pairs = _pairs(cells[0][spot], cells[1][spot], rule)
         if not pairs:
@@ -154,7 +159,7 @@ def compare(before: Path | str, after: Path | str, rule: str = LAST) -> Comparis
         tasks.append(TaskChange(*spot, a, b, spread, len(pairs)))
         for side in (0, 1):
             matched[side].update(id(pair[side]) for pair in pairs)
-        others += sum(one.key != other.key for one, other in pairs)
+        others += [(one, other) for one, other in pairs if one.key != other.key or _other_files(one, other)]
     if not tasks:
         raise _nothing(before, after, rule, old, new)
     broken = tuple(
@@ -162,9 +167,53 @@ def compare(before: Path | str, after: Path | str, rule: str = LAST) -> Comparis
     )
     return Comparison(
         rule, _rows(tasks), tuple(tasks), _alone(old, matched[0]), _alone(new, matched[1]),
-        broken, others,
+        broken, len(others), _differing(before, after, others),
         _versions(old, new), _settings(old, new),
     )  # fmt: skip
+
+
+def _other_files(one: Record, other: Record) -> bool:
+    return bool(one.content and other.content) and one.content != other.content
+
+
+def _differing(
+    before: Path | str, after: Path | str, pairs: Sequence[tuple[Record, Record]]
+) -> dict[str, tuple[str, ...]]:
+    """Name what differs between trainings, and the lines where it does."""
+    cells = (_cells(before), _cells(after)) if pairs else ({}, {})
+    found: dict[str, dict[str, None]] = {}
+    for pair in pairs:
+        names = ["content of the files"] if _other_files(*pair) else []
+        if pair[0].key != pair[1].key:
+            old, new = (known.get(record.key) for known, record in zip(cells, pair, strict=True))
+            names += _changed(old, new) if old is not None and new is not None else ["settings or data"]
+        for name in names:
+            found.setdefault(name, {})[line_of(pair[0]).label] = None
+    return {name: tuple(lines) for name, lines in found.items()}
+
+
+def _cells(folder: Path | str) -> dict[str, Cell]:
+    try:
+        return {cell.key: cell for cell in read_grid(folder).cells()}
+    except InputError:  # no grid, or a preset that is gone: the lines are named without the settings
+        return {}
+
+
+def _changed(old: Cell, new: Cell) -> list[str]:
+    a, b = (dict(_flat(cell.told)) for cell in (old, new))
+    a, b = ({name: value for name, value in one.items() if name != "config.seed"} for one in (a, b))
+    return [
+        f"{name.removeprefix('config.')} {a.get(name, '-')} -> {b.get(name, '-')}"
+        for name in dict.fromkeys([*a, *b]) if a.get(name) != b.get(name)
+    ]  # fmt: skip
+
+
+def _flat(found: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in found.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def _read(folder: Path | str) -> list[Record]:

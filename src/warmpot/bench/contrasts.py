@@ -16,7 +16,10 @@ from warmpot.bench.stats import (
 )
 from warmpot.bench.summary import Line, Place, Summary
 
-__all__ = ["Contrast", "Ranking", "best_line", "contrasts", "ranking"]
+__all__ = ["LEVEL", "Contrast", "Ranking", "best_line", "contrasts", "ranking", "verdict"]
+
+LEVEL = 0.05
+"""Of the tests: p-values below it are no chance."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,27 @@ class Ranking:
     left_out: tuple[Line, ...]
 
 
+def verdict(test: Wilcoxon, pvalue: float) -> str:
+    """Say "better", "worse" or "mixed"; "" when chance may explain the differences.
+
+    The signed ranks forget how deep a fall is, and the mean forgets how often there is one: what they do not agree on
+    is mixed.
+
+    Examples
+    --------
+    >>> found = wilcoxon([*range(1, 12), -90])
+    >>> found.better, found.difference, verdict(found, found.pvalue)
+    (11, -2.0, 'mixed')
+    """
+    if pvalue >= LEVEL:
+        return ""
+    if test.difference > 0 and test.better > test.worse:
+        return "better"
+    return "worse" if test.difference < 0 and test.worse > test.better else "mixed"
+
+
 def best_line(summary: Summary, rule: str) -> Line | None:
-    """Line of the highest mean over all tasks; None when no line has them all."""
+    """Line of the highest mean over the tasks that some line has; None when no line has them all."""
     means = {line: mean for line in summary.lines if (mean := summary.mean(line, rule).mean) is not None}
     return max(means, key=lambda line: means[line]) if means else None
 
@@ -104,16 +126,16 @@ def _differences(summary: Summary, rule: str, line: Line, other: Line, place: Pl
 
 def ranking(summary: Summary, rule: str) -> Ranking | None:
     """Rank the lines over tasks by their means over seeds; None for fewer than two lines or tasks."""
-    means = {line: [summary.task(line, place, rule).mean for place in summary.places] for line in summary.lines}
+    means = {line: [summary.task(line, place, rule).mean for place in summary.present] for line in summary.lines}
     whole = {line: values for line, values in means.items() if None not in values}
-    if len(whole) < 2 or len(summary.places) < 2:
+    if len(whole) < 2 or len(summary.present) < 2:
         return None
     table = [[float(value) for value in values if value is not None] for values in whole.values()]
     ranks = average_ranks(table)
     order = sorted(range(len(ranks)), key=lambda k: ranks[k])
     lines, sorted_ranks = [list(whole)[k] for k in order], [float(ranks[k]) for k in order]
-    difference = critical_difference(len(lines), len(summary.places))
+    difference = critical_difference(len(lines), len(summary.present))
     return Ranking(
-        tuple(lines), tuple(sorted_ranks), len(summary.places), friedman(table), difference,
+        tuple(lines), tuple(sorted_ranks), len(summary.present), friedman(table), difference,
         tuple(cliques(sorted_ranks, difference)), tuple(line for line in summary.lines if line not in whole),
     )  # fmt: skip

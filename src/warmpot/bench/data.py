@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ from warmpot.errors import InputError, explain
 if TYPE_CHECKING:
     from warmpot.train.images import ImageSettings
 
-__all__ = ["load", "places"]
+__all__ = ["content", "load", "places"]
 
 SIDE = 16
 """Pixels of a digit, either way: what USPS has."""
@@ -81,6 +83,33 @@ def places(data: DataSet, task: str, folder: Path) -> list[Path]:
     if data.source:
         return [folder / data.source, folder / data.target]
     return [_place(folder, data.features or data.digits, domain) for domain in task.split(ARROW)]
+
+
+def content(data: DataSet, task: str, folder: Path) -> str:
+    """Return 16 hexadecimal digits of what is in the files of a task; "" when it has none, or they are not here.
+
+    Names do not tell data apart: that of another folder, or features that were made anew, are other data. Folders of
+    images are not looked into, they are too large.
+    """
+    files = places(data, task, folder)
+    if not files or not all(file.is_file() for file in files):
+        return ""
+    try:
+        stats = [(file, file.stat()) for file in files]
+        told = "".join(_digest(str(file.resolve()), stat.st_size, stat.st_mtime_ns) for file, stat in stats)
+    except OSError:  # not for us to read: the training will say so
+        return ""
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+@cache
+def _digest(file: str, _size: int, _written: int) -> str:
+    """Digest a file; one that changes meanwhile has another size or time."""
+    digest = hashlib.sha256()
+    with open(file, "rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _root(data: DataSet, folder: Path) -> Path:

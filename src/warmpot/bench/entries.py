@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 from warmpot._checks import check_count
@@ -79,9 +80,10 @@ class DataSet:
             )
             raise InputError(explain(self.name, got=got, allowed=allowed, remedy="Say where its data is."))
         for name in ("features", "digits"):
-            if (value := getattr(self, name)) and "{domain}" not in value:
-                raise InputError(explain(f"{self.name}.{name}", got=repr(value), allowed="a path with {domain} in it",
-                                         remedy="Write it as office_home/{domain}.npz"))  # fmt: skip
+            if (value := getattr(self, name)) and not _is_pattern(value):
+                got, allowed = repr(value), "a path with {domain} in it, and no other braces"
+                remedy = "Write it as office_home/{domain}.npz; a brace of a name is {{ or }}"
+                raise InputError(explain(f"{self.name}.{name}", got=got, allowed=allowed, remedy=remedy))
         if self.images and self.classes:
             remedy = "Leave them out."
             what = f"{self.name}.classes"
@@ -165,6 +167,15 @@ class Row:
         found: dict[str, Any] = {"name": self.name, "preset": self.preset}
         found |= {"set": dict(self.changes)} if self.changes else {}
         return found | ({"reported": self.reported} if self.reported else {})
+
+
+def _is_pattern(text: str) -> bool:
+    """Tell whether {domain} is in a path, and nothing else that Python would fill in."""
+    try:
+        fields = [part[1:] for part in Formatter().parse(text) if part[1] is not None]
+    except ValueError:  # a brace without the other
+        return False
+    return bool(fields) and set(fields) == {("domain", "", None)}
 
 
 def read_data_set(entry: Any, where: str) -> DataSet:

@@ -65,6 +65,11 @@ class Cell:
         return f"{self.data.name}, {self.task}, {self.row.name}{point}, seed {'any' if self.any_seed else self.seed}"
 
     @property
+    def told(self) -> dict[str, Any]:
+        """What is trained on what: the key is made of it."""
+        return _told(self.data, self.task, self.config, self.choose)
+
+    @property
     def place(self) -> tuple[str, str, str, tuple[tuple[str, float], ...], int]:
         """As `Record.place`."""
         return self.data.name, self.task, self.row.name, tuple(sorted(self.point.items())), self.seed
@@ -237,13 +242,17 @@ class Grid:
         any_seed = config.engine == "full" and not data.drawn
         seed = 0 if any_seed else seed
         config = dataclasses.replace(config, seed=seed)
-        settings = dataclasses.asdict(config)
-        for name in ("preset", "minibatch" if config.engine == "full" else "full"):  # neither is trained by
-            del settings[name]
-        told = {"data": data.identity(), "task": task, "config": settings, "choose": sorted(self.choose)}
+        told = _told(data, task, config, self.choose)
         key = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
         setting = data.setting or self.setting
         return Cell(key, data, task, row, point, seed, any_seed, config, self.choose, setting)
+
+
+def _told(data: DataSet, task: str, config: RunConfig, choose: Sequence[str]) -> dict[str, Any]:
+    settings = dataclasses.asdict(config)
+    for name in ("preset", "minibatch" if config.engine == "full" else "full"):  # neither is trained by
+        del settings[name]
+    return {"data": data.identity(), "task": task, "config": settings, "choose": sorted(choose)}
 
 
 @dataclass(frozen=True)

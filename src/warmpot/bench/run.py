@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from warmpot._checks import check_count
 from warmpot._files import replacing
 from warmpot._jobs import Done, Job, Runner, runner
 from warmpot._progress import progress
-from warmpot.bench.data import places
+from warmpot.bench.data import content, places
 from warmpot.bench.grid import GRID, Cell, Grid, read_grid
 from warmpot.bench.store import FAILED, Record, append, read_store
 from warmpot.errors import InputError, explain
@@ -27,6 +28,12 @@ logger = logging.getLogger(__name__)
 FREE = ("title", "setting", "reported", "figure", "baseline", "seconds")
 """Parts of a grid that change no training: a folder may get other ones."""
 LOCK = ".lock"
+ROUGH_STEPS, ROUGH_SAMPLES = 1500, 3000
+ROUGH = {"source-only": 25, "mpot": 60, "jumbot": 24, "ba3us": 35, "pwan": 60, "ar": 46, "arpm": 38, "warmpot": 22}
+"""Seconds of so many mini-batch steps, on features of so many samples, on one thread of the machine of the docs."""
+ROUGH_FULL = {"source-only": 3, "warmpot": 13}
+"""The same of the full engine, at its default rounds."""
+ROUGH_OTHER = 35
 
 
 def spelt(seconds: float) -> str:
@@ -45,6 +52,9 @@ def spelt(seconds: float) -> str:
 
 class Estimate:
     """How long cells take: as those of the same row and data set did, else of the row, else of the engine, else hints.
+
+    When nothing is known of any cell, `total` falls back on what others took on the machine of the docs, which `rough`
+    tells.
 
     Parameters
     ----------
@@ -79,12 +89,27 @@ class Estimate:
         return hint * cell.config.minibatch.steps / self._steps.get(row, cell.config.minibatch.steps)
 
     def total(self, cells: Sequence[Cell], workers: int) -> float | None:
-        """Return about how long all of them take, so many at a time; None when nothing is known."""
-        known = [seconds for cell in cells if (seconds := self.seconds(cell)) is not None]
+        """Return about how long all of them take, so many at a time; None when not even a rough number is known."""
+        about = _rough_seconds if self.rough(cells) else self.seconds
+        known = [seconds for cell in cells if (seconds := about(cell)) is not None]
         if not known:
             return 0.0 if not cells else None
         all_of_them = sum(known) + fmean(known) * (len(cells) - len(known))
         return all_of_them / min(workers, len(cells))
+
+    def rough(self, cells: Sequence[Cell]) -> bool:
+        """Tell whether nothing is known of any of the cells."""
+        return all(self.seconds(cell) is None for cell in cells)
+
+
+def _rough_seconds(cell: Cell) -> float | None:
+    """Return what such a cell took elsewhere; None for images, which depend on the machine altogether."""
+    config = cell.config
+    if config.images is not None:
+        return None
+    if config.engine == "full":
+        return float(ROUGH_FULL.get(config.method, ROUGH_FULL["warmpot"]))
+    return ROUGH.get(config.method, ROUGH_OTHER) * config.minibatch.steps / ROUGH_STEPS
 
 
 @dataclass(frozen=True)
@@ -118,7 +143,14 @@ class Plan:
         return list(first.values())
 
 
-def plan(grid: Grid, out: Path | str, *, only: Sequence[str] = (), reuse: Sequence[Path | str] = ()) -> Plan:
+def plan(
+    grid: Grid,
+    out: Path | str,
+    *,
+    only: Sequence[str] = (),
+    reuse: Sequence[Path | str] = (),
+    data: Path | str | None = None,
+) -> Plan:
     """Look what a folder has, and what is left; nothing is written.
 
     Parameters
@@ -130,6 +162,8 @@ def plan(grid: Grid, out: Path | str, *, only: Sequence[str] = (), reuse: Sequen
         As in `Grid.cells`.
     reuse : sequence of paths
         Folders of other benches, whose cells of the same training are taken over.
+    data : path, optional
+        Folder of the data: what was trained on files that hold something else counts for nothing.
     """
     cells = grid.cells(only)
     if not cells:
@@ -138,13 +172,24 @@ def plan(grid: Grid, out: Path | str, *, only: Sequence[str] = (), reuse: Sequen
     own = read_store(out)
     here = {record.place: record for record in own}
     others = [record for folder in reuse for record in _other(folder)]
-    found = {record.key: record for record in (*others, *own) if record.done}
-    done = [cell for cell in cells if (kept := here.get(cell.place)) and kept.done and kept.key == cell.key]
+    asked = {cell.key: cell for cell in cells}
+    finished = [record for record in (*others, *own) if record.done and record.key in asked]
+    found = {record.key: record for record in finished if _same_data(record, asked[record.key], data)}
+    done = [
+        cell for cell in cells
+        if (kept := here.get(cell.place)) and kept.done and kept.key == cell.key and _same_data(kept, cell, data)
+    ]  # fmt: skip
     estimate = Estimate(cells, grid.seconds, _steps(grid) if grid.seconds else {})
     for record in (*others, *own):
         estimate.learn(record)
-    finished = {cell.place for cell in done}
-    return Plan(cells, found, done, [cell for cell in cells if cell.place not in finished], estimate)
+    kept_places = {cell.place for cell in done}
+    return Plan(cells, found, done, [cell for cell in cells if cell.place not in kept_places], estimate)
+
+
+def _same_data(record: Record, cell: Cell, data: Path | str | None) -> bool:
+    """Tell whether a record is of the files that a cell has now, as far as is known."""
+    now = content(cell.data, cell.task, Path(data)) if data is not None and record.content else ""
+    return not now or now == record.content
 
 
 def _other(folder: Path | str) -> list[Record]:
@@ -221,12 +266,12 @@ def run_grid(
     out = Path(out)
     if workers is not None:
         check_count("workers", workers)
-    plan(grid, out, only=only, reuse=reuse)  # refuses what is wrong before anything is written
+    plan(grid, out, only=only, reuse=reuse, data=data)  # refuses what is wrong before anything is written
     _make(out)
     try:
         with FileLock(out / LOCK, timeout=0):
             prepare_folder(grid, out)
-            todo = plan(grid, out, only=only, reuse=reuse)
+            todo = plan(grid, out, only=only, reuse=reuse, data=data)
             _check(todo.trainings, Path(data) if ray_address is None else None)
             _take_over(out, todo)
             if todo.trainings:
@@ -296,12 +341,14 @@ def _train(run: Runner, todo: Plan, out: Path, bar: bool | None, on_failure: Cal
         for outcome in run(Job(key, (cell,)) for key, cell in trainings.items()):
             cell = waiting.pop(outcome.key)
             if isinstance(outcome, Done):
-                record: Record = outcome.value
-                todo.estimate.learn(record)
-                logger.info("%s: %s", cell.name, _told(record))
+                record: Record = _finite(cell, outcome.value)
             else:
                 text = " ".join(str(outcome).split())
                 record = record_of(cell, status=FAILED, error=text, trace=outcome.trace)
+            if record.done:
+                todo.estimate.learn(record)
+                logger.info("%s: %s", cell.name, _told(record))
+            else:
                 on_failure(record)
             for place in todo.left:
                 if place.key == cell.key:
@@ -310,9 +357,19 @@ def _train(run: Runner, todo: Plan, out: Path, bar: bool | None, on_failure: Cal
             report(done / total, f"{done} of {total} cells{_left(todo.estimate, waiting, run.workers)}")
 
 
+def _finite(cell: Cell, record: Record) -> Record:
+    """Return a record, or a failed one in its place when something in it is no number: the store holds numbers only."""
+    from warmpot.bench.cell import record_of
+
+    told = {**record.accuracy, **record.scores, **record.per_class, "outlier weight": record.outlier_weight}
+    odd = [name for name, value in told.items() if value is not None and not math.isfinite(value)]
+    return record_of(cell, status=FAILED, error=f"not a number: {', '.join(odd)}") if odd else record
+
+
 def _left(estimate: Estimate, waiting: Mapping[str, Cell], workers: int) -> str:
-    seconds = estimate.total(list(waiting.values()), workers)
-    return f", about {spelt(seconds)} left" if seconds else ""
+    cells = list(waiting.values())
+    seconds = estimate.total(cells, workers)
+    return f", {'roughly' if estimate.rough(cells) else 'about'} {spelt(seconds)} left" if seconds else ""
 
 
 def _told(record: Record) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from warmpot.bench.beside import paper_by_task, paper_comparison
 from warmpot.bench.contrasts import best_line, contrasts, ranking
 from warmpot.bench.sheet import Column, Columns, Entry, Sheet, assembled, plain, ranked
 from warmpot.bench.store import LAST, ORACLE
-from warmpot.bench.summary import ABSENT, Line, Place, Summary, points, rule_words
+from warmpot.bench.summary import ABSENT, Line, Place, Summary, alike, line_of, points, rule_words
 
 __all__ = ["sections", "sheets"]
 
@@ -49,14 +49,18 @@ def _spread(summary: Summary) -> str:
     return text + (" Without one: a single run, which no seed changes." if alone else "")
 
 
+def _notes(summary: Summary) -> list[str]:
+    return [_spread(summary), *([summary.left_out] if summary.left_out else [])]
+
+
 def _overview(summary: Summary, rule: str) -> Sheet:
     columns: Columns = [_names(summary.lines)]
-    for name, tasks in summary.datasets.items():
+    for name in summary.datasets:
         scores = [summary.mean(line, rule, name) for line in summary.lines]
-        columns.append((Column(f"{name} ({len(tasks)})"), ranked(scores)))
+        columns.append((Column(f"{name} ({summary.over(name)})"), ranked(scores)))
     overall = ranked([summary.mean(line, rule) for line in summary.lines])
-    columns.append((Column(f"all tasks ({len(summary.places)})"), overall))
-    return assembled(f"overview-{rule}", f"Mean over tasks, {rule_words(rule)}", columns, [_spread(summary)])
+    columns.append((Column(f"all tasks ({summary.over()})"), overall))
+    return assembled(f"overview-{rule}", f"Mean over tasks, {rule_words(rule)}", columns, _notes(summary))
 
 
 def _rules(summary: Summary) -> Sheet:
@@ -64,14 +68,15 @@ def _rules(summary: Summary) -> Sheet:
     lines = summary.lines
     columns: Columns = [_names(lines)]
     columns += [(Column(rule), ranked([summary.mean(line, rule) for line in lines])) for rule in summary.rules]
-    notes = [_spread(summary)]
+    notes = _notes(summary)
     if summary.baseline is not None:
         columns.append((Column(f"tasks below {summary.baseline.label}"), [_below(summary, line) for line in lines]))
         notes.append(f"Tasks below {summary.baseline.label}: by the mean of the last iterates.")
     columns.append((Column("weight on outliers, %"), [_score(summary, line, "outlier_weight") for line in lines]))
     columns.append((Column("seconds a run"), [_score(summary, line, "seconds") for line in lines]))
     notes.append("Weight on outliers: of the source's weight, the share on classes that the target lacks, at the end.")
-    title = f"The rules side by side, mean over all {len(summary.places)} tasks"
+    tasks = summary.over() if summary.left_out else f"all {summary.over()}"
+    title = f"The rules side by side, mean over {tasks} tasks"
     return assembled("rules", title, columns, notes)
 
 
@@ -86,7 +91,8 @@ def _score(summary: Summary, line: Line, what: str) -> Entry:
     """Mean over the tasks that have it, however many: no comparison is made."""
     places = [place for place in summary.places if summary.task(line, place, what).mean is not None]
     mean = summary.score(line, places, what).mean if places else None
-    return Entry(ABSENT if mean is None else f"{mean:.1f}", value=mean)
+    few = "" if len(places) == len(summary.present) else f", {len(places)} of {len(summary.present)} tasks"
+    return Entry(ABSENT if mean is None else f"{mean:.1f}{few}", value=mean)
 
 
 def _by_task(summary: Summary, dataset: str, rule: str) -> Sheet | None:
@@ -98,7 +104,7 @@ def _by_task(summary: Summary, dataset: str, rule: str) -> Sheet | None:
         (Column(place[1]), ranked([summary.task(line, place, rule) for line in summary.lines])) for place in places
     ]
     mean = [summary.mean(line, rule, dataset) for line in summary.lines]
-    columns.append((Column(f"mean ({len(places)})"), ranked(mean)))
+    columns.append((Column(f"mean ({summary.over(dataset)})"), ranked(mean)))
     return assembled(f"tasks-{dataset}-{rule}", f"{dataset}, {rule_words(rule)}", columns, [_spread(summary)])
 
 
@@ -136,6 +142,14 @@ def _ranks(summary: Summary, rule: str) -> Sheet | None:
     if found.friedman is not None:
         words = f"chi2 = {found.friedman.statistic:.1f}, p {_p(found.friedman.pvalue, True)}"
         notes.insert(1, f"Friedman's test that all are alike: {words}.")
+    few = [
+        line.label for line in found.lines
+        if any(len(summary.task(line, place, rule).values) < len(summary.seeds) for place in summary.present)
+    ]  # fmt: skip
+    if few:
+        notes.append(f"Ranked by fewer seeds than asked: {', '.join(few)}.")
+    if summary.left_out:
+        notes.append(summary.left_out)
     if found.left_out:
         notes.append(f"Left out, as a task is missing: {', '.join(line.label for line in found.left_out)}.")
     return assembled(f"ranks-{rule}", f"Ranks, {rule_words(rule)}", columns, notes)
@@ -174,13 +188,22 @@ def _p(value: float, sign: bool = False) -> str:
 def _failed(summary: Summary) -> Sheet | None:
     if not summary.failed:
         return None
+    groups = alike(summary.failed)
     columns: Columns = [
-        _names([Line(r.row, tuple(sorted(r.point.items()))) for r in summary.failed]),
-        (Column("task", number=False), plain(f"{r.dataset}, {r.task}" for r in summary.failed)),
-        (Column("seed"), plain("any" if r.any_seed else str(r.seed) for r in summary.failed)),
-        (Column("error", number=False), plain(r.error for r in summary.failed)),
+        (Column("row", number=False), plain(_each(line_of(r).label for r in group) for group in groups)),
+        (Column("task", number=False), plain(_each(f"{r.dataset}, {r.task}" for r in group) for group in groups)),
+        (Column("seed"), plain(_each("any" if r.any_seed else str(r.seed) for r in group) for group in groups)),
+        (Column("trainings"), [Entry(str(len(group)), value=len(group)) for group in groups]),
+        (Column("error", number=False), plain(group[0].error for group in groups)),
     ]
     return assembled("failed", f"Failed trainings: {len(summary.failed)}", columns)
+
+
+def _each(texts: Iterable[str]) -> str:
+    """List texts, each once; of many the first."""
+    names = list(dict.fromkeys(texts))
+    more = len(names) - MOST_NAMED
+    return "; ".join(names[:MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _missing(summary: Summary) -> Sheet | None:
@@ -203,5 +226,4 @@ def _missing(summary: Summary) -> Sheet | None:
 def _place_names(summary: Summary, places: Sequence[Place]) -> str:
     if len(places) == len(summary.places):
         return "all"
-    named = [f"{data}, {task}" for data, task in places[:MOST_NAMED]]
-    return "; ".join(named) + (f"; and {len(places) - MOST_NAMED} more" if len(places) > MOST_NAMED else "")
+    return _each(f"{data}, {task}" for data, task in places)

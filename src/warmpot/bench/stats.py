@@ -18,6 +18,8 @@ __all__ = ["Friedman", "Wilcoxon", "average_ranks", "cliques", "critical_differe
 
 MOST_EXACT = 60
 """Pairs up to which every pattern of signs is counted."""
+FEWEST = 6
+"""Pairs below which no two-sided p can be under 0.05, whatever they are."""
 SAME = 1e-9
 """Accuracies that differ by less are equal: means of the same numbers in another order."""
 
@@ -44,6 +46,11 @@ class Wilcoxon:
     difference: float
     pvalue: float
     exact: bool
+
+    @property
+    def too_few(self) -> bool:
+        """Whether there are too few pairs for anything to be found."""
+        return self.pairs < FEWEST
 
 
 @dataclass(frozen=True)

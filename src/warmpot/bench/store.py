@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError, WarmpotError, explain
 
 __all__ = ["BINS", "DONE", "FAILED", "LAST", "ORACLE", "RESULTS", "Record", "append", "read_store"]
 
@@ -40,6 +40,8 @@ class Record:
         Of the settings that the grid varies; empty otherwise.
     setting : str
         How it was made, as the grid has it.
+    content : str
+        Of its files (`warmpot.bench.data.content`); empty when that is not known.
     status : "done" or "failed"
     accuracy : mapping of str to float
         In [0, 1]: "last", every label-free rule of the grid, and "oracle", the best iterate by target labels.
@@ -52,7 +54,10 @@ class Record:
     outlier_weight, outlier_samples : float or None
         Share of the source's weight, and of its samples, on classes that the target lacks.
     histogram : mapping of str to list of int
-        "shared" and "outlier": source samples in 50 equal bins of [0, 1] by weight over its cap (`cell.weight_cap`).
+        "shared" and "outlier": source samples in 50 equal bins of [0, 1] by weight over its cap
+        (`cell.weight_cap`), or over the largest weight.
+    capped : bool or None
+        Which of these; None when an older version wrote it.
     collapsed : bool
         Whether the last iterate lost most of the classes that the first one predicted.
     seconds : float
@@ -75,6 +80,7 @@ class Record:
     any_seed: bool = False
     point: Mapping[str, float] = field(default_factory=dict)
     setting: str = ""
+    content: str = ""
     status: str = DONE
     accuracy: Mapping[str, float] = field(default_factory=dict)
     steps: Mapping[str, int] = field(default_factory=dict)
@@ -83,6 +89,7 @@ class Record:
     outlier_weight: float | None = None
     outlier_samples: float | None = None
     histogram: Mapping[str, list[int]] = field(default_factory=dict)
+    capped: bool | None = None
     collapsed: bool = False
     seconds: float = 0.0
     finished: str = ""
@@ -115,12 +122,18 @@ def append(folder: Path | str, record: Record) -> None:
     """Add a record to the store of a folder; it is on disk when this returns."""
     file = Path(folder) / RESULTS
     line = json.dumps(record.to_dict(), allow_nan=False) + "\n"
-    with open(file, "ab+") as stream:
-        if stream.tell() and not _ends_whole(stream):  # torn by a crash: what is added must not join it
-            line = "\n" + line
-        stream.write(line.encode())
-        stream.flush()
-        os.fsync(stream.fileno())
+    try:
+        with open(file, "ab+") as stream:
+            if stream.tell() and not _ends_whole(stream):  # torn by a crash: what is added must not join it
+                line = "\n" + line
+            stream.write(line.encode())
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        remedy = "Free some space and run it again: what is finished is kept."
+        raise WarmpotError(
+            explain(str(file), got=error.strerror or error, allowed="a file to add to", remedy=remedy)
+        ) from error
 
 
 def _ends_whole(stream: Any) -> bool:
@@ -145,6 +158,8 @@ def read_store(folder: Path | str) -> list[Record]:
 def _records(lines: Iterable[bytes]) -> Iterable[Record]:
     for line in lines:
         try:
-            yield Record.from_dict(json.loads(line))
+            record = Record.from_dict(json.loads(line))
+            hash(record.place)  # a line that nobody here wrote may have no place
+            yield record
         except (ValueError, TypeError, AttributeError):  # noqa: PERF203
             continue

@@ -11,8 +11,22 @@ import numpy as np
 
 from warmpot.bench.grid import Grid, read_grid
 from warmpot.bench.store import LAST, ORACLE, Record, read_store
+from warmpot.errors import listing
 
-__all__ = ["Line", "Missing", "Place", "Score", "Summary", "best", "line_of", "points", "rule_words", "summarise"]
+__all__ = [
+    "ABSENT",
+    "Line",
+    "Missing",
+    "Place",
+    "Score",
+    "Summary",
+    "alike",
+    "best",
+    "line_of",
+    "points",
+    "rule_words",
+    "summarise",
+]
 
 Place = tuple[str, str]
 """Data set and task."""
@@ -161,8 +175,41 @@ class Summary:
         return self.score(line, [place], rule)
 
     def mean(self, line: Line, rule: str, dataset: str | None = None) -> Score:
-        """Score over the tasks of a data set, or over all tasks."""
-        return self.score(line, [place for place in self.places if dataset in (None, place[0])], rule)
+        """Score over the tasks of a data set, or over all tasks, as far as they are `present`."""
+        return self.score(line, [place for place in self.present if dataset in (None, place[0])], rule)
+
+    @cached_property
+    def present(self) -> tuple[Place, ...]:
+        """Tasks that some line has finished; all of them before anything is.
+
+        Means over tasks and ranks are of these: a task that failed for every line tells none from another. A line that
+        lacks one of these has no mean.
+        """
+        there = {(record.dataset, record.task) for record in self.records if record.done}
+        return tuple(place for place in self.places if place in there) or self.places
+
+    def over(self, dataset: str | None = None) -> str:
+        """Count the tasks that a mean is over, and all when these are more."""
+        counts = [sum(dataset in (None, name) for name, _ in places) for places in (self.present, self.places)]
+        return f"{counts[0]}" if counts[0] == counts[1] else f"{counts[0]} of {counts[1]}"
+
+    @cached_property
+    def left_out(self) -> str:
+        """Say which tasks no mean is over, and why; "" when there are none."""
+        absent = [place for place in self.places if place not in self.present]
+        lost = {(line_of(record), (record.dataset, record.task)) for record in self.failed}
+        failed = [place for place in absent if all((line, place) in lost for line in self.lines)]
+        reasons = (
+            ("failed for every row", failed),
+            ("not finished for any row", [place for place in absent if place not in failed]),
+        )
+        told = [f"{listing(self._short(places), most=3)} {words}" for words, places in reasons if places]
+        return f"Over {self.over()} tasks: {'; '.join(told)}." if told else ""
+
+    def _short(self, places: Sequence[Place]) -> list[str]:
+        """Name tasks; a data set all of whose tasks are there by its name."""
+        whole = {name for name, tasks in self.datasets.items() if all((name, task) in places for task in tasks)}
+        return list(dict.fromkeys(name if name in whole else f"{name}, {task}" for name, task in places))
 
     def below(self, line: Line, other: Line, rule: str) -> tuple[int, int]:
         """Count the tasks whose mean over seeds is below another line's, and those that both lines have."""
@@ -194,6 +241,11 @@ class Summary:
         return len(self.records) - len(self.failed)
 
     @property
+    def for_all_seeds(self) -> int:
+        """Trainings that stand for all of several seeds."""
+        return sum(record.any_seed for record in self.records) if len(self.seeds) > 1 else 0
+
+    @property
     def asked(self) -> int:
         """Trainings of the whole grid; where it is not known yet that a seed changes nothing, all seeds count."""
         pairs = [(line, place) for line in self.lines for place in self.places]
@@ -203,6 +255,14 @@ class Summary:
 def summarise(folder: Path | str) -> Summary:
     """Read the grid and the records of a folder that ``warmpot bench`` wrote."""
     return Summary(read_grid(folder), read_store(folder))
+
+
+def alike(failed: Iterable[Record]) -> list[tuple[Record, ...]]:
+    """Put failed trainings together that have the same error on the same data set."""
+    found: dict[tuple[str, str], list[Record]] = {}
+    for record in failed:
+        found.setdefault((record.dataset, record.error), []).append(record)
+    return [tuple(records) for records in found.values()]
 
 
 def rule_words(rule: str) -> str:

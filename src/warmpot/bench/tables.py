@@ -59,7 +59,12 @@ def tidy(summary: Summary) -> dict[str, list[Any]]:
     varied = dict.fromkeys(name for record in summary.records for name in record.point)
     lines = [line for record in summary.records for line in _lines(record, list(varied))]
     names = list(lines[0]) if lines else list(next(_lines(Record(status="failed"), [])))
-    return {name: [line[name] for line in lines] for name in names}
+    return {name: [_writable(line[name]) for line in lines] for name in names}
+
+
+def _writable(value: Any) -> Any:
+    """Put a sign for what no file can hold: an error may name a file whose name is no UTF-8."""
+    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
 
 
 def _lines(record: Record, varied: list[str]) -> Iterator[dict[str, Any]]:

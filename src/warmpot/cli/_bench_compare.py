@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compare"]
 
+MOST_SETTINGS = 8
 MOST_TASKS = 15
 """Tasks shown; --all shows the others."""
 
@@ -29,7 +30,11 @@ def compare(
     ] = "last",
     fail_below: Annotated[
         float | None,
-        typer.Option(metavar="POINTS", help="Exit with 1 when the mean of a row fell by more, or a training broke."),
+        typer.Option(
+            metavar="POINTS",
+            help="Exit with 1 when the mean of a row fell by more, or a training of A failed in B. "
+            "Those that B does not have are a warning only.",
+        ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Show every task, not only those that changed.")] = False,
 ) -> None:
@@ -46,14 +51,22 @@ def compare(
         show("", tasks)
     for what, names in ((f"Only in {before}", found.only_before), (f"Only in {after}", found.only_after)):
         if names:
-            show("", f"{what}: {len(names)} trainings: {listing(names, most=3)}")
+            show("", f"{what}: {_trainings(len(names))}: {listing(names, most=3)}")
     if found.broken:
         complain(f"failed in {after}, finished in {before}: {listing(found.broken, most=3)}", "red")
     if fail_below is not None:
-        _judge(found, fail_below)
+        _judge(found, fail_below, before, after)
 
 
-def _judge(found: Comparison, points: float) -> None:
+def _trainings(number: int) -> str:
+    return f"{number} training" + "s" * (number != 1)
+
+
+def _judge(found: Comparison, points: float, before: Path, after: Path) -> None:
+    unseen = len(set(found.only_before) - set(found.broken))
+    if unseen:  # another grid is nothing bad, but nobody shall think that these were looked at
+        told = f"warning: {_trainings(unseen)} of {before} not finished in {after}: the comparison is without them"
+        complain(told, "yellow")
     dropped = found.dropped(points)
     for row in dropped:
         complain(f"{row.line.label} fell by {-row.difference:.1f} points, more than {points:g}", "red")
@@ -66,11 +79,17 @@ def _facts(found: Comparison, before: Path, after: Path) -> list[tuple[str, ...]
     rows: list[tuple[str, ...]] = [
         ("A", str(before)),
         ("B", str(after)),
-        ("compared", f"{found.cells} trainings", f"rule {found.rule}"),
+        ("compared", _trainings(found.cells), f"rule {found.rule}"),
         ("worse", f"{len(found.worse)} of {len(found.tasks)}", "rows on a task, by more than the spread over seeds"),
     ]
     if found.other_settings:
-        rows.append(("other settings", f"{found.other_settings}", "of the trainings differ in settings or data"))
+        told = "trainings differ in settings or data"
+        rows.append(("other settings", f"{found.other_settings} of {found.cells}", told))
+        for name, lines in list(found.differing.items())[:MOST_SETTINGS]:
+            every = len(lines) == len(found.rows) > 1
+            rows.append(("", name, "all rows" if every else listing(lines, most=3)))
+        if len(found.differing) > MOST_SETTINGS:
+            rows.append(("", f"and {len(found.differing) - MOST_SETTINGS} more"))
     if found.settings:
         rows.append(("made", " / ".join(text or "-" for text in found.settings), "A / B"))
     return rows + [(name, f"{a} -> {b}", "version") for name, (a, b) in found.versions.items()]
@@ -94,16 +113,18 @@ def _rows(found: Comparison) -> Grid:
     for row in sorted(found.rows, key=lambda row: row.difference):
         sides = f"{row.test.better} / {row.test.worse} of {row.test.pairs}"
         grid.add_row(Text(row.line.label), f"{row.before:.1f}", f"{row.after:.1f}", points(row.difference), sides,
-                     f"{row.pvalue:.3f}", _words(row))  # fmt: skip
+                     "-" if row.test.too_few else f"{row.pvalue:.3f}", _words(row))  # fmt: skip
     grid.caption = "mean over the common tasks; p: Wilcoxon over tasks, corrected for the rows (Holm)"
     grid.caption_justify = "left"
     return grid
 
 
 def _words(row: RowChange) -> str:
-    if row.pvalue >= 0.05:
-        return ""
-    return "better" if row.difference > 0 else "worse"
+    from warmpot.bench.contrasts import verdict
+
+    if not row.test.better and not row.test.worse:
+        return "the same"
+    return "too few tasks to test" if row.test.too_few else verdict(row.test, row.pvalue)
 
 
 def _tasks(found: Comparison, every: bool) -> Grid:

@@ -6,6 +6,7 @@ import dataclasses
 import shlex
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,10 +94,11 @@ def run(
         _list()
         return
     from warmpot.bench.run import plan, run_grid
+    from warmpot.bench.summary import alike
 
     found = _grid(grid, seeds, nested_changes(settings or [], {}))
     folder, texts, others = out or Path(f"bench-{Path(grid).stem}"), only or [], reuse or []
-    todo = plan(found, folder, only=texts, reuse=others)
+    todo = plan(found, folder, only=texts, reuse=others, data=data)
     if dry_run:
         _tell(found, todo, folder, workers or 1)
         return
@@ -107,7 +109,7 @@ def run(
         try:
             records = run_grid(
                 found, data=data, out=folder, only=texts, reuse=others, workers=workers, ray_address=ray_address,
-                gpus=gpus, progress_bar=False if quiet else None, on_failure=_complain_of,
+                gpus=gpus, progress_bar=False if quiet else None, on_failure=_complainer(),
             )  # fmt: skip
         except KeyboardInterrupt:
             complain(f"interrupted; finished cells are kept, the same command goes on in {_quoted(folder)}", "yellow")
@@ -115,8 +117,12 @@ def run(
         wrote = _write(folder)
     failed = [record for record in records if not record.done]
     if not quiet:
-        _show(folder, wrote, len(records) - len(failed), time.time() - start)
+        _show(folder, wrote, [record for record in records if record.done], time.time() - start)
     if failed:
+        for group in alike(failed):
+            if len(group) > 1:
+                told = f"{len(group)} cells of data set {group[0].dataset}: {one_line(group[0].error)}"
+                complain(f"failed: {told}", "red")
         complain(f"{len(failed)} of {len(records)} cells failed; the same command tries them again", "bold red")
         raise typer.Exit(1)
 
@@ -164,18 +170,32 @@ def _grid(name: str, seeds: int | None, changes: dict[str, Any]) -> Grid:
 def _counts(todo: Plan) -> str:
     shared = len(todo.left) - len(todo.trainings)
     taken = f", {shared} of them finished elsewhere or trained by another row" if shared else ""
-    return f"{len(todo.cells)} cells, {len(todo.done)} done, {len(todo.left)} left{taken}"
+    cells = f"{len(todo.cells)} cell" + "s" * (len(todo.cells) != 1)
+    return f"{cells}, {len(todo.done)} done, {len(todo.left)} left{taken}"
+
+
+def _for_all_seeds(number: int) -> str:
+    return f"{number} of the cells stand{'s' * (number == 1)} for all seeds, as nothing is drawn"
 
 
 def _tell(grid: Grid, todo: Plan, folder: Path, workers: int) -> None:
     """Print what a run would do."""
-    from warmpot.bench.run import spelt
+    from warmpot.bench.run import ROUGH_SAMPLES, spelt
 
     show(grid.title, _counts_sheet(grid, todo))
     seconds = todo.estimate.total(todo.trainings, workers)
     about = "unknown: nothing like it was finished yet" if seconds is None else spelt(seconds)
     many = f"{workers} at a time" if workers > 1 else "one at a time"
-    show(facts_grid([("folder", str(folder)), ("cells", _counts(todo)), ("time left", about, f"about, {many}")]))
+    if seconds is None:
+        note = ""
+    elif seconds and todo.estimate.rough(todo.trainings):
+        note = f"roughly, {many}, of {ROUGH_SAMPLES} samples"
+    else:
+        note = f"about, {many}"
+    stand = sum(cell.any_seed for cell in todo.cells) if len(grid.seeds) > 1 else 0
+    show(facts_grid([("folder", str(folder)), ("cells", _counts(todo)), ("time left", about, note)]))
+    if stand:
+        show(f"{_for_all_seeds(stand)}.")
 
 
 def _counts_sheet(grid: Grid, todo: Plan) -> Sheet:
@@ -195,14 +215,24 @@ def _counts_sheet(grid: Grid, todo: Plan) -> Sheet:
         if cells:
             each = todo.estimate.total(cells, 1)
             counts = [f"{done[row.name, name]} of {everything[row.name, name]}" for name in names]
-            sheet.add_row(Text(row.name), *counts, "?" if each is None else f"{each / len(cells):.0f}")
+            sign = "~" if todo.estimate.rough(cells) else ""
+            sheet.add_row(Text(row.name), *counts, "?" if each is None else f"{sign}{each / len(cells):.0f}")
     return sheet
 
 
-def _complain_of(record: Record) -> None:
-    point = "".join(f", {name.split('.')[-1]} {value:g}" for name, value in record.point.items())
-    name = f"{record.dataset}, {record.task}, {record.row}{point}, seed {record.seed}"
-    complain(f"failed: {name}: {one_line(record.error)}", "red")
+def _complainer() -> Callable[[Record], None]:
+    """Return what tells of a failed cell; the same error on the same data set is counted in the end, not told again."""
+    told: set[tuple[str, str]] = set()
+
+    def complain_of(record: Record) -> None:
+        if (record.dataset, record.error) in told:
+            return
+        told.add((record.dataset, record.error))
+        point = "".join(f", {name.split('.')[-1]} {value:g}" for name, value in record.point.items())
+        name = f"{record.dataset}, {record.task}, {record.row}{point}, seed {record.seed}"
+        complain(f"failed: {name}: {one_line(record.error)}", "red")
+
+    return complain_of
 
 
 def _write(folder: Path) -> list[str]:
@@ -213,7 +243,7 @@ def _write(folder: Path) -> list[str]:
     return [path.name for path in (*write_tables(folder), write_bench_page(folder))]
 
 
-def _show(folder: Path, wrote: list[str], done: int, seconds: float) -> None:
+def _show(folder: Path, wrote: list[str], done: list[Record], seconds: float) -> None:
     """Print the means and where the rest is."""
     from rich.table import Table as Sheet
     from rich.text import Text
@@ -235,5 +265,9 @@ def _show(folder: Path, wrote: list[str], done: int, seconds: float) -> None:
     show(sheet)
     if len(summary.lines) > MOST_LINES:
         show(f"and {len(summary.lines) - MOST_LINES} more")
-    show("", facts_grid([("cells", f"{done} done"), ("time", spelt(seconds))]))
+    if summary.left_out:
+        show(summary.left_out)
+    stand = sum(record.any_seed for record in done) if len(summary.seeds) > 1 else 0
+    once = _for_all_seeds(stand) if stand else ""
+    show("", facts_grid([("cells", f"{len(done)} done", once), ("time", spelt(seconds))]))
     show(f"Wrote {folder}: {', '.join(['results.jsonl', *wrote])}")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 
-from warmpot.bench.contrasts import Contrast, best_line, contrasts
+from warmpot.bench.contrasts import LEVEL, Contrast, best_line, contrasts, verdict
 from warmpot.bench.grid import GRID
 from warmpot.bench.sheet import Entry, Sheet
 from warmpot.bench.sheets import sections as sheet_sections
-from warmpot.bench.store import LAST
-from warmpot.bench.summary import ABSENT, Line, Summary, rule_words, summarise
+from warmpot.bench.store import LAST, Record
+from warmpot.bench.summary import ABSENT, Line, Summary, alike, line_of, rule_words, summarise
 from warmpot.report import bench_figures as figures
 from warmpot.report.bench_sensitivity import draw_sensitivity
 from warmpot.report.page import (
@@ -33,15 +34,12 @@ from warmpot.report.page import (
 __all__ = ["write_bench_page"]
 
 PAGE, FIGURES = "report.html", "figures"
-LEVEL = 0.05
 MOST_HISTOGRAMS, ALL_HISTOGRAMS = 2, 6
 """Drawn in sight, and drawn at all; those between are folded."""
 MOST_TRACES = 20
 MOST_NOTES = 3
 """Notes in sight below a table."""
-MOST_NAMES = 4
-"""Rows named in a sentence."""
-FEWER = "*: of fewer seeds than asked."
+FEWER = "*: of fewer seeds or tasks than asked."
 PAPER_OUTLIERS = ("office-home", "P->A", 6.04, 58.41)
 """The paper's figure of weights: table and task, per cent of the weight and of the samples on outlier classes."""
 
@@ -86,51 +84,78 @@ def write_bench_page(folder: Path | str, *, files: bool = True) -> Path:
 
 def _answer(summary: Summary) -> Section:
     top = best_line(summary, LAST)
-    rivals = contrasts(summary, LAST, top) if top is not None else []
     tiles: list[tuple[str, str, str]] = []
     if top is not None:
         score = summary.mean(top, LAST)
         label = "best point" if summary.grid.vary else "best row"
-        tiles.append((top.label, label, f"{rule_words(LAST)}, mean over {_count(len(summary.places), 'task')}"))
+        tiles.append((top.label, label, f"{rule_words(LAST)}, mean over {_tasks_words(summary)}"))
         spread = f"± {score.std:.1f} over {len(score.values)} seeds" if score.std is not None else "one run"
-        tiles.append((f"{score.mean:.1f} %", "its accuracy", spread))
+        tiles.append((f"{score.mean:.1f}%", "its accuracy", spread))
         gain = None if summary.grid.vary else _gain(summary, top)
         if gain is not None:
-            told = f"cautious test over tasks: {_p(gain.tasks_holm)}"
+            told = "too few tasks to test" if gain.tasks.too_few else f"cautious test over tasks: {_p(gain.tasks_holm)}"
+            told += ", but mixed" if verdict(gain.tasks, gain.tasks_holm) == "mixed" else ""
             tiles.append((f"{gain.tasks.difference:+.1f}", f"points over {gain.other.label}", told))
     minutes = sum(record.seconds for record in summary.records) / 60
     tiles.append(
         (f"{summary.done} of {summary.asked}", "trainings finished", f"{_duration(minutes)} in all, one thread each")
     )
-    return Section("The answer", [Tiles(tiles), *_notices(summary)], _sentence(summary, top, rivals))
+    return Section("The answer", [Tiles(tiles), *_notices(summary)], _sentence(summary, top))
 
 
-def _sentence(summary: Summary, top: Line | None, rivals: Sequence[Contrast]) -> str:
+def _sentence(summary: Summary, top: Line | None) -> str:
     """Say which line is best, by how much, and whether that can be told from chance."""
     if top is None:
-        return "No row has all of its tasks yet, so none can be called the best."
-    score = summary.mean(top, LAST)
-    words = [f"{top.label} is best: {score.mean:.1f} % on the average of {_count(len(summary.places), 'task')}."]
-    gain = None if summary.grid.vary else _gain(summary, top)
-    if gain is not None:
-        sure = "more than chance explains" if gain.tasks_holm < LEVEL else "which chance may explain"
-        words.append(f"That is {gain.tasks.difference:+.1f} points against {gain.other.label}, {sure}.")
-    if summary.grid.vary:
-        means = [mean for line in summary.lines if (mean := summary.mean(line, LAST).mean) is not None]
-        words.append(
-            f"Over the {len(means)} points that were trained it goes from {min(means):.1f} % to {max(means):.1f} %."
+        return " ".join(
+            filter(None, ["No row has all of its tasks yet, so none can be called the best.", summary.left_out])
         )
-    elif rivals:
-        near = [rival.line.label for rival in rivals if rival.tasks_holm >= LEVEL]
-        if not near:
-            words.append("It beats every other row by more than chance explains.")
-        elif len(near) == len(rivals):
-            words.append("No other row can be told apart from it by the cautious test over tasks.")
-        else:
-            words.append(f"It cannot be told apart from {_listed(near)}.")
-        if 0.5 ** (len(summary.places) - 1) * len(rivals) >= LEVEL:
-            words.append(f"With {_count(len(summary.places), 'task')} that test can hardly find anything.")
-    return " ".join(words)
+    means = {line: mean for line in summary.lines if (mean := summary.mean(line, LAST).mean) is not None}
+    others = [line for line in summary.lines if line not in means]
+    place = "the only one with all of its tasks" if others and len(means) == 1 else "best"
+    words = [f"{top.label} is {place}: {means[top]:.1f}% on the average of {_tasks_words(summary)}.", summary.left_out]
+    if summary.grid.vary:
+        low, high = min(means.values()), max(means.values())
+        words.append(
+            f"Over the {_count(len(means), 'point')} trained on all of these it goes from {low:.1f}% to {high:.1f}%."
+        )
+        return " ".join(filter(None, words))
+    gain = _gain(summary, top)
+    if gain is not None:
+        sure = {"better": "more than chance explains", "": "which chance may explain"}
+        told = sure.get(verdict(gain.tasks, gain.tasks_holm), _mixed(gain.tasks.better, gain.tasks.worse))
+        words.append(f"That is {gain.tasks.difference:+.1f} points against {gain.other.label}, {told}.")
+    words += _apart_words(summary, [rival for rival in contrasts(summary, LAST, top) if rival.line in means])
+    if others:
+        words.append(f"Not compared, as tasks are missing: {_listed([line.label for line in others])}.")
+    return " ".join(filter(None, words))
+
+
+def _apart_words(summary: Summary, rivals: Sequence[Contrast]) -> list[str]:
+    """Say which of the others the best line beats: by the test, on average and on most tasks."""
+    if not rivals:
+        return []
+    found = [(rival, verdict(rival.tasks, rival.tasks_holm)) for rival in rivals]
+    near = [rival.line.label for rival, told in found if not told]
+    mixed = [rival for rival, told in found if told in ("mixed", "better")]
+    words = []
+    if not near and not mixed:
+        words.append("It beats every other row by more than chance explains.")
+    elif len(near) == len(rivals):
+        words.append("No other row can be told apart from it by the cautious test over tasks.")
+    elif near:
+        words.append(f"By the cautious test over tasks it cannot be told apart from {_listed(near)}.")
+    words += [f"Against {rival.line.label} it is {_mixed(rival.tasks.worse, rival.tasks.better)}." for rival in mixed]
+    if 0.5 ** (len(summary.present) - 1) * len(rivals) >= LEVEL:
+        words.append(f"With {_count(len(summary.present), 'task')} that test can hardly find anything.")
+    return words
+
+
+def _mixed(better: int, worse: int) -> str:
+    return f"mixed: better on {_count(better, 'task')}, worse on {worse}"
+
+
+def _tasks_words(summary: Summary) -> str:
+    return f"{summary.over()} tasks" if summary.left_out else _count(len(summary.places), "task")
 
 
 def _notices(summary: Summary) -> list[Block]:
@@ -169,7 +194,7 @@ def _weights(summary: Summary) -> Section:
     for line in summary.lines:
         for place in summary.places:
             same = known.same_dataset(place[0]) and known.task_of(place[1]) == task
-            words = f"The paper's WARMPOT ({known.setting}): {share} % of the weight on {samples} % of the samples."
+            words = f"The paper's WARMPOT ({known.setting}): {share}% of the weight on {samples}% of the samples."
             number = len(drawn) + 1
             picture = (
                 figures.draw_weights(summary, line, place, number, words if same else "")
@@ -183,7 +208,7 @@ def _weights(summary: Summary) -> Section:
         blocks.append(Details(f"{_count(len(drawn) - MOST_HISTOGRAMS, 'more histogram')}", drawn[MOST_HISTOGRAMS:]))
     if quoted:
         blocks.append(Text(f"The paper: {paper()}"))
-    lead = "Good weights are small on source classes that the target lacks, and near their cap on those that it shares."
+    lead = "Good weights are small on source classes that the target lacks, and large on those that it shares."
     return Section("Where the weight goes", blocks, lead)
 
 
@@ -212,7 +237,10 @@ def _tasks(summary: Summary, sheets: Sequence[Sheet], searched: bool) -> Section
         figures.draw_gains(summary, LAST),
     ]  # fmt: skip
     tables = [_folded(_table(sheet)) for sheet in sheets]
-    return Section("Task by task", [*_there(drawn), *tables])
+    there = {data for data, _ in summary.present}
+    bare = [name for name in summary.datasets if name not in there]
+    told = [Text(f"No training is finished on {_listed(bare)}: there is nothing to draw.")] if bare else []
+    return Section("Task by task", [*_there(drawn), *told, *tables])
 
 
 def _apart(summary: Summary, sheets: Sequence[Sheet], searched: bool) -> Section:
@@ -224,11 +252,18 @@ def _apart(summary: Summary, sheets: Sequence[Sheet], searched: bool) -> Section
 
 def _lost(summary: Summary, sheets: Sequence[Sheet]) -> Section:
     blocks: list[Block] = [_table(sheet) for sheet in sheets]
-    for record in summary.failed[:MOST_TRACES]:
-        seed = "" if record.any_seed else f", seed {record.seed}"
-        title = f"{record.row}, {record.dataset}, {_arrow(record.task)}{seed}: {record.error}"
-        blocks.append(Details(title, [Code(record.trace or record.error)]))
+    for group in alike(summary.failed)[:MOST_TRACES]:
+        names = [_cell_name(record) for record in group]
+        first = group[0]
+        title = names[0] if len(group) == 1 else f"{len(group)} trainings of {first.dataset} with the same error"
+        told = [Text(f"{_listed(names[:MOST_TRACES])}.")] if len(group) > 1 else []
+        blocks.append(Details(title, [*told, Code(first.trace or first.error)]))
     return Section("What is missing", blocks)
+
+
+def _cell_name(record: Record) -> str:
+    seed = "" if record.any_seed else f", seed {record.seed}"
+    return f"{line_of(record).label}, {record.dataset}, {_arrow(record.task)}{seed}"
 
 
 def _made(summary: Summary, folder: Path) -> Section:
@@ -238,6 +273,8 @@ def _made(summary: Summary, folder: Path) -> Section:
         for name, version in record.versions.items():
             versions.setdefault(name, set()).add(version)
     days = sorted(record.finished for record in summary.records if record.finished)
+    stand = summary.for_all_seeds
+    once = f"{_count(stand, 'training')} for all of them, as nothing is drawn" if stand else ""
     facts = [
         ("setting", grid.setting, ""),
         *((f"setting of {data.name}", data.setting, "") for data in grid.data if data.setting),
@@ -248,9 +285,9 @@ def _made(summary: Summary, folder: Path) -> Section:
         ),
         ("rows", ", ".join(f"{row.name} ({row.preset})" for row in grid.rows), "with their presets"),
         ("baseline", grid.baseline, ""),
-        ("seeds", ", ".join(map(str, summary.seeds)), ""),
+        ("seeds", ", ".join(map(str, summary.seeds)), once),
         ("choices", ", ".join(summary.rules), "the oracle sees target labels, the others do not"),
-        ("finished", days[-1] if days else "", "UTC"),
+        ("finished", _time(days[-1]) if days else "", ""),
         (
             "versions",
             ", ".join(f"{name} {' and '.join(sorted(found))}" for name, found in sorted(versions.items())),
@@ -289,9 +326,11 @@ def _cell(entry: Entry) -> Cell | None:
 
 
 def _gain(summary: Summary, line: Line) -> Contrast | None:
-    """Compare a line with the baseline; None when it is the baseline or there is none."""
-    found = contrasts(summary, LAST, summary.baseline) if summary.baseline is not None else []
-    return next((contrast for contrast in found if contrast.line == line), None)
+    """Compare a line with the baseline; None when it is the baseline, or there is none that has all tasks."""
+    base = summary.baseline
+    if base is None or summary.mean(base, LAST).mean is None:
+        return None
+    return next((contrast for contrast in contrasts(summary, LAST, base) if contrast.line == line), None)
 
 
 def _there(drawn: Sequence[Picture | None]) -> list[Picture]:
@@ -307,8 +346,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    shown = list(names[:MOST_NAMES]) + ([f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else [])
-    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
 def _duration(minutes: float) -> str:
@@ -319,6 +357,15 @@ def _duration(minutes: float) -> str:
         if minutes >= 1.5
         else "a minute or so"
     )
+
+
+def _time(text: str) -> str:
+    """Write a time of a record for people; one of another form as it is."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return f"{found.astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC" if found.tzinfo else f"{found:%Y-%m-%d %H:%M} UTC"
 
 
 def _p(value: float) -> str:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warmpot.bench.contrasts import best_line, ranking
-from warmpot.bench.store import BINS, LAST, ORACLE
+from warmpot.bench.store import BINS, LAST, ORACLE, Record
 from warmpot.bench.summary import Line, Place, Score, Summary, rule_words
+from warmpot.errors import InputError
 from warmpot.report.page import Picture
 from warmpot.report.style import ACCENT, COLOURS, INK, MUTED, PAPER, heat, label, legend, new_figure, series, ticks
 
@@ -37,7 +38,8 @@ ROW = 0.3
 def draw_tasks(summary: Summary, rule: str, number: int, dataset: str) -> Picture | None:
     """Draw every task of a data set: a dot for the mean of each line, a stroke from its worst to its best seed."""
     places = [place for place in summary.places if place[0] == dataset]
-    if not _drawable(summary, rule):
+    there = any(summary.task(line, place, rule).values for line in summary.lines for place in places)
+    if not there or not _drawable(summary, rule):
         return None
     few = len(summary.lines) <= MOST_COLOURED
     colours = _colours(summary, rule)
@@ -185,7 +187,8 @@ def draw_choices(summary: Summary) -> Picture | None:
     ticks(axes.yaxis, [line.label for line in whole], most=22, start=0.0)
     axes.set_ylim(len(whole) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel("accuracy, per cent, mean over all tasks")
+    tasks = f"{summary.over()}" if summary.left_out else "all"
+    axes.set_xlabel(f"accuracy, per cent, mean over {tasks} tasks")
     legend(figure, handles, summary.rules)
     caption = (
         "What the choice of the iterate is worth. The oracle looks at target labels, which nobody has: it is no "
@@ -207,10 +210,10 @@ def draw_outliers(summary: Summary) -> Picture | None:
     axes.axvline(share, color=COLOURS["orange"], linewidth=1.4, linestyle=(0, (4, 3)))
     axes.set_xlim(0, max(100.0, share) if max(shown.values()) > 60 else None)
     axes.set_xlabel("share of the source's weight, per cent")
-    tips = [f"{line.label}\n{shown[line]:.1f} % of the weight" for line in order]
+    tips = [f"{line.label}\n{shown[line]:.1f}% of the weight" for line in order]
     caption = (
         f"Weight on source classes that the target lacks, mean over tasks at the last iterate. The dashed line is "
-        f"their share of the samples, {share:.1f} %: what equal weights would give them."
+        f"their share of the samples, {share:.1f}%: what equal weights would give them."
     )
     return Picture("outliers", figure, "Share of the weight on absent classes by row.", caption, {"bar": tips})
 
@@ -246,7 +249,8 @@ def draw_weights(summary: Summary, line: Line, place: Place, number: int, paper:
     names = {"all": "All source samples", "shared": "Shared classes", "outlier": "Outlier classes"}
     notes = {"all": "", "shared": "", "outlier": ""}
     if share is not None:
-        notes |= {"shared": f"\n{100 - share:.2f} % of the weight", "outlier": f"\n{share:.2f} % of the weight"}
+        notes |= {"shared": f"\n{100 - share:.2f}% of the weight", "outlier": f"\n{share:.2f}% of the weight"}
+    over = "its cap" if all(_capped(summary, record) for record in records) else "the largest weight"
     panels = {"all": counts["shared"] + counts["outlier"], **counts}
     figure = new_figure(9.6, 2.9)
     tips = {}
@@ -258,20 +262,35 @@ def draw_weights(summary: Summary, line: Line, place: Place, number: int, paper:
         corners = [[(a, 0.0), (a, h), (b, h), (b, 0.0)] for a, b, h in zip(left, right, heights, strict=True)]
         axes.add_collection(PolyCollection(corners, facecolor=colours[kind], linewidth=0, gid=f"tip-{kind}"))
         tips[kind] = [
-            f"weight {a:.2f} to {a + 1 / len(bins):.2f} of its cap\n{height:.1f} % of these samples"
+            f"weight {a:.2f} to {a + 1 / len(bins):.2f} of {over}\n{height:.1f}% of these samples"
             for a, height in zip(left, heights, strict=True)
         ]
         axes.set_title(names[kind] + notes[kind])
-        axes.set_xlabel("weight over its cap")
+        axes.set_xlabel(f"weight over {over}")
         axes.set(xlim=(0, 1), ylim=(0, 1.05 * max(heights.max(), 1e-9)))
         axes.grid(visible=False, axis="x")
     figure.axes[0].set_ylabel("samples, per cent")
     samples = summary.task(line, place, "outlier_samples").mean
-    held = f" Outlier classes have {samples:.1f} % of the samples." if samples is not None else ""
+    held = f" Outlier classes have {samples:.1f}% of the samples." if samples is not None else ""
     told = f"{line.label}, {place[0]}, {_arrow(place[1])}"
-    caption = f"{told}: source weights over their cap, in {BINS} bins; {len(records)} trainings together.{held} {paper}"
-    alt = f"Histograms of the source weights of {told}" + (f": {share:.2f} % lie on outlier classes." if share else ".")
+    many = f"{len(records)} trainings together" if len(records) > 1 else "one training"
+    what = over.replace("its", "their")
+    caption = f"{told}: source weights over {what}, in {BINS} bins; {many}.{held} {paper}"
+    alt = f"Histograms of the source weights of {told}" + (f": {share:.2f}% lie on outlier classes." if share else ".")
     return Picture(f"weights-{number}", figure, alt, caption.strip(), tips)
+
+
+def _capped(summary: Summary, record: Record) -> bool:
+    """Tell whether the histogram of a record is of weights over their cap; an older record does not say it."""
+    if record.capped is not None:
+        return record.capped
+    from warmpot.bench.cell import weight_cap
+
+    try:
+        found = [cell for cell in summary.grid.cells() if cell.place[:4] == record.place[:4]]
+    except InputError:  # a preset that is gone
+        return False
+    return any(weight_cap(cell.config, 1) is not None for cell in found)
 
 
 def _drawable(summary: Summary, rule: str) -> bool:

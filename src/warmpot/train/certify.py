@@ -67,7 +67,8 @@ def bound_inputs(predictor: Predictor, task: Task) -> BoundInputs:
     if not predictor.classes:
         remedy = "The theorems need a loss that is a metric with values in [0, 1]."
         raise InputError(explain("predictor", got="one of real labels", allowed="one of classes", remedy=remedy))
-    if predictor.classes != task.classes or predictor.width != task.width:
+    features = task.xs.ndim == 2  # the width of images is their channels; the predictor knows which of them it takes
+    if predictor.classes != task.classes or (features and predictor.width != task.width):
         got, remedy = "one of other classes or features", "Name the data that it was trained on."
         raise InputError(explain("predictor", got=got, allowed="one of this task", remedy=remedy))
     source, target = predictor.outputs(task.xs, "source", source=True), predictor.outputs(task.xt, "target")
