@@ -91,6 +91,18 @@ def test_it_fits_a_phone(opened: Opener, path: Path) -> None:
     assert wide == []
 
 
+def test_a_phone_shows_whole_histograms_and_low_heads(opened: Opener, run_page: Path) -> None:
+    page = opened(run_page, width=390)
+    hidden = page.evaluate(
+        """[...document.querySelectorAll('[id^=figure-weights-] .canvas')]
+        .map(one => one.scrollWidth - one.clientWidth)"""
+    )
+    assert len(hidden) == 4  # all, shared, outlier, by class
+    assert max(hidden) <= 60  # its end may need a push, never a whole panel
+    tall = page.evaluate("Math.max(...[...document.querySelectorAll('thead')].map(one => one.offsetHeight))")
+    assert tall < 50  # one line
+
+
 def test_pointing_shows_a_tip(opened: Opener, path: Path) -> None:
     page = opened(path)
     mark = page.locator("svg [data-tip]").first

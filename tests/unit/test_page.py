@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from warmpot.errors import InputError
-from warmpot.report.inline import inline_svg, save_figure
+from warmpot.report.inline import DOTS, draw_svg, inline_svg, save_figure
 from warmpot.report.page import (
     Cell,
     Code,
@@ -252,7 +252,7 @@ def test_a_figure_follows_the_theme() -> None:
     axes.plot([0, 1], [0, 1], color=COLOURS["red"], label="x")
     axes.text(0, 0, "plain")
     axes.legend()
-    svg, width = inline_svg(figure, "a", "what one sees")
+    svg, width = inline_svg(draw_svg(figure), "a", "what one sees")
     assert width == pytest.approx(4.6 * 72)
     assert "var(--red)" in svg
     assert "var(--muted)" in svg
@@ -283,17 +283,17 @@ def test_every_element_gets_its_tip(how: str) -> None:
     for artist in found:
         artist.set_gid("tip-it")
     texts = ["a", "b & c", "<d>", 'e"\nf']
-    assert tips_of(inline_svg(figure, "n", "alt", {"it": texts})[0]) == texts
+    assert tips_of(inline_svg(draw_svg(figure), "n", "alt", {"it": texts})[0]) == texts
     with pytest.raises(InputError, match="one for each element"):
-        inline_svg(figure, "n", "alt", {"it": texts[:3]})
+        inline_svg(draw_svg(figure), "n", "alt", {"it": texts[:3]})
 
 
 def test_a_group_can_have_one_tip_and_must_be_there() -> None:
     figure = new_figure()
     figure.add_subplot().plot([0, 1], [0, 1])[0].set_gid("tip-line")
-    assert tips_of(inline_svg(figure, "n", "alt", {"line": "all of it"})[0]) == ["all of it"]
+    assert tips_of(inline_svg(draw_svg(figure), "n", "alt", {"line": "all of it"})[0]) == ["all of it"]
     with pytest.raises(InputError, match="gid 'tip-other'"):
-        inline_svg(figure, "n", "alt", {"other": ["x"]})
+        inline_svg(draw_svg(figure), "n", "alt", {"other": ["x"]})
 
 
 def test_circles_stay_where_they_are() -> None:
@@ -301,7 +301,7 @@ def test_circles_stay_where_they_are() -> None:
     axes = figure.add_subplot()
     axes.scatter([0.2, 0.8], [0.5, 0.5], s=[16, 64], linewidth=0)
     axes.set(xlim=(0, 1), ylim=(0, 1))
-    circles = list(ElementTree.fromstring(inline_svg(figure, "n", "alt")[0]).iter("circle"))
+    circles = list(ElementTree.fromstring(inline_svg(draw_svg(figure), "n", "alt")[0]).iter("circle"))
     assert [float(circle.get("r", 0)) for circle in circles] == pytest.approx([2, 4], abs=0.01)  # s = (2 r)^2
     places = [axes.transData.transform((x, 0.5)) * 72 / figure.dpi for x in (0.2, 0.8)]
     for circle, (x, y) in zip(circles, places, strict=True):
@@ -314,7 +314,7 @@ def test_axes_of_powers_have_plain_numbers() -> None:
     axes = figure.add_subplot()
     axes.plot([1, 1000], [1, 2])
     axes.set_xscale("log")
-    texts = [text.text for text in ElementTree.fromstring(inline_svg(figure, "n", "alt")[0]).iter("text")]
+    texts = [text.text for text in ElementTree.fromstring(inline_svg(draw_svg(figure), "n", "alt")[0]).iter("text")]
     assert {"1", "10", "100", "1000"} <= set(texts)
     assert not any("$" in (text or "") for text in texts)
 
@@ -335,7 +335,7 @@ def test_a_matrix_without_numbers_is_blank() -> None:
 def test_any_text_can_stand_in_a_figure(text: str) -> None:
     figure = new_figure(2, 2)
     figure.text(0.5, 0.5, text)
-    svg, _ = inline_svg(figure, "n", text)
+    svg, _ = inline_svg(draw_svg(figure), "n", text)
     root = ElementTree.fromstring(svg)
     shown = "".join(found.text or "" for found in root.iter("text"))
     assert "".join(shown.split()) == "".join(visible(text).split())
@@ -372,5 +372,11 @@ def test_a_wrong_block_is_refused(make: Any) -> None:
 def test_a_figure_saved_alone(tmp_path: Path) -> None:
     figure = new_figure()
     figure.add_subplot().plot([0, 1])
-    save_figure(figure, tmp_path, "one")
+    drawn = draw_svg(figure)
+    save_figure(figure, drawn, tmp_path, "one")
     assert {path.name for path in tmp_path.iterdir()} == {"one.png", "one.svg"}
+    assert THEME["paper"][0] in (tmp_path / "one.svg").read_text("utf-8")  # readable on a dark page too
+    assert "var(--paper)" not in inline_svg(drawn, "one", "alt")[0]  # the page has its own
+    with Image.open(tmp_path / "one.png") as image:
+        assert image.size == (round(4.6 * DOTS), 3 * DOTS)
+        assert "#{:02x}{:02x}{:02x}".format(*image.getpixel((0, 0))) == THEME["paper"][0]

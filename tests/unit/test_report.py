@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import html
 import json
+import re
 import shlex
 import shutil
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,11 +23,13 @@ from warmpot._settings import to_mapping
 from warmpot.bounds import joint_bound
 from warmpot.cli import app
 from warmpot.data import Task, Truth, as_table, make_task
+from warmpot.errors import InputError
 from warmpot.report import report_run
 from warmpot.report._run import Run, read_run, repeat_command
 from warmpot.report.bounds import read_bounds
+from warmpot.report.card import model_card
 from warmpot.report.embedding import embedded
-from warmpot.report.page import Cell, Table, Thumbnails
+from warmpot.report.page import Cell, Details, Table, Thumbnails, Tiles
 from warmpot.report.run_figures import curves, histograms
 from warmpot.report.run_measured import evaluated, proven
 from warmpot.report.run_warnings import warnings_of
@@ -92,6 +96,10 @@ def made_up(
     return Run(Path("made up"), plain, {"seed": 0}, model, history or [], predictions, table, {})
 
 
+HELD = {"label": np.arange(40) % 2, "weight": np.where(np.arange(40) == 1, 0.9, 1.0)}
+"""A source whose first class is held back by the cap."""
+
+
 def texts(run: Run) -> list[str]:
     return [f"{notice.level}: {notice.text} {notice.remedy}" for notice in warnings_of(Seen(run))]
 
@@ -119,9 +127,9 @@ def test_a_page_has_all_its_parts_and_is_small(trained: tuple[Path, Task, Truth]
     assert "alert(1)" in text
     assert "$x$" in text
     assert "(empty)" in text
-    assert "L" * 300 not in text.replace(f'"{"L" * 300}', "")  # only where it is asked for
+    assert "L" * 81 not in text  # not even on hover
     drawn = {path.name for path in (tmp_path / "deep" / "figures").iterdir()}
-    assert {"embedding-after.png", "embedding-before.svg", "weight-histograms.png", "confusion.svg"} <= drawn
+    assert {"embedding-after.png", "embedding-before.svg", "weights-outlier.png", "confusion.svg"} <= drawn
     assert not list(run.glob("report.html"))  # it went where it was asked to go
 
 
@@ -129,7 +137,8 @@ def test_without_data_the_page_says_what_is_missing(trained: tuple[Path, Task, T
     run, task, truth = trained
     text = report_run(run, out=tmp_path / "p.html", figures=False, missing="the disk is gone").read_text("utf-8")
     assert "the disk is gone" in text
-    assert "warmpot report RUN SOURCE TARGET" in text
+    again = f"warmpot report {shlex.quote(str(run))} --out {shlex.quote(str(tmp_path / 'p.html'))} SOURCE TARGET"
+    assert again in html.unescape(text)
     assert "Against the target labels" not in text
     assert "in a plane" not in text
     assert "Which source samples count" in text
@@ -169,9 +178,9 @@ def test_shares_and_weights_are_those_of_the_files(trained: tuple[Path, Task, Tr
     assert seen.weight_shares == pytest.approx([seen.weights[task.ys == k].sum() for k in range(4)])
     assert sorted([*seen.present, *seen.absent]) == [0, 1, 2, 3]
     outlier = np.isin(task.ys, [2, 3])
-    title = heading(histograms(seen).figure.axes[2])
-    assert title == f"outlier: {100 * seen.weights[outlier].sum():.2f} % of the weight"
-    assert "believed absent" in heading(histograms(look(read_run(run), task, None)).figure.axes[2])
+    title = heading(histograms(seen)[2].figure.axes[0])
+    assert title == f"outlier: {100 * seen.weights[outlier].sum():.2f}% of the weight"
+    assert "believed absent" in heading(histograms(look(read_run(run), task, None))[2].figure.axes[0])
     assert seen.evidence is not None
     assert set(seen.scores("neighbours", "reverse")) == {"neighbours", "reverse"}
 
@@ -276,7 +285,138 @@ def test_a_run_without_its_lists_still_has_a_page(tmp_path: Path) -> None:
     assert "How it was made" in text
 
 
-def test_numbers_are_reported_too(tmp_path: Path) -> None:
+def changed(folder: Path, name: str, change: Any) -> None:
+    """Change a file of a run, as another version or an editor would."""
+    load, dump = (yaml.safe_load, yaml.safe_dump) if name.endswith("yaml") else (json.loads, json.dumps)
+    (folder / name).write_text(dump(change(load((folder / name).read_text()))))
+
+
+def without(*names: str) -> Any:
+    return lambda found: {name: value for name, value in found.items() if name not in names}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        (
+            "config.yaml",
+            without("choose", "method", "preset", "engine", "weights", "params"),
+            "does not say preset, en",
+        ),
+        ("run.json", without("seed"), "run.json does not say the seed"),
+        ("run.json", lambda found: {**found, "facts": [], "versions": 3}, ""),
+    ],
+)
+def test_an_older_run_has_a_page_that_says_what_it_lacks(tmp_path: Path, name: str, change: Any, said: str) -> None:
+    folder = write(made_up([0.7, 0.3], HELD, history=[{"step": 1, "transport": 1.0}]), tmp_path / "run")
+    changed(folder, name, change)
+    text = report_run(folder, figures=False).read_text("utf-8")
+    assert said in text
+    assert "not recorded" in text or not said
+    assert "How it was made" in text
+    assert "## Results" in model_card(folder)
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "run.json", "model.json"])
+def test_a_list_is_no_run(tmp_path: Path, name: str) -> None:
+    folder = write(made_up([0.5, 0.5]), tmp_path / "run")
+    changed(folder, name, lambda found: [found])
+    with pytest.raises(InputError, match="a list"):
+        read_run(folder)
+    result = run_cli("report", folder)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.stderr
+
+
+def test_damaged_lines_of_the_history_are_skipped(tmp_path: Path) -> None:
+    lines = [{"step": 1, "loss": 2.0}, {"loss": 2.0}, {"step": 2, "loss": "low"}, [3], {"step": 3, "loss": np.nan}]
+    run = read_run(write(made_up([0.5, 0.5], history=lines), tmp_path / "run"))  # type: ignore[arg-type]
+    assert run.history == [{"step": 1, "loss": 2.0}, {"step": 3}]
+    assert any("3 of 6 lines are damaged" in text for text in texts(run))
+    assert [picture.name for picture in curves(Seen(run))] == ["training-losses"]
+
+
+def test_a_file_without_its_columns_is_left_out(tmp_path: Path) -> None:
+    run = made_up([0.5, 0.5])
+    tables = [{name: run.predictions[name] for name in ("row", "prediction")}, {"row": ["0"], "label": ["c0"]}]
+    folder = write(dataclasses.replace(run, predictions=tables[0], weights=tables[1]), tmp_path / "run")
+    text = report_run(folder, figures=False).read_text("utf-8")
+    assert "predictions.csv has no confidences" in text
+    assert "source_weights.csv has no column weight" in text
+    assert "nan" not in text.replace("nano", "")
+    assert "confidence" not in model_card(folder)
+
+
+def test_numbers_that_are_none_are_left_out_and_told(tmp_path: Path) -> None:
+    run = made_up([0.5, 0.5], {"label": np.arange(40) % 2, "weight": 1.0 + np.arange(40) % 4})
+    sure, heavy = ["nan", "inf", "?", *run.predictions["confidence"][3:]], ["nan", "-1", *run.weights["weight"][2:]]
+    table = {**run.predictions, "confidence": sure, "weight": ["nan"] + ["0.5"] * 199}
+    bad = dataclasses.replace(run, predictions=table, weights={**run.weights, "weight": heavy})
+    text = report_run(write(bad, tmp_path / "run"), figures=False).read_text("utf-8")
+    for told in ("Confidences that are no finite numbers: 3", "Source weights that are", "Target weights that are"):
+        assert told in text
+    assert "nan" not in text.replace("nano", "")
+    seen = Seen(bad)
+    assert seen.mean_confidence == pytest.approx(0.95)
+    assert heading(histograms(seen)[0].figure.axes[0]) == "all: 38 samples"
+    none = dataclasses.replace(run, weights={**run.weights, "weight": ["nan"] * 40})
+    section = weights(Seen(none))
+    assert section is not None
+    assert "not known" in words(section)
+    assert "count the same" not in words(section)
+
+
+def test_a_doubtful_class_is_marked_and_can_be_looked_at() -> None:
+    run = made_up([0.3, 0.3, 0.3, 0.1])
+    sure = np.full(200, 0.9)
+    sure[185] = 0.8
+    seen = Seen(dataclasses.replace(run, predictions={**run.predictions, "confidence": list(map(str, sure))}))
+    section = answer(seen)
+    tiles, table = section.blocks[0], next(block for block in section.blocks if isinstance(block, Table))
+    assert isinstance(tiles, Tiles)
+    assert tiles.items[1][0] == "4 of 4, 1 doubtful"
+    marks = [cell.text for row in table.rows for cell in row[-1:] if isinstance(cell, Cell)]
+    assert marks == ["present"] * 3 + ["doubtful"]
+    shown = next(block for block in section.blocks if isinstance(block, Details))
+    rows = shown.blocks[0]
+    assert isinstance(rows, Table)
+    assert [row[0] for row in rows.rows] == [185, *range(180, 185), *range(186, 192)]  # the least sure first
+    stray = texts(made_up([0.48, 0.48, 0.04, *[0.0] * 2]))[0]
+    assert "target rows 192, 193, 194, 195, 196, 197, 198, 199." in stray
+
+
+def test_the_cap_s_warning_has_beta_and_a_command() -> None:
+    auto, fixed = (texts(made_up([0.7, 0.3], HELD, params={"beta": beta}))[0] for beta in ("auto", 0.5))
+    assert "(now 0.5)" in fixed
+    assert "warmpot fit" in fixed
+    assert fixed.rstrip().endswith("--beta 0.35")
+    assert "auto gave 0.87" in auto  # 200 * 199 / (2 (140 * 139 + 60 * 59)), over pairs of different samples
+
+
+def test_thousands_of_classes_are_counted_in_pairs() -> None:
+    rng = np.random.default_rng(0)
+    n, predicted = 6000, rng.integers(0, 6000, 300)
+    run = made_up(np.full(6000, 1 / 6000).tolist(), n=6000)
+    run = dataclasses.replace(run, predictions={name: list(column)[:300] for name, column in run.predictions.items()})
+    run = dataclasses.replace(run, predictions={**run.predictions, "prediction": [f"c{k}" for k in predicted]})
+    truth = predicted.copy()
+    truth[:3] = (truth[:3] + 1) % n
+    tracemalloc.start()
+    section = evaluated(Seen(run, truth=truth))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50e6  # a square of classes takes 288 MB
+    assert section is not None
+    assert "99.0% of all samples" in section.lead
+    pairs = section.blocks[-1]
+    assert isinstance(pairs, Table)
+    assert {(str(row[0].text), str(row[1].text)) for row in pairs.rows} == {  # type: ignore[union-attr]
+        (f"c{truth[k]}", f"c{predicted[k]}") for k in range(3)
+    }
+
+
+def test_numbers_are_reported_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "warmpot")
     rng = np.random.default_rng(0)
     x, shifted = rng.normal(size=(60, 3)), rng.normal(size=(40, 3)) + 0.2
     task, truth = make_task(
@@ -290,6 +430,8 @@ def test_numbers_are_reported_too(tmp_path: Path) -> None:
     assert "median prediction" in text
     assert "believed present" not in text
     assert "t-SNE" in text
+    assert "t-SNE of 100 samples, before the network" in caplog.text
+    assert "tsne takes longer" in " ".join(run_cli("report", "--help").output.split())
     assert "Histogram of predictions" in text
 
 
@@ -313,10 +455,15 @@ def test_what_the_plan_leaves_out() -> None:
     section = left_out(seen)
     assert section is not None
     assert "15 of 200 samples are left out" in section.lead
+    assert "alpha = 0.93 (from the data) makes the plan leave 7% of the target's mass out" in section.lead
+    assert "does not mean to be foreign" in section.lead
+    fixed = left_out(Seen(dataclasses.replace(seen.run, config={**run.config, "params": {"alpha": 0.9}})))
+    assert fixed is not None
+    assert "alpha = 0.9 (set)" in fixed.lead
     table = section.blocks[0]
     assert isinstance(table, Table)
     assert [row[0] for row in table.rows] == list(range(12))
-    assert "c0 (15)" in words(section)
+    assert "They are predicted as c0 (15 samples)." in words(section)
     full = left_out(Seen(dataclasses.replace(run, predictions={**run.predictions, "weight": ["0.9"] * 200})))
     assert full is not None
     assert "at least in part" in words(full)
@@ -345,7 +492,7 @@ def test_a_plane_holds_both_domains() -> None:
     both = np.concatenate([source, target])
     values = np.linalg.svd(both - both.mean(axis=0), compute_uv=False)
     assert np.linalg.norm(points, axis=0) == pytest.approx(values[:2], rel=1e-6)
-    assert axes[0] == f"axis 1 ({100 * values[0] ** 2 / (values**2).sum():.0f} % of the variance)"
+    assert axes[0] == f"axis 1 ({100 * values[0] ** 2 / (values**2).sum():.0f}% of the variance)"
     assert embedded(np.ones((3, 4)), np.ones((2, 4)), "pca")[0].tolist() == [[0, 0]] * 5
     assert embedded(np.ones((3, 1)), np.zeros((2, 1)), "tsne")[0].shape == (5, 2)
     with pytest.raises(ValueError, match="umap"):
@@ -425,6 +572,14 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_those_who_are_left_out_are_counted() -> None:
+    run = made_up([0.1] * 10, matched=0.5)
+    matched = ["0.0" if k % 20 < 2 else "1.0" for k in range(200)]
+    section = left_out(Seen(dataclasses.replace(run, predictions={**run.predictions, "weight": matched})))
+    assert section is not None
+    assert "c7 (2) and 2 more classes (4 samples in all)." in words(section)
+
+
 FEW = ["--set", "full.rounds=2", "--set", "full.iterations=4", "--set", "full.width=8"]
 
 
@@ -448,6 +603,9 @@ def test_fit_writes_its_page_and_report_writes_it_again(files: Path, monkeypatch
     assert "its data is not where it was" not in Path("p.html").read_text("utf-8")
     assert opened == [(files / "p.html").as_uri()]
     assert "no browser was found" in result.stderr
+    changed(files / "a", "run.json", without("seed"))
+    assert run_cli("report", "a", "moved/s.npz", "moved/t.npz", "--no-figures", "--quiet").exit_code == 0
+    assert "Against the target labels" in Path("a/report.html").read_text("utf-8")
     assert run_cli("report", "a", "moved/t.npz", "none.npz").exit_code == 2
     assert "not its report" not in run_cli("report", "a", "--embedding", "map").output
 
@@ -483,6 +641,12 @@ def test_what_is_no_run_is_said(files: Path, prepare: Any, told: str) -> None:
     assert "Traceback" not in result.stderr
 
 
+def commands(text: str) -> list[str]:
+    """Return the commands that compute the bound and write the page again."""
+    return [line for line in html.unescape(re.sub(r"<[^>]*>", "", text)).splitlines()
+            if line.startswith(("warmpot bound", "warmpot report"))]  # fmt: skip
+
+
 def test_a_sweep_s_page_lists_its_candidates(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("warmpot.report.page.save_figure", lambda *_: None)
     Path("space.yaml").write_text("preset: full\nparams.alpha: [0.5, 0.9]\n")
@@ -493,6 +657,9 @@ def test_a_sweep_s_page_lists_its_candidates(files: Path, monkeypatch: pytest.Mo
     text = (files / "w" / "report.html").read_text("utf-8")
     assert "What the sweep tried" in text
     assert "full, params.alpha 0.5" in text
+    bare = report_run("w", figures=False, out="w/report.html").read_text("utf-8")
+    assert commands(bare) == ["warmpot bound w/best", "warmpot report w --out w/report.html"]
+    assert commands(report_run("w", figures=False).read_text("utf-8")) == ["warmpot bound w/best", "warmpot report w"]
     assert "source-only (reference)" in text
     again = run_cli("sweep", "s.npz", "t.npz", "--out", "w", "--space", "space.yaml", *FEW)
     assert "nothing was left to train" in again.stdout
@@ -512,4 +679,9 @@ def test_a_demo_s_page_sets_source_only_beside(tmp_path: Path, monkeypatch: pyte
     for value in json.loads(Path("demo/demo.json").read_text())["accuracy"].values():
         assert f"{value:.1%}" in text
     assert "data:image/png" in text  # the digits can be seen
+    assert "printed digits 0-9 → handwritten" in text
+    assert commands(text) == ["warmpot bound demo/full", "warmpot report demo"]  # it updates the page it stands on
+    assert text.count("near samples agree (neighbours)") == 1
+    assert ">near samples agree</th>" in text
+    assert "took " in text
     assert len(text.encode()) < LIMIT

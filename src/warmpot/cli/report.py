@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warmpot.cli._data_files import remembered_files
+from warmpot.cli._data_files import DataFiles, remembered_files
 from warmpot.cli._shared import complain, messages, one_line, recorded, show
 from warmpot.errors import InputError, explain
 
@@ -24,7 +24,9 @@ def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that fit, demo, sweep or bench wrote.")],
     source: Annotated[Path | None, typer.Argument(metavar="SOURCE", help="Its files, if they moved.")] = None,
     target: Annotated[Path | None, typer.Argument(metavar="TARGET")] = None,
-    embedding: Annotated[str, typer.Option(metavar="pca|tsne", help="How features are drawn in a plane.")] = "pca",
+    embedding: Annotated[
+        str, typer.Option(metavar="pca|tsne", help="How features are drawn in a plane; tsne takes longer.")
+    ] = "pca",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="HTML file. [default: RUN/report.html]")] = None,
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Write each figure as PNG and SVG too.")
@@ -68,7 +70,10 @@ def _data(run: Path, source: Path | None, target: Path | None, quiet: bool) -> t
         got, remedy = "no run", "Name the folder that `warmpot fit` wrote."
         raise InputError(explain(str(run), got=got, allowed="the folder of a run", remedy=remedy))
     try:
-        data = remembered_files(folder, source, target, "RUN")
+        if source is not None and target is not None and not recorded(folder):  # a run.json that says too little
+            data = DataFiles(source, target, None, regression=False)
+        else:
+            data = remembered_files(folder, source, target, "RUN")
         gone = [path for path in (data.source, data.target) if not path.exists()]
         if gone and source is None:
             return None, None, f"its data is not where it was ({', '.join(map(str, gone))})"

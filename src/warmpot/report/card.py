@@ -13,7 +13,7 @@ import yaml
 from warmpot._settings import to_mapping
 from warmpot.data import ViewSettings
 from warmpot.report._markdown import notes, printable, safe, table
-from warmpot.report._run import Run, read_run, repeat_command
+from warmpot.report._run import UNKNOWN, Run, numbers, read_run, repeat_command
 from warmpot.train.config import LAST
 from warmpot.train.export import Agreement
 from warmpot.train.recipes import preset_names
@@ -87,7 +87,7 @@ def _front(run: Run) -> str:
 
 
 def _title(run: Run) -> str:
-    return f"# {safe(run.file('source'))} to {safe(run.file('target'))}: {safe(run.config['method'])}"
+    return f"# {safe(run.file('source'))} to {safe(run.file('target'))}: {safe(run.setting('method'))}"
 
 
 def _predicts(run: Run) -> str:
@@ -129,19 +129,19 @@ def _values(run: Run) -> Iterator[str]:
     facts = run.model["facts"]
     known = f"their mean is {facts['centre']:.6g}, their spread {facts['scale']:.4g}"
     yield f"A real number, in units of the source's labels ({known})."
-    if run.n_target:
-        values = [float(value) for value in run.predictions["prediction"]]
-        yield f"Predictions on the target range from {min(values):.6g} to {max(values):.6g}."
+    values = numbers(run.predictions.get("prediction", ()))
+    if np.isfinite(values).any():
+        yield f"Predictions on the target range from {np.nanmin(values):.6g} to {np.nanmax(values):.6g}."
 
 
 def status(run: Run) -> str:
     """Say what a recipe is, next to its source."""
-    preset, method = str(run.config["preset"]), run.method
+    preset, method = run.setting("preset"), run.method
     if method is None or not method.__module__.startswith("warmpot.") or preset not in preset_names():
         return "of the user"
     if not method.uses_target:
         return "baseline"
-    if run.config["engine"] == "full" or any(mark in preset for mark in OURS):
+    if run.setting("engine") == "full" or any(mark in preset for mark in OURS):
         return "ours: the objective is the method's, the training loop is not"
     text = PRESETS.get(preset, REPRODUCTION) + _other_network(run)
     changed = any(not change.startswith(HARMLESS) for change in run.changes)
@@ -158,16 +158,16 @@ def _other_network(run: Run) -> str:
 
 
 def _made(run: Run) -> str:
-    config, method = run.config, run.method
-    rows = [("method", f"{safe(config['method'])}{safe(f': {method.summary}') if method else ''}")]
+    method, choose = run.method, run.setting("choose")
+    rows = [("method", f"{safe(run.setting('method'))}{safe(f': {method.summary}') if method else ''}")]
     rows += [("reference", safe(method.reference))] if method else []
-    chosen = f"the best iterate by {safe(config['choose'])}, without target labels"
+    chosen = f"the best iterate by {safe(choose)}, without target labels"
     rows += [
         ("status", status(run)),
-        ("preset, engine", f"{safe(config['preset'])}, {safe(config['engine'])}"),
-        ("source weights", safe(config["weights"])),
-        ("result", "the last iterate" if config["choose"] == LAST else chosen),
-        ("seed", f"{run.mark['seed']}"),
+        ("preset, engine", f"{safe(run.setting('preset'))}, {safe(run.setting('engine'))}"),
+        ("source weights", safe(run.setting("weights"))),
+        ("result", "the last iterate" if choose == LAST else UNKNOWN if choose == UNKNOWN else chosen),
+        ("seed", safe(run.seed)),
     ]
     if run.images:
         backbone = run.images["backbone"]
@@ -219,14 +219,15 @@ def _signs(run: Run) -> Iterator[tuple[str, str, str]]:
         value = f"{line['effective_classes']:.1f} of {len(run.classes)}"
         yield "classes in effect", value, f"exp of the entropy of the mean prediction; {when}"
     if run.n_source:
-        share = effective_share(run.source_weights)
+        weights = run.source_weights
+        share = effective_share(weights[np.isfinite(weights)])
         yield "weight share", f"{share:.1%}", "of the source carries the weight, in effect"
     if line.get("transport") is not None and line.get("alpha"):
         yield "mass moved", f"{line['alpha']:.3g}", f"share of the target that the plan matches; {when}"
         yield "transport", f"{line['transport'] / line['alpha']:.4g}", f"cost of the plan per unit of mass; {when}"
-    if run.n_target and run.classes:
-        confidence = np.mean([float(value) for value in run.predictions["confidence"]])
-        yield "confidence", f"{confidence:.1%}", "mean probability of the predicted class; not calibrated"
+    sure = numbers(run.predictions.get("confidence", ()))
+    if run.classes and np.isfinite(sure).any():
+        yield "confidence", f"{np.nanmean(sure):.1%}", "mean probability of the predicted class; not calibrated"
 
 
 def _agreed(agreement: Agreement) -> str:
@@ -286,5 +287,5 @@ def _bounds(run: Run) -> str:
 
 def _repeat(run: Run) -> str:
     command = repeat_command(run, safe=printable)
-    rows = [(safe(name), safe(version)) for name, version in run.mark.get("versions", {}).items()]
+    rows = [(safe(name), safe(version)) for name, version in run.versions.items()]
     return "\n\n".join(["## Repeat it", f"```\n{command}\n```", table(["package", "version"], rows)])

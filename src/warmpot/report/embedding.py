@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 
 from warmpot._checks import check_choice
@@ -12,6 +14,8 @@ from warmpot.report.style import COLOURS, MUTED, PAPER, label, new_figure, serie
 
 __all__ = ["EMBEDDINGS", "embedded", "pictures"]
 
+logger = logging.getLogger(__name__)
+
 EMBEDDINGS = ("pca", "tsne")
 MOST_POINTS = 1500
 """Points of a side: each has a mark and a text to show, twice."""
@@ -19,6 +23,8 @@ MOST_COLOURS = 8
 SIZES = ((0.0, 3.0), (0.34, 7.0), (0.67, 11.0), (1.01, 16.0))
 """Relative weight below which a source sample has which area: few sizes, so that a mark is written once."""
 TRIANGLE = 15.0
+MOST_EXACT, PASSES = 256, 5
+"""Dimensions up to which principal axes are computed exactly; above, passes over the data until they stand."""
 
 
 def embedded(source: FloatArray, target: FloatArray, how: str, seed: int = 0) -> tuple[FloatArray, list[str]]:
@@ -41,18 +47,15 @@ def embedded(source: FloatArray, target: FloatArray, how: str, seed: int = 0) ->
     --------
     >>> points, axes = embedded(np.zeros((2, 1)), np.ones((3, 1)), "pca")
     >>> points.shape, axes[0]
-    ((5, 2), 'axis 1 (100 % of the variance)')
+    ((5, 2), 'axis 1 (100% of the variance)')
     """
-    from sklearn.decomposition import PCA
-
     check_choice("embedding", how, EMBEDDINGS)
     both = np.concatenate([source, target])
-    width = min(2 if how == "pca" else 50, *both.shape)
-    spread = float((both - both.mean(axis=0)).std())
-    if spread == 0.0:
+    both = both - both.mean(axis=0)
+    total = float((both**2).sum())
+    if total == 0.0:
         return np.zeros((len(both), 2)), ["axis 1", "axis 2"]
-    pca = PCA(width, svd_solver="randomized", random_state=seed)
-    found = pca.fit_transform(both)
+    found = both @ _main_axes(both, min(2 if how == "pca" else 50, *both.shape), seed)
     if how == "tsne" and len(both) > 4:
         from sklearn.manifold import TSNE
 
@@ -61,8 +64,23 @@ def embedded(source: FloatArray, target: FloatArray, how: str, seed: int = 0) ->
         start = start / start[:, 0].std() * 1e-4 if isinstance(start, np.ndarray) else start
         return np.asarray(TSNE(2, perplexity=near, init=start, random_state=seed).fit_transform(found)), ["", ""]
     found = np.column_stack([found[:, :2], np.zeros((len(both), max(2 - found.shape[1], 0)))])
-    shares = [*pca.explained_variance_ratio_[:2], 0.0]
-    return found, [f"axis {k + 1} ({100 * shares[k]:.0f} % of the variance)" for k in range(2)]
+    shares = (found**2).sum(axis=0) / total
+    return found, [f"axis {k + 1} ({100 * shares[k]:.0f}% of the variance)" for k in range(2)]
+
+
+def _main_axes(centred: FloatArray, count: int, seed: int) -> FloatArray:
+    """Return the first principal axes as columns: exact in few dimensions, by subspace iteration in many."""
+    if centred.shape[1] <= MOST_EXACT:
+        axes = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :count]
+    else:
+        narrow = centred.astype(np.float32)  # a picture needs no more digits
+        basis = np.random.default_rng(seed).normal(size=(narrow.shape[1], count + 8)).astype(np.float32)
+        for _ in range(PASSES):
+            basis = np.linalg.qr(narrow.T @ (narrow @ basis))[0]
+        axes = basis @ np.linalg.svd(narrow @ basis, full_matrices=False)[2][:count].T
+    largest = axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])]
+    found: FloatArray = (axes * np.where(largest < 0, -1.0, 1.0)).astype(np.float64)  # else the sign is chance
+    return found
 
 
 def pictures(seen: Seen, how: str) -> list[Picture]:
@@ -73,6 +91,9 @@ def pictures(seen: Seen, how: str) -> list[Picture]:
     spaces = {"before": (seen.source.before, seen.target.before), "after": (seen.source.after, seen.target.after)}
     for name, (source, target) in spaces.items():
         if source is not None and target is not None:
+            if how == "tsne":
+                n = len(source[:MOST_POINTS]) + len(target[:MOST_POINTS])
+                logger.info("t-SNE of %d samples, %s the network", n, name)
             points, axes = embedded(source[:MOST_POINTS], target[:MOST_POINTS], how)
             found.append(_scatter(seen, name, points, axes))
     return found
@@ -92,7 +113,7 @@ def _colours(seen: Seen, source: Points, target: Points) -> tuple[IntArray, IntA
         names = [label(seen.classes[k], 20) for k in shown]
         return place[seen.labels[s]], place[seen.predicted[t]], [*names, "others"]
     both = np.concatenate([seen.labels, seen.predicted])
-    edges = np.quantile(both, [0.2, 0.4, 0.6, 0.8])
+    edges = np.quantile(both[np.isfinite(both)], [0.2, 0.4, 0.6, 0.8])
     names = [f"up to {edge:.3g}" for edge in edges] + [f"above {edges[-1]:.3g}"]
     return np.searchsorted(edges, seen.labels[s]), np.searchsorted(edges, seen.predicted[t]), [*names, "others"]
 
@@ -147,12 +168,13 @@ def _scatter(seen: Seen, name: str, points: FloatArray, axes_names: list[str]) -
 def _source_tip(seen: Seen, row: int) -> str:
     name = label(seen.name("source", row), 40) if seen.name("source", row) else f"source {row}"
     said = label(seen.classes[seen.labels[row]], 30) if seen.classes else f"{seen.labels[row]:.4g}"
-    return f"{name}: {said}" + (f", weight {seen.relative[row]:.2g}" if seen.weighted else "")
+    return f"{name}: {said}" + (f", weight {seen.relative[row]:.2g}" if seen.weighted and seen.weighed[row] else "")
 
 
 def _target_tip(seen: Seen, row: int) -> str:
     name = label(seen.name("target", row), 40) if seen.name("target", row) else f"target {row}"
     if not seen.classes:
         return f"{name}: predicted {seen.predicted[row]:.4g}"
-    said = f"{name}: predicted {label(seen.classes[seen.predicted[row]], 30)} ({seen.confidence[row]:.0%})"
-    return said + (f", matched {seen.matched[row]:.0%}" if seen.planned else "")
+    said = f"{name}: predicted {label(seen.classes[seen.predicted[row]], 30)}"
+    said += f" ({seen.confidence[row]:.0%})" if np.isfinite(seen.confidence[row]) else ""
+    return said + (f", matched {seen.matched[row]:.0%}" if seen.planned and np.isfinite(seen.matched[row]) else "")

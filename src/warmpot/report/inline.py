@@ -11,25 +11,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+import numpy as np
+
 from warmpot._files import replacing
 from warmpot.errors import InputError, explain
-from warmpot.report.style import THEME, styled, visible
+from warmpot.report.style import PAPER, THEME, styled, visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Tips", "inline_svg", "save_figure"]
+__all__ = ["Tips", "draw_svg", "inline_svg", "save_figure"]
 
 Tips = Mapping[str, str | Sequence[str]]
 """Name of a group (artists with the gid ``tip-NAME``): a text for all of it, or a text for each element as drawn."""
 
-TIP = "tip-"
+TIP, BACKGROUND = "tip-", "background"
 MARKS = {light: name for name, (light, _) in THEME.items()}
 MARKS |= {"#000000": "ink", "#ffffff": "paper", "#cccccc": "grid"}  # what matplotlib takes unless told
 COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 NUMBER = re.compile(r"-?\d+\.\d+")
 REFERENCE = re.compile(r"#([\w.-]+)")
 TURN = re.compile(r"rotate\(-?0 [^)]*\)")
+DOTS = 160
+"""Of a PNG, to the inch."""
 CURVES = 8
 """Of which matplotlib makes a circle."""
 SHAPES = ("use", "path", "circle")
@@ -37,13 +41,13 @@ SMOOTH = ("d", "x", "y", "transform", "width", "height", "cx", "cy", "r")
 TEXT_STYLE = re.compile(r"font-family:[^;]*;?\s*")
 
 
-def inline_svg(figure: Figure, name: str, alt: str, tips: Tips | None = None) -> tuple[str, float]:
-    """Turn a figure into an SVG element that can stand in a page beside others.
+def inline_svg(drawn: str, name: str, alt: str, tips: Tips | None = None) -> tuple[str, float]:
+    """Turn a drawing into an SVG element that can stand in a page beside others.
 
     Parameters
     ----------
-    figure : Figure
-        From `warmpot.report.style.new_figure`.
+    drawn : str
+        From `draw_svg`.
     name : str
         Prefix of its ids.
     alt : str
@@ -62,7 +66,7 @@ def inline_svg(figure: Figure, name: str, alt: str, tips: Tips | None = None) ->
     InputError
         If a group is not there, or has another number of elements than texts.
     """
-    root = ElementTree.fromstring(_draw(figure))
+    root = ElementTree.fromstring(drawn)
     for parent in root.iter():
         parent.tag = parent.tag.rpartition("}")[2]
         parent.text = parent.text if parent.tag == "text" else None
@@ -70,7 +74,7 @@ def inline_svg(figure: Figure, name: str, alt: str, tips: Tips | None = None) ->
         for key in [key for key in parent.attrib if "}" in key]:
             parent.set(key.rpartition("}")[2], parent.attrib.pop(key))
     for parent in root.iter():
-        for child in [child for child in parent if child.tag in ("metadata", "style")]:
+        for child in [child for child in parent if child.tag in ("metadata", "style") or child.get("id") == BACKGROUND]:
             parent.remove(child)
     _attach(root, tips or {}, name)
     for element in root.iter():
@@ -81,20 +85,55 @@ def inline_svg(figure: Figure, name: str, alt: str, tips: Tips | None = None) ->
     return ElementTree.tostring(root, encoding="unicode"), width
 
 
-def save_figure(figure: Figure, folder: Path, name: str) -> None:
-    """Write NAME.png and NAME.svg in the light colours."""
-    with _drawing(figure):
-        for suffix in ("png", "svg"):
-            with replacing(folder / f"{name}.{suffix}") as draft, open(draft, "wb") as stream:
-                figure.savefig(stream, format=suffix, dpi=160, metadata=None if suffix == "png" else {"Date": None})
+def draw_svg(figure: Figure) -> str:
+    """Draw a figure once, as SVG in the light colours: its file, and what `inline_svg` makes the page's from.
+
+    Parameters
+    ----------
+    figure : Figure
+        From `warmpot.report.style.new_figure`. Its parts have their places afterwards.
+    """
+    from matplotlib.backends import backend_svg
+
+    backend: Any = backend_svg  # it has no types
+    stream = io.StringIO()
+    with _drawing():
+        _prepare(figure)
+        figure.set_dpi(72)
+        figure.set_facecolor(PAPER)
+        figure.patch.set_gid(BACKGROUND)
+        width, height = (72 * side for side in figure.get_size_inches())
+        renderer = backend.RendererSVG(width, height, stream, image_dpi=72, metadata={"Date": None})
+        canvas = backend.FigureCanvasSVG(figure)
+        canvas.get_renderer = lambda: renderer  # texts are measured once: savefig would draw all of it twice
+        figure.draw(renderer)
+        renderer.finalize()
+    figure.set_layout_engine("none")
+    return stream.getvalue()
+
+
+def save_figure(figure: Figure, drawn: str, folder: Path, name: str) -> None:
+    """Write NAME.svg, which `draw_svg` drew, and NAME.png."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from PIL import Image
+
+    with replacing(folder / f"{name}.svg") as draft:
+        draft.write_text(drawn, encoding="utf-8")
+    with _drawing():
+        figure.set_dpi(DOTS)
+        canvas: Any = FigureCanvasAgg(figure)
+        canvas.draw()
+    with replacing(folder / f"{name}.png") as draft:
+        Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").save(
+            draft, "PNG", dpi=(DOTS, DOTS), compress_level=4
+        )
 
 
 @contextmanager
-def _drawing(figure: Figure) -> Iterator[None]:
-    """Inside of the block the figure is drawn in the house style, its texts as they are, whatever letters they have."""
+def _drawing() -> Iterator[None]:
+    """Inside of the block figures are drawn in the house style, whatever letters their texts have."""
     with styled(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph|.*missing from", category=UserWarning)  # browsers have more
-        _prepare(figure)
         yield
 
 
@@ -121,14 +160,6 @@ def _clean_ticks(formatter: Any) -> None:
     """Make a formatter write only letters that can be shown; its texts are made while the figure is drawn."""
     plain = type(formatter).format_ticks
     formatter.format_ticks = lambda values: [visible(text) for text in plain(formatter, values)]
-
-
-def _draw(figure: Figure) -> str:
-    with _drawing(figure):
-        stream = io.StringIO()
-        figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
-    figure.set_layout_engine("none")  # its parts have their places now, for the files too
-    return stream.getvalue()
 
 
 def _attach(root: ElementTree.Element, tips: Tips, name: str) -> None:

@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import warmpot
 from warmpot._files import replacing
 from warmpot.errors import InputError, explain
-from warmpot.report.inline import Tips, inline_svg, save_figure
+from warmpot.report.inline import Tips, draw_svg, inline_svg, save_figure
 from warmpot.report.style import ABSENT, THEME, visible
 
 if TYPE_CHECKING:
@@ -307,8 +308,9 @@ def write_page(
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         raise InputError(explain("names of figures", got=twice, allowed="each once", remedy="Rename one of them."))
-    drawn = {one.name: inline_svg(one.figure, one.name, one.alt, one.tips) for one in pictures}
-    html = _render(title=title, subtitle=subtitle, sections=sections, drawn=drawn)
+    drawn = {one.name: draw_svg(one.figure) for one in pictures}
+    inline = {one.name: inline_svg(drawn[one.name], one.name, one.alt, one.tips) for one in pictures}
+    html = _render(title=title, subtitle=subtitle, sections=sections, drawn=inline)
     data = html.encode("utf-8")
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as draft:
@@ -316,7 +318,7 @@ def write_page(
     if figures is not None:
         figures.mkdir(parents=True, exist_ok=True)
         for picture in pictures:
-            save_figure(picture.figure, figures, picture.name)
+            save_figure(picture.figure, drawn[picture.name], figures, picture.name)
     return len(data)
 
 
@@ -346,6 +348,7 @@ def _render(*, title: str, subtitle: str, sections: Sequence[Section], drawn: Ma
     )
 
 
+@cache
 def _environment() -> jinja2.Environment:
     import jinja2
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from warmpot.report.run_figures import curves
 from warmpot.report.run_made import made
 from warmpot.report.run_measured import bounds_of, evaluated, proven
 from warmpot.report.run_weights import left_out, weights
-from warmpot.report.run_words import EVALUATION, WORDS, accuracy, answer, percent, trust
+from warmpot.report.run_words import EVALUATION, WORDS, accuracy, answer, chosen, percent, trust
 from warmpot.report.seen import Seen, look
 
 __all__ = ["PAGE", "Reported", "report_run", "reported"]
@@ -100,10 +101,13 @@ def report_run(
     if (Path(run) / "results.jsonl").is_file():
         from warmpot.report.bench import write_bench_page
 
-        return Path(write_bench_page(Path(run)))
+        return Path(write_bench_page(Path(run), files=figures))
     place = reported(run)
     file = place.home / PAGE if out is None else Path(out)
-    seen = look(read_run(place.run), task, truth, missing)
+    again = f"warmpot report {shlex.quote(str(place.home))}" + (
+        "" if out is None else f" --out {shlex.quote(str(out))}"
+    )
+    seen = replace(look(read_run(place.run), task, truth, missing), again=again)
     beside = {name: look(read_run(folder), task, truth) for name, folder in place.beside.items()}
     bounds = bounds_of(seen)
     sections = [
@@ -119,8 +123,9 @@ def report_run(
         proven(seen, bounds),
         made(seen),
     ]
-    title = str(seen.run.facts.get("title") or f"{seen.run.file('source')} to {seen.run.file('target')}")
-    subtitle = f"{seen.run.config['method']}, preset {seen.run.config['preset']}, seed {seen.run.mark['seed']}"
+    title = str(seen.run.facts.get("title") or f"{seen.run.file('source')} -> {seen.run.file('target')}")
+    title = title.replace(" -> ", " \N{RIGHTWARDS ARROW} ")
+    subtitle = f"{seen.run.setting('method')}, preset {seen.run.setting('preset')}, seed {seen.run.seed}"
     folder = file.parent / FIGURES if figures else None
     write_page(file, title=title, subtitle=subtitle, sections=[part for part in sections if part], figures=folder)
     return file
@@ -128,12 +133,11 @@ def report_run(
 
 def _training(seen: Seen) -> Section | None:
     """Draw what was logged."""
-    drawn, config = curves(seen), seen.run.config
-    unit = "round" if config["engine"] == "full" else "step"
+    drawn = curves(seen)
     if not drawn:
         return None
-    chosen = "the last" if config["choose"] == "last" else f"the best by {config['choose']}, without target labels"
-    return Section("Training", list(drawn), lead=f"The result is {unit} {seen.run.step}, {chosen}.")
+    lead = f"The result is {seen.run.unit} {seen.run.step}, {chosen(seen.run)}."
+    return Section("Training", list(drawn), lead=lead)
 
 
 def _embedding(seen: Seen, how: str) -> Section | None:
@@ -152,14 +156,15 @@ def _embedding(seen: Seen, how: str) -> Section | None:
     blocks: list[Block] = list(drawn)
     if len(drawn) == 1:
         blocks.append(Text("Of images there is no picture before the network: it is all there is."))
-    return Section(title, blocks, lead=f"{ways[how]} {words}{sizes} Point at a sample to see which it is.")
+    return Section(title, blocks, lead=f"{ways[how]} {words}{sizes} Point at or tap a sample to see which it is.")
 
 
 def _compared(seen: Seen, beside: Mapping[str, Seen]) -> Section:
     """Set the run beside others on the same data."""
-    runs = {**beside, str(seen.run.config["preset"]): seen}
+    runs = {**beside, seen.run.setting("preset"): seen}
     labelled = seen.truth is not None
-    head = ["preset", "method", *(["accuracy", "gain"] if labelled else []), "classes believed", *WORDS]
+    head = ["preset", "method", *(["accuracy", "gain"] if labelled else []), "classes believed present"]
+    head += [what for what, _ in WORDS.values()]
     first = accuracy(next(iter(runs.values())))
     rows: list[list[Value]] = []
     for name, one in runs.items():
@@ -169,11 +174,10 @@ def _compared(seen: Seen, beside: Mapping[str, Seen]) -> Section:
             gain = Cell(f"{100 * (found - first):+.1f}", sort=found - first) if rows else None
             measured = [percent(found), gain]
         numbers = [Cell(f"{scores[which]:.3f}", sort=scores[which]) if which in scores else None for which in WORDS]
-        rows.append(
-            [Cell(name, bold=one is seen), str(one.run.config["method"]), *measured, len(one.present), *numbers]
-        )
+        rows.append([Cell(name, bold=one is seen), one.run.setting("method"), *measured, len(one.present), *numbers])
     note = f"Accuracy: {EVALUATION}. " if labelled else ""
-    note += "Neighbours and reverse: validators, without labels; 0 is chance, 1 the most."
+    names = " and ".join(what for what, _ in WORDS.values())
+    note += f"{names.capitalize()}: validators, without labels; 0 is chance, 1 the most."
     return Section("Beside no adaptation", [Table(head, rows, "Runs on the same data", note=note)])
 
 

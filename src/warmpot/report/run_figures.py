@@ -9,10 +9,12 @@ import numpy as np
 
 from warmpot._typing import FloatArray, IntArray
 from warmpot.report.page import Picture
+from warmpot.report.run_warnings import suspects
 from warmpot.report.seen import Seen
 from warmpot.report.style import COLOURS, GRID, INK, MUTED, heat, label, new_figure, series, ticks
 
 __all__ = [
+    "MOST_CELLS",
     "confusion",
     "curves",
     "histograms",
@@ -35,7 +37,7 @@ CURVES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     ),
     "mass": ("mass", {"alpha": "share of the target matched", "beta": "share of the source", "rho": "rho"}),
     "effective": ("classes in effect", {"effective_classes": "classes in effect"}),
-    "weights": ("source in effect", {"effective_weights": "share that carries the weight"}),
+    "weights": ("weight share", {"effective_weights": "of the source, in effect"}),
     "score": ("score", {"score": "by the validator that chooses"}),
 }
 """Panels of the training: title, and lines by the names that the engines log; all other numbers are losses."""
@@ -47,14 +49,12 @@ def predicted_classes(seen: Seen) -> Picture:
     order = np.argsort(-seen.shares, kind="stable")
     order = order[seen.shares[order] > 0][:MOST_BARS]
     figure = new_figure(4.6, 0.9 + 0.27 * len(order))
-    axes, believed = figure.add_subplot(), set(seen.present)
-    colours = [COLOURS["blue"] if k in believed else COLOURS["grey"] for k in order]
+    axes, (colours, said) = figure.add_subplot(), _tones(seen, order)
     bars = axes.barh(np.arange(len(order)) + 0.5, 100 * seen.shares[order], height=0.72, color=colours)
     tips = {}
     for place, (k, bar) in enumerate(zip(order, bars, strict=True)):
         bar.set_gid(f"tip-share{place}")
-        count = int((seen.predicted == k).sum())
-        tips[f"share{place}"] = f"{label(seen.classes[k], 60)}: {count} samples, {seen.shares[k]:.1%}"
+        tips[f"share{place}"] = f"{label(seen.classes[k], 60)}: {seen.counts[k]:,} samples, {seen.shares[k]:.1%}"
         axes.text(100 * seen.shares[k], place + 0.5, f" {seen.shares[k]:.1%}", va="center", fontsize=8.5, color=MUTED)
     ticks(axes.yaxis, [seen.classes[k] for k in order], most=24)
     axes.invert_yaxis()
@@ -62,16 +62,25 @@ def predicted_classes(seen: Seen) -> Picture:
     axes.set(xlabel="% of the target samples", xlim=(0, 118 * seen.shares.max()))
     used = int((seen.shares > 0).sum())
     more = f" The {len(order)} largest of {used}." if used > len(order) else ""
-    grey = " Grey: stray predictions, of classes believed absent." if any(k not in believed for k in order) else ""
-    alt = "Bars: " + ", ".join(f"{label(seen.classes[k])} {seen.shares[k]:.1%}" for k in order)
-    return Picture("predicted-classes", figure, alt, f"What the target is predicted to hold.{grey}{more}", tips)
+    alt = "Share of the target: " + ", ".join(f"{label(seen.classes[k])} ({seen.shares[k]:.1%})" for k in order)
+    return Picture("predicted-classes", figure, alt, f"What the target is predicted to hold.{said}{more}", tips)
+
+
+def _tones(seen: Seen, order: IntArray) -> tuple[list[str], str]:
+    """Return the colours of classes by what is believed of them, and what those beside blue mean."""
+    believed, doubtful = set(seen.present), suspects(seen)
+    tones = ["orange" if k in doubtful else "blue" if k in believed else "grey" for k in order.tolist()]
+    words = {"orange": "doubtful, see the warnings", "grey": "believed absent"}
+    said = "".join(f" {tone.capitalize()}: {text}." for tone, text in words.items() if tone in tones)
+    return [COLOURS[tone] for tone in tones], said
 
 
 def predicted_values(seen: Seen) -> Picture:
     """Draw the predictions of a regression beside the labels of the source, as it is weighted."""
     figure = new_figure(5.2, 3.0)
     axes = figure.add_subplot()
-    parts = [part for part in (seen.predicted, seen.labels) if len(part)]
+    parts = [part[np.isfinite(part)] for part in (seen.predicted, seen.labels)]
+    parts = [part for part in parts if len(part)]
     low, high = min(part.min() for part in parts), max(part.max() for part in parts)
     edges = np.linspace(low, high if high > low else low + 1.0, 41)
     heights = np.histogram(seen.predicted, edges)[0] / max(len(seen.predicted), 1)
@@ -81,48 +90,48 @@ def predicted_values(seen: Seen) -> Picture:
         axes.stairs(100 * weighted, edges, color=COLOURS["orange"], linewidth=1.6, label="source labels, as weighted")
     axes.set(xlabel="value", ylabel="% of the samples")
     axes.legend(frameon=False)
-    alt = f"Histogram of predictions from {seen.predicted.min():.4g} to {seen.predicted.max():.4g}"
+    alt = f"Histogram of predictions from {np.nanmin(seen.predicted):.4g} to {np.nanmax(seen.predicted):.4g}"
     return Picture("predicted-values", figure, alt, "What is predicted for the target, beside what the source holds.")
 
 
 def _groups(seen: Seen) -> dict[str, Any]:
     """Masks of the panels: by the target's labels when they are known, else by what is believed of them."""
-    everything = np.ones(len(seen.weights), bool)
+    everything = seen.weighed
     if not seen.classes:
         return {"all": everything}
     known = seen.truly_present
     inside = np.isin(seen.labels, seen.present if known is None else known)
     names = ("believed present", "believed absent") if known is None else ("shared", "outlier")
-    return {"all": everything, names[0]: inside, names[1]: ~inside}
+    return {"all": everything, names[0]: everything & inside, names[1]: everything & ~inside}
 
 
-def histograms(seen: Seen) -> Picture:
+def histograms(seen: Seen) -> list[Picture]:
     """Draw the paper's histograms of source weights, over the largest: all, shared, outlier classes."""
-    groups = _groups(seen)
-    figure = new_figure(3.1 * len(groups) + 0.4, 2.7)
-    panels = figure.subplots(1, len(groups), squeeze=False)[0]
-    edges, said = np.linspace(0, 1, BINS + 1), []
-    for axes, (name, mask), colour in zip(panels, groups.items(), ("blue", "green", "orange"), strict=False):
+    groups, edges, found = _groups(seen), np.linspace(0, 1, BINS + 1), []
+    for (name, mask), colour in zip(groups.items(), ("blue", "green", "orange"), strict=False):
+        figure = new_figure(4.6, 2.5)
+        axes = figure.add_subplot()
         counts = np.histogram(seen.relative[mask], edges)[0]
         axes.stairs(counts, edges, fill=True, color=COLOURS[colour])
         samples, share = int(mask.sum()), float(seen.weights[mask].sum())
-        heading = f"{name}: {samples:,} samples" if name == "all" else f"{name}: {100 * share:.2f} % of the weight"
+        heading = f"{name}: {samples:,} samples" if name == "all" else f"{name}: {100 * share:.2f}% of the weight"
         axes.set_title(heading, fontsize=9.5)
-        axes.set(xlabel="weight / largest weight", xlim=(0, 1), ylim=(0, 1.05 * max(counts.max(initial=0), 1)))
+        axes.set(xlabel="weight / largest weight", ylabel="source samples", xlim=(0, 1),
+                 ylim=(0, 1.05 * max(counts.max(initial=0), 1)))  # fmt: skip
         axes.grid(visible=False, axis="x")
-        said.append(f"{name}: {samples} samples with {share:.1%} of the weight, {counts[0]} of them in the lowest bin")
-    panels[0].set_ylabel("source samples")
-    how = " Shared and outlier by target labels, evaluation only." if "outlier" in groups else ""
-    caption = f"Weights of the source samples in {BINS} bins.{how}"
-    return Picture("weight-histograms", figure, "Histograms of source weights. " + "; ".join(said), caption)
+        alt = f"Histogram of source weights, {name}: {samples} samples with {share:.1%} of the weight"
+        how = {"all": f"In {BINS} bins.", "outlier": "By target labels, evaluation only."}
+        how["shared"] = how["outlier"]
+        alt += f", {counts[0]} of them in the lowest bin"
+        found.append(Picture(f"weights-{name.replace(' ', '-')}", figure, alt, how.get(name, "")))
+    return found
 
 
 def weights_by_class(seen: Seen) -> Picture:
     """Draw the share of weight of each class beside its share of samples."""
     order = np.argsort(-seen.weight_shares, kind="stable")[:MOST_BARS]
     figure = new_figure(4.6, 1.2 + 0.27 * len(order))
-    axes, places, believed = figure.add_subplot(), np.arange(len(order)) + 0.5, set(seen.present)
-    colours = [COLOURS["blue"] if k in believed else COLOURS["grey"] for k in order]
+    axes, places, (colours, said) = figure.add_subplot(), np.arange(len(order)) + 0.5, _tones(seen, order)
     bars = axes.barh(places, 100 * seen.weight_shares[order], height=0.72, color=colours)
     marks = axes.scatter(100 * seen.source_shares[order], places, s=70, marker="|", color=INK, linewidths=2, zorder=3)
     marks.set_gid("tip-samples")
@@ -137,8 +146,9 @@ def weights_by_class(seen: Seen) -> Picture:
     axes.grid(visible=False, axis="y")
     axes.set(xlabel="% of the source weight", xlim=(0, None))
     more = f" The {len(order)} heaviest of {len(seen.classes)} classes." if len(seen.classes) > len(order) else ""
-    caption = f"Bar: share of the weight, blue where the class is believed present. Stroke: share of the samples.{more}"
-    alt = "Bars: " + ", ".join(f"{label(seen.classes[k])} {seen.weight_shares[k]:.1%} of the weight" for k in order)
+    caption = "Bar: share of the weight, blue where the class is believed present. Stroke: share of the samples."
+    caption += said + more
+    alt = "Share of the weight: " + ", ".join(f"{label(seen.classes[k])} ({seen.weight_shares[k]:.1%})" for k in order)
     return Picture("weights-by-class", figure, alt, caption, tips)
 
 
@@ -148,7 +158,7 @@ def curves(seen: Seen) -> list[Picture]:
     for line in lines:
         if line.get("transport") is not None and line.get("alpha"):
             line["per_mass"] = line["transport"] / line["alpha"]
-    unit = "round" if seen.run.config["engine"] == "full" else "step"
+    unit = seen.run.unit
     others = {name for _, names in CURVES.values() for name in names} | set(NO_LOSS)
     losses = dict.fromkeys(name for line in lines for name in line if name not in others)
     found = []
@@ -171,14 +181,14 @@ def _curve(panel: str, title: str, lines: Mapping[str, Sequence[tuple[int, float
     few = max(len(points) for points in lines.values()) <= 60
     for place, (name, points) in enumerate(lines.items()):
         steps, values = zip(*points, strict=True)
-        axes.plot(steps, values, color=series(place), label=name, marker="o" if few else "", markersize=4)
+        axes.plot(steps, values, color=series(place), label=name)
         if few:  # marks of their own, to be asked one by one
             marks = axes.scatter(steps, values, s=16, color=series(place))
             marks.set_gid(f"tip-{panel}{place}")
             tips[f"{panel}{place}"] = [f"{unit} {s}: {name} {v:.4g}" for s, v in points]
         said.append(f"{name} from {values[0]:.4g} to {values[-1]:.4g}")
     last = max(points[-1][0] for points in lines.values())
-    if seen.run.step != last or seen.run.config["choose"] != "last":
+    if seen.run.step != last or seen.run.setting("choose") != "last":
         axes.axvline(
             seen.run.step, color=INK, linewidth=1, linestyle=(0, (4, 3)), label=f"result: {unit} {seen.run.step}"
         )
@@ -210,28 +220,25 @@ def values_against(seen: Seen) -> Picture:
     return Picture("values", figure, alt, "On the dashed line both agree.", {"values": tips})
 
 
-def confusion(seen: Seen, counts: IntArray, rows: IntArray, columns: IntArray) -> Picture | None:
-    """Draw the confusion matrix of the classes that occur; None when they are too many.
+def confusion(seen: Seen, part: IntArray, rows: IntArray, columns: IntArray) -> Picture:
+    """Draw the confusion matrix of the classes that occur, at most `MOST_CELLS`.
 
     Parameters
     ----------
     seen : Seen
-    counts : (C, C) array
+    part : (rows, columns) array
         Samples by true and predicted class.
     rows, columns : array of int
         Classes that occur, and that are predicted.
     """
-    if max(len(rows), len(columns)) > MOST_CELLS:
-        return None
-    part = counts[np.ix_(rows, columns)]
-    shares: FloatArray = part / np.maximum(counts[rows].sum(axis=1, keepdims=True), 1)
+    shares: FloatArray = part / np.maximum(part.sum(axis=1, keepdims=True), 1)
     side = 0.24 if len(columns) > 12 else 0.4
     figure = new_figure(2.0 + side * len(columns), 1.9 + side * len(rows))
     axes = figure.add_subplot()
     mesh = heat(axes, shares, low=0, high=1)
     mesh.set_gid("tip-cells")
     tips = [
-        f"{label(seen.classes[k], 40)} predicted as {label(seen.classes[m], 40)}: {counts[k, m]} ({shares[i, j]:.0%})"
+        f"{label(seen.classes[k], 40)} predicted as {label(seen.classes[m], 40)}: {part[i, j]} ({shares[i, j]:.0%})"
         for i, k in enumerate(rows) for j, m in enumerate(columns)
     ]  # fmt: skip
     for i, j in np.argwhere(part > 0) if len(columns) <= 25 else ():

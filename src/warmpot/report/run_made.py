@@ -12,6 +12,7 @@ from warmpot.report._markdown import plain_notes, printable
 from warmpot.report._run import Run, repeat_command
 from warmpot.report.card import status
 from warmpot.report.page import Block, Code, Details, Facts, Section, Table, Text
+from warmpot.report.run_words import chosen
 from warmpot.report.seen import Seen
 
 __all__ = ["made"]
@@ -32,23 +33,22 @@ def made(seen: Seen) -> Section:
     blocks.append(
         Details("All settings", [Code(yaml.safe_dump(dict(run.config), sort_keys=False, allow_unicode=True))])
     )
-    versions = [[str(name), str(version)] for name, version in run.mark.get("versions", {}).items()]
-    blocks.append(Details("Versions", [Table(["package", "version"], versions)]))
+    versions = [[str(name), str(version)] for name, version in run.versions.items()]
+    blocks += [Details("Versions", [Table(["package", "version"], versions)])] if versions else []
     return Section("How it was made", blocks)
 
 
 def _facts(run: Run) -> Iterator[tuple[str, str, str]]:
-    config, method = run.config, run.method
-    yield "method", str(config["method"]), method.summary if method else ""
+    method = run.method
+    yield "method", run.setting("method"), method.summary if method else ""
     if method and method.reference:
         yield "reference", method.reference, ""
     yield "status", status(run), ""
-    yield "preset, engine", f"{config['preset']}, {config['engine']}", ""
-    own = "row sums of its plan" if config["weights"] == "own" else ""
-    yield "weights", str(config["weights"]), own
-    how = "the last" if config["choose"] == "last" else f"the best by {config['choose']}, without target labels"
-    yield "result", f"{'round' if config['engine'] == 'full' else 'step'} {run.step}", how
-    yield "seed", str(run.mark["seed"]), ""
+    yield "preset, engine", f"{run.setting('preset')}, {run.setting('engine')}", ""
+    own = "row sums of its plan" if run.setting("weights") == "own" else ""
+    yield "weights", run.setting("weights"), own
+    yield "result", f"{run.unit} {run.step}", chosen(run)
+    yield "seed", run.seed, ""
     if run.images:
         part = run.images["backbone"]["train_from"]
         yield "backbone", str(run.images["backbone"]["name"]), "frozen" if part is None else f"trained from {part} on"
@@ -70,4 +70,4 @@ def _times(run: Run) -> Iterator[tuple[str, str, str]]:
     if begun and ended and ended >= begun:
         took = (ended - begun).total_seconds()
         words = f"{took:.1f} s" if took < 120 else f"{took / 60:.0f} min" if took < 7200 else f"{took / 3600:.1f} h"
-        yield "finished", f"{ended:%Y-%m-%d %H:%M} UTC", f"{words} after its begin, by the times of its files"
+        yield "finished", f"{ended:%Y-%m-%d %H:%M} UTC", f"took {words}, by the times of its files"

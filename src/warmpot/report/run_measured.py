@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from warmpot.bounds import BoundReport
 from warmpot.errors import WarmpotError
 from warmpot.report.bounds import bars_figure, curves_figure, read_bounds
 from warmpot.report.page import Block, Code, Details, Picture, Section, Table, Text, Value
-from warmpot.report.run_figures import confusion, values_against
+from warmpot.report.run_figures import MOST_CELLS, confusion, values_against
 from warmpot.report.run_words import EVALUATION, MOST_OPEN, MOST_ROWS, accuracy, class_cell, percent
 from warmpot.report.seen import Seen
 from warmpot.report.style import label
@@ -36,44 +37,69 @@ def evaluated(seen: Seen) -> Section | None:
     if not seen.classes:
         lead = f"Mean absolute error {found:.4g}, {EVALUATION}."
         return Section(title, [values_against(seen)], lead=lead)
-    truth: IntArray = np.asarray(seen.truth, np.int64)
-    known = truth >= 0
-    counts = np.zeros((len(seen.classes),) * 2, np.int64)
-    np.add.at(counts, (truth[known], seen.predicted[known]), 1)
-    rows = np.flatnonzero(counts.sum(axis=1))
-    picture = confusion(seen, counts, rows, np.flatnonzero(counts.sum(axis=0)))
-    table = _by_class(seen, counts, rows)
-    means = float((np.diag(counts)[rows] / counts[rows].sum(axis=1)).mean())
+    pairs = _pairs(seen)
+    totals = np.bincount(pairs.true, pairs.count, minlength=len(seen.classes)).astype(np.int64)
+    right = np.bincount(pairs.true, pairs.count * (pairs.true == pairs.predicted), minlength=len(seen.classes)).astype(
+        np.int64
+    )
+    rows, columns = np.flatnonzero(totals), np.unique(pairs.predicted)
+    picture = None
+    if max(len(rows), len(columns)) <= MOST_CELLS:
+        part = np.zeros((len(rows), len(columns)), np.int64)
+        part[np.searchsorted(rows, pairs.true), np.searchsorted(columns, pairs.predicted)] = pairs.count
+        picture = confusion(seen, part, rows, columns)
+    wrong = pairs.wrong()
+    table = _by_class(seen, totals, right, wrong)
+    means = float((right[rows] / totals[rows]).mean())
     lead = f"{found:.1%} of all samples are predicted rightly, {means:.1%} on average over the classes; {EVALUATION}."
     blocks: list[Block] = [] if picture is None else [picture]
     blocks += [Details("Accuracy by class", [table])] if len(table.rows) > MOST_OPEN else [table]
-    pairs = _confused(seen, counts)
-    blocks += [Details("Most confused pairs", [pairs]) if picture is not None else pairs] if pairs.rows else []
+    mixed = _confused(seen, totals, wrong)
+    blocks += [Details("Most confused pairs", [mixed]) if picture is not None else mixed] if mixed.rows else []
     return Section(title, blocks, lead=lead)
 
 
-def _by_class(seen: Seen, counts: IntArray, rows: IntArray) -> Table:
-    totals, right = counts.sum(axis=1), np.diag(counts)
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """Pairs of true and predicted class that occur, and how often: few, where all pairs of classes would be many."""
+
+    true: IntArray
+    predicted: IntArray
+    count: IntArray
+
+    def wrong(self) -> _Pairs:
+        """Return those that are wrong, the most frequent first."""
+        order = np.argsort(-self.count, kind="stable")
+        order = order[(self.true != self.predicted)[order]]
+        return _Pairs(self.true[order], self.predicted[order], self.count[order])
+
+
+def _pairs(seen: Seen) -> _Pairs:
+    truth: IntArray = np.asarray(seen.truth, np.int64)
+    known = truth >= 0
+    found, count = np.unique(truth[known] * len(seen.classes) + seen.predicted[known], return_counts=True)
+    return _Pairs(*np.divmod(found, len(seen.classes)), count)
+
+
+def _by_class(seen: Seen, totals: IntArray, right: IntArray, wrong: _Pairs) -> Table:
+    rows = np.flatnonzero(totals)
     order = rows[np.argsort(right[rows] / totals[rows], kind="stable")][:MOST_ROWS]
-    cells: list[list[Value]] = []
-    for k in order.tolist():
-        wrong = counts[k].copy()
-        wrong[k] = 0
-        often = class_cell(seen, int(wrong.argmax())) if wrong.any() else None
-        cells.append([class_cell(seen, k), int(totals[k]), percent(right[k] / totals[k]), often])
+    taken, first = np.unique(wrong.true, return_index=True)
+    often = dict(zip(taken.tolist(), wrong.predicted[first].tolist(), strict=True))
+    cells: list[list[Value]] = [
+        [class_cell(seen, k), int(totals[k]), percent(right[k] / totals[k]),
+         class_cell(seen, often[k]) if k in often else None]
+        for k in order.tolist()
+    ]  # fmt: skip
     note = f"The {len(order)} worst of {len(rows)} classes." if len(rows) > len(order) else ""
     head, sides = ["class", "samples", "accuracy", "most taken for"], ["left", "right", "right", "left"]
     return Table(head, cells, "Accuracy by class, the worst first", align=sides, note=note)
 
 
-def _confused(seen: Seen, counts: IntArray) -> Table:
-    wrong = counts - np.diag(np.diag(counts))
-    order = np.argsort(-wrong, axis=None, kind="stable")[:PAIRS]
-    pairs = [divmod(int(place), len(counts)) for place in order]
+def _confused(seen: Seen, totals: IntArray, wrong: _Pairs) -> Table:
+    pairs = zip(wrong.true[:PAIRS].tolist(), wrong.predicted[:PAIRS].tolist(), wrong.count.tolist(), strict=False)
     rows: list[list[Value]] = [
-        [class_cell(seen, k), class_cell(seen, m), int(wrong[k, m]), percent(wrong[k, m] / counts[k].sum())]
-        for k, m in pairs
-        if wrong[k, m]
+        [class_cell(seen, k), class_cell(seen, m), count, percent(count / totals[k])] for k, m, count in pairs
     ]
     return Table(["true", "predicted", "samples", "of the class"], rows, "Most confused pairs")
 
@@ -106,9 +132,7 @@ def proven(seen: Seen, bounds: Bounds) -> Section | None:
     title, (reports, curves) = "What can be proven", bounds
     if not reports:
         text = "The bound of this run was not computed: on many samples it takes minutes."
-        return Section(
-            title, [Text(text), Code(f"warmpot bound {seen.run.shell_folder}\nwarmpot report {seen.run.shell_folder}")]
-        )
+        return Section(title, [Text(text), Code(f"warmpot bound {seen.run.shell_folder}\n{seen.again}")])
     invalid = {
         name: "not valid: adapted features" for name, report in reports.items()
         if report.confidence is not None and seen.run.adapted

@@ -16,8 +16,12 @@ from warmpot.report.thumbs import opener, samples
 
 __all__ = ["left_out", "weights"]
 
+EXTREMES = 6
+"""Samples with most, and with least, weight that are shown."""
 SHOWN = 12
-"""Samples with most and with least weight, and left out, that are shown."""
+"""Samples that are left out which are shown."""
+MOST_CLASSES = 8
+"""Classes of these that are named."""
 
 
 def weights(seen: Seen) -> Section | None:
@@ -25,11 +29,15 @@ def weights(seen: Seen) -> Section | None:
     if not seen.run.n_source:
         return None
     title = "Which source samples count"
+    if not seen.weighed.any():
+        return Section(
+            title, [Text("The weights of the source samples are not known: none of them is a finite number.")]
+        )
     if not seen.weighted:
         text = "All source samples count the same"
-        method = f": {seen.run.config['method']} has no weights" if seen.run.config["method"] == "source-only" else ""
+        method = ": source-only has no weights" if seen.run.setting("method") == "source-only" else ""
         return Section(title, [Text(f"{text}{method}. There is nothing to choose between.")])
-    blocks: list[Block] = [histograms(seen)]
+    blocks: list[Block] = list(histograms(seen))
     if seen.classes:
         table = _table(seen)
         blocks.append(weights_by_class(seen))
@@ -38,7 +46,7 @@ def weights(seen: Seen) -> Section | None:
 
 
 def _lead(seen: Seen) -> str:
-    text = f"{seen.effective:.0%} of the source carries the weight, in effect."
+    text = f"Weight share: {seen.effective:.0%} of the source carries the weight, in effect."
     capped = float(seen.at_cap.mean())
     if capped > 0.01:
         text += f" {capped:.0%} of the samples have the largest weight there is, the cap."
@@ -65,7 +73,7 @@ def _table(seen: Seen) -> Table:
 
 def _extremes(seen: Seen) -> Iterator[Block]:
     """Yield the samples of most and of least weight; of equals a draw."""
-    shuffled = np.random.default_rng(0).permutation(len(seen.relative))
+    shuffled = np.random.default_rng(0).permutation(np.flatnonzero(seen.weighed))
     order = shuffled[np.argsort(-seen.relative[shuffled], kind="stable")]
     open_row = opener(seen, "source")
 
@@ -73,7 +81,7 @@ def _extremes(seen: Seen) -> Iterator[Block]:
         weight = float(seen.relative[row])
         return [_label(seen, seen.labels, row), Cell(f"{weight:.2f}", sort=weight)]
 
-    ends = {"Most weight": order[:SHOWN], "Least weight": order[::-1][:SHOWN]}
+    ends = {"Most weight": order[:EXTREMES], "Least weight": order[::-1][:EXTREMES]}
     found = []
     for title, rows in ends.items():
         caption = f"{title}{_equals(seen.relative, rows)}."
@@ -100,12 +108,11 @@ def left_out(seen: Seen) -> Section | None:
     if not seen.planned:
         return None
     title, n = "What the plan leaves out", seen.run.n_target
-    mass = float(seen.matched.mean())
-    lead = f"The plan matches {mass:.0%} of the target's mass."
+    lead = _why_left_out(seen)
     if not len(seen.left_out):
         return Section(title, [Text("Every target sample is matched, at least in part.")], lead=lead)
     rows = seen.left_out[:SHOWN].tolist()
-    lead += f" {len(seen.left_out):,} of {n:,} samples are left out: nothing in the source is like them at this price."
+    lead += f" {len(seen.left_out):,} of {n:,} samples are left out wholly, or nearly."
     head = ["predicted", *(["confidence"] if seen.classes else []), "matched"]
 
     def cells(row: int) -> list[Cell]:
@@ -117,7 +124,27 @@ def left_out(seen: Seen) -> Section | None:
     blocks: list[Block] = [samples(seen, "target", rows, opener(seen, "target"), head, cells, caption)]
     if seen.classes:
         counts = np.bincount(seen.predicted[seen.left_out], minlength=len(seen.classes))
-        top = [int(k) for k in np.argsort(-counts, kind="stable") if counts[k]][:8]
-        named = ", ".join(f"{class_cell(seen, k).text} ({counts[k]})" for k in top)
-        blocks.append(Text(f"They are predicted as {named}{' and others' if (counts > 0).sum() > 8 else ''}."))
+        used = [int(k) for k in np.argsort(-counts, kind="stable") if counts[k]]
+        top, others = used[:MOST_CLASSES], used[MOST_CLASSES:]
+        said = [f"{counts[k]:,} samples" if k == top[0] and counts[k] > 1 else f"{counts[k]:,}" for k in top]
+        named = ", ".join(f"{class_cell(seen, k).text} ({count})" for k, count in zip(top, said, strict=True))
+        many = "classes" if len(others) > 1 else "class"
+        rest = f" and {len(others)} more {many} ({counts[others].sum():,} samples in all)" if others else ""
+        blocks.append(Text(f"They are predicted as {named}{rest}."))
     return Section(title, blocks, lead=lead)
+
+
+def _why_left_out(seen: Seen) -> str:
+    """Say what the mass alpha forces the plan to do, which says nothing of the samples."""
+    mass, said = float(np.nanmean(seen.matched)), seen.run.params.get("alpha")
+    if isinstance(said, int | float):
+        alpha, how = float(said), "set"
+    else:
+        lines = [line["alpha"] for line in seen.run.history if line["step"] <= seen.run.step and line.get("alpha")]
+        alpha, how = float(lines[-1]) if lines else mass, "from the data" if said == "auto" else "as logged"
+    if said is None or alpha >= 1:
+        return f"The plan leaves {1 - mass:.0%} of the target's mass out: what costs most to match."
+    return (
+        f"alpha = {alpha:.2g} ({how}) makes the plan leave {1 - mass:.0%} of the target's mass out, however well the "
+        "samples fit. It leaves out those that cost most to match: to be here does not mean to be foreign."
+    )

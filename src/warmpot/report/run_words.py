@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from warmpot.bounds import BoundReport
+from warmpot.report._run import UNKNOWN, Run
 from warmpot.report.page import Block, Cell, Details, Facts, Notice, Section, Table, Text, Tiles, Value
 from warmpot.report.run_figures import predicted_classes, predicted_values
-from warmpot.report.run_warnings import named, warnings_of
+from warmpot.report.run_warnings import MOST_SUSPECTS, named, suspects, warnings_of
 from warmpot.report.seen import Seen
-from warmpot.report.style import label
-from warmpot.report.thumbs import short
+from warmpot.report.style import ABSENT, label
+from warmpot.report.thumbs import opener, samples, short
+from warmpot.train.config import LAST
 
-__all__ = ["EVALUATION", "accuracy", "answer", "class_cell", "percent", "trust"]
+__all__ = ["EVALUATION", "WORDS", "accuracy", "answer", "chosen", "class_cell", "percent", "trust"]
 
 EVALUATION = "by target labels, evaluation only"
 MOST_ROWS = 100
@@ -29,18 +32,35 @@ WORDS = {
         "whether a classifier learned from the predictions finds the source again: 0 chance, 1 always",
     ),
 }
-"""Validators that are asked, as a person says it."""
+"""Validators that are asked: what a person calls them, and what they say."""
+SAMPLES = 12
+"""Samples of a suspicious class that are shown."""
 NEEDS_NO_CLASSES = "A target sample is always given one of the source's classes, also when it belongs to none."
 
 
 def percent(share: float, digits: int = 1) -> Cell:
-    """Write a share, to be sorted as a number."""
+    """Write a share, to be sorted as a number; a sign in place of one that is not known."""
+    if not math.isfinite(share):
+        return Cell(ABSENT, sort=math.nan, tone="muted")
     return Cell(f"{share:.{digits}%}", sort=float(share))
 
 
 def class_cell(seen: Seen, k: int) -> Cell:
     """Name a class."""
     return short(seen.classes[k])
+
+
+def called(validator: str) -> str:
+    """Call a validator as a person does, with the name that `--choose` takes."""
+    return f"{WORDS[validator][0]} ({validator})" if validator in WORDS else validator
+
+
+def chosen(run: Run) -> str:
+    """Say which iterate the result is."""
+    name = run.setting("choose")
+    if name == UNKNOWN:
+        return "how it was chosen is not recorded"
+    return "the last" if name == LAST else f"the best by {called(name)}, without target labels"
 
 
 def accuracy(seen: Seen) -> float | None:
@@ -64,28 +84,49 @@ def answer(seen: Seen) -> Section:
     """Say what the target holds, and what is odd."""
     if not seen.run.n_target:
         text = "The file predictions.csv of the run is gone."
-        return Section("The answer", [Notice("bad", text, "Make it again: warmpot predict RUN DATA --out FILE")])
+        remedy = f"Predict again: warmpot predict {seen.run.shell_folder} DATA --out FILE"
+        gaps = (
+            [Notice("info", f"Parts of this page are left out: {'; '.join(seen.run.gaps)}.")] if seen.run.gaps else []
+        )
+        return Section("The answer", [Notice("bad", text, remedy), *gaps])
     warnings = warnings_of(seen)
     notices: list[Block] = list(warnings) or [
         Notice("good", "Nothing looks odd. That is no proof: these signs show some failures, never success.")
     ]
     if seen.missing:
-        remedy = "Name the files: warmpot report RUN SOURCE TARGET"
+        remedy = f"Name the files: {seen.again} SOURCE TARGET"
         notices.append(Notice("info", f"Parts of this page are left out: {seen.missing}.", remedy))
     if not seen.classes:
         return _answer_of_values(seen, notices)
-    known, believed = len(seen.classes), len(seen.present)
+    known, believed, doubtful = len(seen.classes), len(seen.present), suspects(seen)
+    doubts = f", {len(doubtful)} doubtful" if doubtful else ""
+    sure = percent(seen.mean_confidence, 0).text
     tiles = [
         (f"{seen.run.n_target:,}", "target samples", ""),
-        (f"{believed} of {known}", "classes believed present", f"{known - believed} seem absent"),
-        (f"{seen.confidence.mean():.0%}", "mean confidence", "the model's own word, not calibrated"),
+        (f"{believed} of {known}{doubts}", "classes believed present", f"{known - believed} seem absent"),
+        (sure, "mean confidence", "the model's own word, not calibrated" if sure != ABSENT else "not recorded"),
         measured(seen),
     ]
     table = _classes_table(seen)
-    blocks: list[Block] = [Tiles(tiles), *notices, predicted_classes(seen)]
+    blocks: list[Block] = [Tiles(tiles), *notices, *_looked_at(seen, list(doubtful)), predicted_classes(seen)]
     blocks += [Details(f"All {len(table.rows)} predicted classes", [table])] if len(table.rows) > MOST_OPEN else [table]
     blocks.append(Text(_absent(seen)))
     return Section("The answer", blocks, lead=_lead(seen))
+
+
+def _looked_at(seen: Seen, doubtful: list[int]) -> Iterator[Block]:
+    """Yield samples of the classes that a warning tells to look at."""
+    open_row = opener(seen, "target")
+
+    def cells(row: int) -> list[Cell]:
+        return [class_cell(seen, int(seen.predicted[row])), percent(seen.confidence[row], 0)]
+
+    for k in doubtful[:MOST_SUSPECTS]:
+        rows, count = seen.least_sure(k, SAMPLES), int(seen.counts[k])
+        part = f"{len(rows)} of {count:,}, " if count > len(rows) else ""
+        caption = f"Predicted as {label(seen.classes[k], 40)}: {part}the least sure first."
+        block = samples(seen, "target", rows, open_row, ["predicted", "confidence"], cells, caption)
+        yield Details(f"Look at the samples predicted as {label(seen.classes[k], 40)}", [block])
 
 
 def _lead(seen: Seen) -> str:
@@ -98,7 +139,10 @@ def _lead(seen: Seen) -> str:
 
 
 def _answer_of_values(seen: Seen, notices: list[Block]) -> Section:
-    low, middle, high = np.quantile(seen.predicted, [0.05, 0.5, 0.95])
+    known = seen.predicted[np.isfinite(seen.predicted)]
+    if not len(known):
+        return Section("The answer", [Tiles([(f"{seen.run.n_target:,}", "target samples", "")]), *notices])
+    low, middle, high = np.quantile(known, [0.05, 0.5, 0.95])
     tiles = [
         (f"{seen.run.n_target:,}", "target samples", ""),
         (f"{middle:.4g}", "median prediction", f"nine in ten between {low:.4g} and {high:.4g}"),
@@ -110,13 +154,13 @@ def _answer_of_values(seen: Seen, notices: list[Block]) -> Section:
 
 def _classes_table(seen: Seen) -> Table:
     order = [int(k) for k in np.argsort(-seen.shares, kind="stable") if seen.shares[k] > 0]
-    believed = set(seen.present)
+    believed, doubtful = set(seen.present), suspects(seen)
     rows: list[list[Value]] = []
     for k in order[:MOST_ROWS]:
-        count = int((seen.predicted == k).sum())
         mark = Cell("present", tone="good") if k in believed else Cell("stray", tone="muted")
-        rows.append([class_cell(seen, k), count, percent(seen.shares[k]), percent(seen.class_confidence(k)),
-                     percent(seen.source_shares[k]), mark])  # fmt: skip
+        mark = Cell("doubtful", tone="warning") if k in doubtful else mark
+        numbers = [percent(part[k]) for part in (seen.shares, seen.class_confidence, seen.source_shares)]
+        rows.append([class_cell(seen, k), int(seen.counts[k]), *numbers, mark])
     head = ["class", "samples", "share", "confidence", "share of the source", "believed"]
     more = len(order) - len(rows)
     note = f"The {len(rows)} largest; {more} more are in predictions.csv." if more else ""
@@ -134,14 +178,16 @@ def trust(seen: Seen, reports: Mapping[str, BoundReport], beside: Mapping[str, S
     rows = [("proven", *_proven(seen, reports))] if seen.classes else []
     scores = seen.scores(*WORDS)
     for name, value in scores.items():
-        what, meaning = WORDS[name]
+        meaning = WORDS[name][1]
         others = {which: other.scores(*WORDS) for which, other in beside.items()}
         against = [f"{which} has {other[name]:.2f}" for which, other in others.items() if name in other]
-        rows.append((what, f"{value:.2f}", "; ".join([meaning, *against])))
+        rows.append((called(name), f"{value:.2f}", "; ".join([meaning, *against])))
     rows += _scored(seen)
     if seen.classes and seen.run.n_target:
-        sure = f"{(seen.confidence >= 0.9).mean():.0%}"
-        rows.append(("sure predictions", sure, "of the target, with a confidence of 90 % or more; not calibrated"))
+        known = seen.confidence[np.isfinite(seen.confidence)]
+        if len(known):
+            sure = f"{(known >= 0.9).mean():.0%}"
+            rows.append(("sure predictions", sure, "of the target, with a confidence of 90% or more; not calibrated"))
     rows.append(("measured", *_measured_words(seen)))
     lead = "Without target labels nobody knows how well a run does there. What is known:"
     blocks: list[Block] = [Facts(rows)]
@@ -168,10 +214,11 @@ def _scored(seen: Seen) -> Iterator[tuple[str, str, str]]:
     lines = [line for line in seen.run.history if line.get("score") is not None]
     if not lines:
         return
-    first, chosen = lines[0], next((line for line in lines if line["step"] == seen.run.step), lines[-1])
-    better = "no better than" if chosen["score"] <= first["score"] else "better than"
-    note = f"at {chosen['step']}, {better} {first['score']:.3g} at {first['step']}, the first; within this run only"
-    yield f"{seen.run.config['choose']} (chose the iterate)", f"{chosen['score']:.3g}", note
+    first, result = lines[0], next((line for line in lines if line["step"] == seen.run.step), lines[-1])
+    better = "no better than" if result["score"] <= first["score"] else "better than"
+    note = f"at {result['step']}, {better} {first['score']:.3g} at {first['step']}, the first; within this run only"
+    name = seen.run.setting("choose")
+    yield f"{'validator' if name == UNKNOWN else called(name)} (chose the iterate)", f"{result['score']:.3g}", note
 
 
 def _measured_words(seen: Seen) -> tuple[str, str]:

@@ -13,14 +13,14 @@ from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.data import Task, Truth
 from warmpot.data.lazy import Rows, sample_shape
 from warmpot.errors import WarmpotError
-from warmpot.report._run import Run
+from warmpot.report._run import Run, numbers
 from warmpot.select.evidence import Evidence
 from warmpot.select.registry import make_validator
 from warmpot.weights import believed_classes, effective_share
 
 __all__ = ["Points", "Seen", "look"]
 
-MOST_JUDGED = 4000
+MOST_JUDGED = 2000
 """Samples of a side that validators and the embedding are made from; of more, so many are drawn."""
 MOST_DECODED = 100
 """The same of images that must be decoded and passed through the network for it."""
@@ -68,6 +68,8 @@ class Seen:
         What the model says of (a draw of) both sides.
     evidence : Evidence or None
         The same as validators take it; None in regression.
+    again : str
+        Command that writes its page anew.
     """
 
     run: Run
@@ -77,6 +79,7 @@ class Seen:
     source: Points | None = None
     target: Points | None = None
     evidence: Evidence | None = None
+    again: str = "warmpot report RUN"
 
     @cached_property
     def classes(self) -> list[str]:
@@ -87,28 +90,55 @@ class Seen:
     def predicted(self) -> Any:
         """Class codes, or numbers, of the target samples."""
         column = self.run.predictions.get("prediction", ())
-        return self.run.codes(column) if self.classes else np.array(column, np.float64)
+        return self.run.codes(column) if self.classes else numbers(column)
 
     @cached_property
     def confidence(self) -> FloatArray:
-        """Probability of the predicted class; empty in regression."""
-        return np.array(self.run.predictions.get("confidence", ()), np.float64)
+        """Probability of the predicted class; NaN where it is not known, empty in regression."""
+        if not self.classes:
+            return np.zeros(0)
+        return numbers(self.run.predictions.get("confidence", ("",) * self.run.n_target))
+
+    @cached_property
+    def mean_confidence(self) -> float:
+        """Mean of the confidences that are known; NaN when none is."""
+        known = self.confidence[np.isfinite(self.confidence)]
+        return float(known.mean()) if len(known) else np.nan
 
     @cached_property
     def matched(self) -> FloatArray:
-        """Part of each target sample that the plan matches, in [0, 1]; 1 without a plan."""
-        return np.array(self.run.predictions.get("weight", ()), np.float64)
+        """Part of each target sample that the plan matches, in [0, 1]; 1 without a plan, NaN where it is not known."""
+        return numbers(self.run.predictions.get("weight", ()))
+
+    @cached_property
+    def damaged(self) -> dict[str, int]:
+        """How many values of which column are no finite numbers; they are left out everywhere."""
+        found = {
+            "confidences": self.confidence,
+            "target weights": self.matched,
+            "source weights": self.run.source_weights,
+        }
+        found |= {} if self.classes else {"predictions": self.predicted, "source labels": self.labels}
+        if "confidence" not in self.run.predictions:
+            del found["confidences"]  # there is no such column
+        return {name: int(n) for name, values in found.items() if (n := (~np.isfinite(values)).sum())}
 
     @cached_property
     def labels(self) -> Any:
         """Class codes, or numbers, of the source samples."""
         column = self.run.weights.get("label", ())
-        return self.run.codes(column) if self.classes else np.array(column, np.float64)
+        return self.run.codes(column) if self.classes else numbers(column)
+
+    @cached_property
+    def weighed(self) -> BoolArray:
+        """Which source samples have a weight that is known."""
+        found: BoolArray = np.isfinite(self.run.source_weights)
+        return found
 
     @cached_property
     def weights(self) -> FloatArray:
-        """Weight of every source sample, over their sum."""
-        found = self.run.source_weights
+        """Weight of every source sample, over their sum; 0 where it is not known."""
+        found = np.where(self.weighed, self.run.source_weights, 0.0)
         return found / found.sum() if found.sum() > 0 else found
 
     @cached_property
@@ -126,7 +156,7 @@ class Seen:
     @property
     def weighted(self) -> bool:
         """Whether source samples count differently."""
-        return self.weights.size > 0 and float(np.ptp(self.relative)) > 1e-9
+        return bool(self.weighed.any()) and float(np.ptp(self.relative[self.weighed])) > 1e-9
 
     @property
     def planned(self) -> bool:
@@ -143,12 +173,18 @@ class Seen:
     @cached_property
     def effective(self) -> float:
         """Share of the source that carries the weight."""
-        return effective_share(self.weights)
+        return effective_share(self.weights[self.weighed])
+
+    @cached_property
+    def counts(self) -> IntArray:
+        """Target samples predicted as each class."""
+        found: IntArray = np.bincount(self.predicted, minlength=len(self.classes))
+        return found
 
     @cached_property
     def shares(self) -> FloatArray:
         """Share of the target predicted as each class."""
-        found: FloatArray = np.bincount(self.predicted, minlength=len(self.classes)) / max(len(self.predicted), 1)
+        found: FloatArray = self.counts / max(len(self.predicted), 1)
         return found
 
     @cached_property
@@ -194,9 +230,21 @@ class Seen:
     def _scores(self) -> dict[str, float]:
         return {}
 
-    def class_confidence(self, k: int) -> float:
-        """Mean confidence of the samples predicted as a class."""
-        return float(self.confidence[self.predicted == k].mean())
+    @cached_property
+    def class_confidence(self) -> FloatArray:
+        """Mean confidence of the samples predicted as each class; NaN where none is known."""
+        known = np.isfinite(self.confidence)
+        there, n = self.predicted[known], len(self.classes)
+        total = np.bincount(there, self.confidence[known], minlength=n)
+        count = np.bincount(there, minlength=n)
+        found: FloatArray = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+        return found
+
+    def least_sure(self, k: int, most: int) -> list[int]:
+        """Return target samples predicted as a class, the least sure first."""
+        rows = np.flatnonzero(self.predicted == k)
+        found: list[int] = rows[np.argsort(self.confidence[rows], kind="stable")][:most].tolist()
+        return found
 
     def name(self, side: str, row: int) -> str:
         """Name of a sample; "" when it has none."""

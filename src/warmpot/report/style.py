@@ -84,9 +84,12 @@ TURNING = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 def visible(text: Any) -> str:
     """Put a sign for every letter that cannot be shown; ends of lines and tabs stay."""
+    words = str(text)
+    if words.isprintable():  # nearly all are
+        return words
     return "".join(
         "\ufffd" if (unicodedata.category(letter) in HIDDEN and letter not in "\n\t") or letter in TURNING else letter
-        for letter in str(text)
+        for letter in words
     )
 
 

@@ -24,6 +24,9 @@ SIDE = 96
 PICTURE = "picture"
 """The fact of a run whose features are the pixels of small grey images: their height and width."""
 
+HOVER = 80
+"""Letters of a name that is shown on hover."""
+
 Opener = Callable[[int], "Image | None"]
 
 
@@ -79,9 +82,9 @@ def _encoded(image: Image) -> bytes:
 
 
 def short(text: str, most: int = 40) -> Cell:
-    """Write a name; whole on hover, if it is cut."""
+    """Write a name; more of it on hover, if it is cut."""
     shown = label(text, most)
-    return Cell(shown, title="" if shown == text else text)
+    return Cell(shown, title="" if shown == text else label(text, HOVER))
 
 
 def samples(
@@ -107,7 +110,7 @@ def samples(
         for row, image in zip(rows, images, strict=True):
             assert image is not None
             said = [cell.text for cell in cells(row)]
-            where = seen.name(side, row) or f"row {row}"
+            where = label(seen.name(side, row), HOVER) if seen.name(side, row) else f"row {row}"
             text = ", ".join(f"{name} {value}" for name, value in zip(head, said, strict=True))
             items.append(Thumb(_encoded(image), f"{where}: {text}", f"{label(said[0], 18)} · {said[-1]}"))
         return Thumbnails(items, f"{caption} Below each: {head[0]} · {head[-1]}.")
