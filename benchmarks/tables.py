@@ -21,6 +21,7 @@ from warmpot.report.bench_sensitivity import draw_sensitivity
 from warmpot.report.page import Picture
 
 RESULTS = ROOT / "benchmarks" / "results"
+DPI = 100
 PAGE = ROOT / "docs" / "bench.md"
 
 
@@ -39,7 +40,7 @@ def drawn(picture: Picture | None, name: str) -> str:
     """Write a figure and return the link to it, with its caption."""
     if picture is None:
         return ""
-    picture.figure.savefig(ROOT / "docs" / "img" / f"{name}.png", dpi=110, metadata={"Software": None})
+    picture.figure.savefig(ROOT / "docs" / "img" / f"{name}.png", dpi=DPI, metadata={"Software": None})
     return f"![{picture.alt}](img/{name}.png)\n\n{picture.caption}"
 
 
