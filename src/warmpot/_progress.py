@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-__all__ = ["Report", "progress"]
+__all__ = ["Report", "progress", "spelt"]
 
 LINE_EVERY_SECONDS = 5.0
 
@@ -58,3 +58,17 @@ def progress(title: str, logger: logging.Logger, show: bool | None = None) -> It
             logger.info("%s: %.0f%% %s (%.0f s)", title, 100 * share, text, now - start)
 
     yield line
+
+
+def spelt(seconds: float) -> str:
+    """Write a time in words.
+
+    Examples
+    --------
+    >>> [spelt(seconds) for seconds in (0.4, 42, 600, 9000, 200000)]
+    ['0.4 s', '42 s', '10 min', '2.5 h', '2.3 days']
+    """
+    for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.{0 if unit == 'min' else 1}f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"

@@ -15,13 +15,19 @@ from filelock import FileLock, Timeout
 from warmpot._checks import check_count
 from warmpot._files import replacing
 from warmpot._jobs import Done, Job, Runner, runner
-from warmpot._progress import progress
+from warmpot._progress import progress, spelt
 from warmpot.bench.data import content, places
 from warmpot.bench.grid import GRID, Cell, Grid, read_grid
 from warmpot.bench.store import FAILED, Record, append, read_store
 from warmpot.errors import InputError, explain
 
-__all__ = ["Estimate", "Plan", "plan", "prepare_folder", "run_grid", "spelt"]
+__all__ = [
+    "Estimate",
+    "Plan",
+    "plan",
+    "prepare_folder",
+    "run_grid",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -34,20 +40,6 @@ ROUGH = {"source-only": 25, "mpot": 60, "jumbot": 24, "ba3us": 35, "pwan": 60, "
 ROUGH_FULL = {"source-only": 3, "warmpot": 13}
 """The same of the full engine, at its default rounds."""
 ROUGH_OTHER = 35
-
-
-def spelt(seconds: float) -> str:
-    """Write a time in words.
-
-    Examples
-    --------
-    >>> [spelt(seconds) for seconds in (0.4, 42, 600, 9000, 200000)]
-    ['0.4 s', '42 s', '10 min', '2.5 h', '2.3 days']
-    """
-    for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.{0 if unit == 'min' else 1}f} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
 class Estimate:

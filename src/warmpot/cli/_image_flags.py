@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 __all__ = [
     "BACKBONE",
     "BACKBONE_WEIGHTS",
+    "CACHE",
     "CLASSES",
     "CORRUPT_FILES",
+    "FINE_TUNE",
     "IMAGES",
     "ROOT",
+    "TRAIN_FROM",
     "WORKERS",
     "image_choices",
 ]
@@ -37,6 +40,26 @@ BACKBONE_WEIGHTS = Annotated[
         rich_help_panel=IMAGES,
     ),
 ]  # fmt: skip
+FINE_TUNE = Annotated[
+    bool | None,
+    typer.Option(
+        "--fine-tune/--frozen",
+        help="Train the backbone, or extract once and train on features. [default: --frozen without a GPU]",
+        rich_help_panel=IMAGES,
+    ),
+]
+TRAIN_FROM = Annotated[
+    str | None,
+    typer.Option(metavar="BLOCK", help="Fine-tune from this block on, as layer4.", rich_help_panel=IMAGES),
+]
+CACHE = Annotated[
+    bool,
+    typer.Option(
+        "--cache",
+        help="Train from what the frozen part says, kept on disk; no augmentation.",
+        rich_help_panel=IMAGES,
+    ),
+]
 ROOT = Annotated[Path | None, typer.Option(help="Folder that the paths in a list start from.", rich_help_panel=IMAGES)]
 CLASSES = Annotated[
     Path | None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +30,7 @@ __all__ = [
     "facts_grid",
     "messages",
     "one_line",
+    "quoted",
     "read_side",
     "recorded",
     "score",
@@ -52,6 +54,11 @@ def one_line(text: object) -> str:
     for argument, flag in FLAGS.items():
         words = words.replace(argument, flag)
     return words
+
+
+def quoted(path: Path) -> str:
+    """Write a path as a shell takes it."""
+    return shlex.quote(str(path))
 
 
 def complain(text: str, style: str = "") -> None:

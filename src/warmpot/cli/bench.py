@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -15,7 +14,8 @@ from typer.core import TyperGroup
 
 from warmpot.cli._bench_compare import compare
 from warmpot.cli._data_files import nested_changes
-from warmpot.cli._shared import complain, facts_grid, messages, one_line, show
+from warmpot.cli._grid_flags import AT_A_TIME, GPUS, RAY_ADDRESS
+from warmpot.cli._shared import complain, facts_grid, messages, one_line, quoted, show
 from warmpot.errors import InputError, explain
 
 if TYPE_CHECKING:
@@ -67,15 +67,9 @@ def run(
         list[Path] | None,
         typer.Option(metavar="DIR", help="Folder of another bench: the same trainings are taken over from it."),
     ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(help="Cells trained at a time. [default: 1, with Ray as many as it has CPUs for]"),
-    ] = None,
-    ray_address: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Train on Ray: local starts one here, auto or host:port join a cluster."),
-    ] = None,
-    gpus: Annotated[float, typer.Option(help="GPUs that Ray gives to a cell; 0.5 trains two on one.")] = 0.0,
+    workers: AT_A_TIME = None,
+    ray_address: RAY_ADDRESS = None,
+    gpus: GPUS = 0.0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the cells and about how long they take; train nothing.")
     ] = False,
@@ -112,7 +106,7 @@ def run(
                 gpus=gpus, progress_bar=False if quiet else None, on_failure=_complainer(),
             )  # fmt: skip
         except KeyboardInterrupt:
-            complain(f"interrupted; finished cells are kept, the same command goes on in {_quoted(folder)}", "yellow")
+            complain(f"interrupted; finished cells are kept, the same command goes on in {quoted(folder)}", "yellow")
             raise typer.Exit(130) from None
         wrote = _write(folder)
     failed = [record for record in records if not record.done]
@@ -138,10 +132,6 @@ def tables(
 
 
 bench.command(no_args_is_help=True)(compare)
-
-
-def _quoted(path: Path) -> str:
-    return shlex.quote(str(path))
 
 
 def _list() -> None:
@@ -180,7 +170,8 @@ def _for_all_seeds(number: int) -> str:
 
 def _tell(grid: Grid, todo: Plan, folder: Path, workers: int) -> None:
     """Print what a run would do."""
-    from warmpot.bench.run import ROUGH_SAMPLES, spelt
+    from warmpot._progress import spelt
+    from warmpot.bench.run import ROUGH_SAMPLES
 
     show(grid.title, _counts_sheet(grid, todo))
     seconds = todo.estimate.total(todo.trainings, workers)
@@ -248,7 +239,7 @@ def _show(folder: Path, wrote: list[str], done: list[Record], seconds: float) ->
     from rich.table import Table as Sheet
     from rich.text import Text
 
-    from warmpot.bench.run import spelt
+    from warmpot._progress import spelt
     from warmpot.bench.summary import summarise
 
     summary = summarise(folder)

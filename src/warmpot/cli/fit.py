@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,10 +14,12 @@ from warmpot.cli._data_files import DataFiles, nested_changes, remembered_files
 from warmpot.cli._image_flags import (
     BACKBONE,
     BACKBONE_WEIGHTS,
+    CACHE,
     CLASSES,
     CORRUPT_FILES,
-    IMAGES,
+    FINE_TUNE,
     ROOT,
+    TRAIN_FROM,
     WORKERS,
     image_choices,
 )
@@ -30,6 +31,7 @@ from warmpot.cli._shared import (
     facts_grid,
     messages,
     one_line,
+    quoted,
     recorded,
     score,
     show,
@@ -112,26 +114,9 @@ def fit(
     precision: Annotated[str | None, typer.Option(help="32-true, bf16-mixed ...", rich_help_panel=HARDWARE)] = None,
     backbone: BACKBONE = None,
     backbone_weights: BACKBONE_WEIGHTS = None,
-    fine_tune: Annotated[
-        bool | None,
-        typer.Option(
-            "--fine-tune/--frozen",
-            help="Train the backbone, or extract once and train on features. [default: --frozen without a GPU]",
-            rich_help_panel=IMAGES,
-        ),
-    ] = None,
-    train_from: Annotated[
-        str | None,
-        typer.Option(metavar="BLOCK", help="Fine-tune from this block on, as layer4.", rich_help_panel=IMAGES),
-    ] = None,
-    cache: Annotated[
-        bool,
-        typer.Option(
-            "--cache",
-            help="Train from what the frozen part says, kept on disk; no augmentation.",
-            rich_help_panel=IMAGES,
-        ),
-    ] = False,
+    fine_tune: FINE_TUNE = None,
+    train_from: TRAIN_FROM = None,
+    cache: CACHE = False,
     root: ROOT = None,
     classes: CLASSES = None,
     corrupt: CORRUPT_FILES = "raise",
@@ -176,9 +161,9 @@ def fit(
     if all((resume / name).is_file() for name in FINISHED):
         if wanted:
             show(f"{resume}: this run is finished, nothing is left to do.")
-            show(f"Use it with: warmpot predict {_quoted(resume)} DATA --out predictions.csv")
+            show(f"Use it with: warmpot predict {quoted(resume)} DATA --out predictions.csv")
             if not no_report and not (resume / "report.html").exists():
-                show(f"Look at it with: warmpot report {_quoted(resume)}")
+                show(f"Look at it with: warmpot report {quoted(resume)}")
         return
     _run(job, wanted, report=not no_report)
 
@@ -272,10 +257,6 @@ def _rank() -> int:
     return int(next((os.environ[name] for name in names if os.environ.get(name, "").isdigit()), 0))
 
 
-def _quoted(folder: Path) -> str:
-    return shlex.quote(str(folder))
-
-
 def _run(job: _Job, wanted: bool, *, report: bool) -> None:
     """Train, tell the result, and on Ctrl-C how to go on; then write the page, if it is asked for."""
     with messages(wanted):
@@ -303,7 +284,7 @@ def _run(job: _Job, wanted: bool, *, report: bool) -> None:
         except KeyboardInterrupt:
             if not recorded(job.folder):
                 raise  # nothing was begun
-            complain(f"interrupted; go on with: warmpot fit --resume {_quoted(job.folder)}", "yellow")
+            complain(f"interrupted; go on with: warmpot fit --resume {quoted(job.folder)}", "yellow")
             raise typer.Exit(130) from None
         seconds = time.perf_counter() - start
         if report and _rank() == 0:
@@ -330,7 +311,7 @@ def _check_new(job: _Job) -> None:
     if job.resume or _rank() or not job.folder.exists():
         return
     if not job.folder.is_dir() or any(job.folder.iterdir()):
-        remedy = f"Name a new folder, or go on with the run in it: warmpot fit --resume {_quoted(job.folder)}"
+        remedy = f"Name a new folder, or go on with the run in it: warmpot fit --resume {quoted(job.folder)}"
         got, allowed = "something that is there already", "a new or empty folder"
         raise InputError(explain(f"--out {job.folder}", got=got, allowed=allowed, remedy=remedy))
 

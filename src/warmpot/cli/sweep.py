@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warmpot.cli._data_files import DataFiles, nested_changes
+from warmpot.cli._grid_flags import AT_A_TIME, GPUS, RAY_ADDRESS
 from warmpot.cli._shared import LABEL_HELP, class_summary, complain, facts_grid, messages, one_line, score, show
 from warmpot.cli.fit import sizes
 from warmpot.cli.report import NO_REPORT_HELP, write_report
@@ -42,15 +43,9 @@ def sweep(
         int | None,
         typer.Option(help="Candidates to try, of ranges or fewer than all; needs Optuna. [default: all of the lists]"),
     ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(help="Candidates trained at a time. [default: 1, with Ray as many as it has CPUs for]"),
-    ] = None,
-    ray_address: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="Train on Ray: local starts one here, auto or host:port join a cluster."),
-    ] = None,
-    gpus: Annotated[float, typer.Option(help="GPUs that Ray gives to a candidate; 0.5 trains two on one.")] = 0.0,
+    workers: AT_A_TIME = None,
+    ray_address: RAY_ADDRESS = None,
+    gpus: GPUS = 0.0,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of all candidates.")
     ] = None,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+from warmpot._progress import spelt
 from warmpot.bench.contrasts import LEVEL, Contrast, best_line, contrasts, verdict
 from warmpot.bench.grid import GRID
 from warmpot.bench.sheet import Entry, Sheet
@@ -96,10 +97,8 @@ def _answer(summary: Summary) -> Section:
             told = "too few tasks to test" if gain.tasks.too_few else f"cautious test over tasks: {_p(gain.tasks_holm)}"
             told += ", but mixed" if verdict(gain.tasks, gain.tasks_holm) == "mixed" else ""
             tiles.append((f"{gain.tasks.difference:+.1f}", f"points over {gain.other.label}", told))
-    minutes = sum(record.seconds for record in summary.records) / 60
-    tiles.append(
-        (f"{summary.done} of {summary.asked}", "trainings finished", f"{_duration(minutes)} in all, one thread each")
-    )
+    spent = spelt(sum(record.seconds for record in summary.records))
+    tiles.append((f"{summary.done} of {summary.asked}", "trainings finished", f"{spent} in all, one thread each"))
     return Section("The answer", [Tiles(tiles), *_notices(summary)], _sentence(summary, top))
 
 
@@ -263,7 +262,7 @@ def _lost(summary: Summary, sheets: Sequence[Sheet]) -> Section:
 
 def _cell_name(record: Record) -> str:
     seed = "" if record.any_seed else f", seed {record.seed}"
-    return f"{line_of(record).label}, {record.dataset}, {_arrow(record.task)}{seed}"
+    return f"{line_of(record).label}, {record.dataset}, {figures.arrow(record.task)}{seed}"
 
 
 def _made(summary: Summary, folder: Path) -> Section:
@@ -304,9 +303,9 @@ def _table(sheet: Sheet) -> Table:
     """Turn a table of the bench into one of the page."""
     rows = [[_cell(entry) for entry in row] for row in sheet.rows]
     return Table(
-        head=[_arrow(column.name) for column in sheet.columns],
+        head=[figures.arrow(column.name) for column in sheet.columns],
         rows=rows,
-        caption=_arrow(sheet.title),
+        caption=figures.arrow(sheet.title),
         align=["right" if column.number else "left" for column in sheet.columns],
         note=" ".join([*sheet.notes, *([FEWER] if any(cell and cell.title for row in rows for cell in row) else [])]),
         groups=[column.group for column in sheet.columns],
@@ -322,7 +321,7 @@ def _cell(entry: Entry) -> Cell | None:
     if entry.text == ABSENT:
         return None
     text, few, seeds = entry.text.partition(", ") if entry.value is not None else (entry.text, "", "")
-    return Cell(_arrow(text) + "*" * bool(few), entry.value, entry.bold, title=seeds)
+    return Cell(figures.arrow(text) + "*" * bool(few), entry.value, entry.bold, title=seeds)
 
 
 def _gain(summary: Summary, line: Line) -> Contrast | None:
@@ -349,16 +348,6 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
-def _duration(minutes: float) -> str:
-    return (
-        f"{minutes / 60:.1f} hours"
-        if minutes >= 90
-        else f"{minutes:.0f} minutes"
-        if minutes >= 1.5
-        else "a minute or so"
-    )
-
-
 def _time(text: str) -> str:
     """Write a time of a record for people; one of another form as it is."""
     try:
@@ -370,7 +359,3 @@ def _time(text: str) -> str:
 
 def _p(value: float) -> str:
     return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
-
-
-def _arrow(text: str) -> str:
-    return text.replace("->", "→")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = [
+    "arrow",
     "draw_choices",
     "draw_gains",
     "draw_outliers",
@@ -59,9 +60,9 @@ def draw_tasks(summary: Summary, rule: str, number: int, dataset: str) -> Pictur
         loud = few or colours[line] != COLOURS["grey"]
         dots = axes.scatter(means, heights, s=26, color=colours[line], edgecolor=PAPER, linewidth=0.6, zorder=3 + loud)
         dots.set_gid(f"tip-line{k}")
-        tips[f"line{k}"] = [f"{line.label}\n{_arrow(place[1])}: {_seeds_words(score)}" for _, place, score in found]
+        tips[f"line{k}"] = [f"{line.label}\n{arrow(place[1])}: {_seeds_words(score)}" for _, place, score in found]
         handles.append(dots)
-    ticks(axes.yaxis, [_arrow(task) for _, task in places], most=24, start=0.0)
+    ticks(axes.yaxis, [arrow(task) for _, task in places], most=24, start=0.0)
     axes.set_ylim(len(places) - 0.5, -0.5)
     axes.set_xlabel("accuracy, per cent")
     axes.grid(visible=False, axis="y")
@@ -95,7 +96,7 @@ def draw_gains(summary: Summary, rule: str) -> Picture | None:
     figure = new_figure(width, 1.7 + ROW * len(lines))
     axes = figure.add_subplot()
     heat(axes, gains, signed=True, form="{:+.1f}").set_gid("tip-gain")
-    short = [_arrow(task) for _, task in summary.places]
+    short = [arrow(task) for _, task in summary.places]
     names = [f"{data}, {task}" for (data, _), task in zip(summary.places, short, strict=True)]
     ticks(axes.yaxis, [line.label for line in lines])
     ticks(axes.xaxis, short if len(set(short)) == len(short) else names)
@@ -272,7 +273,7 @@ def draw_weights(summary: Summary, line: Line, place: Place, number: int, paper:
     figure.axes[0].set_ylabel("samples, per cent")
     samples = summary.task(line, place, "outlier_samples").mean
     held = f" Outlier classes have {samples:.1f}% of the samples." if samples is not None else ""
-    told = f"{line.label}, {place[0]}, {_arrow(place[1])}"
+    told = f"{line.label}, {place[0]}, {arrow(place[1])}"
     many = f"{len(records)} trainings together" if len(records) > 1 else "one training"
     what = over.replace("its", "their")
     caption = f"{told}: source weights over {what}, in {BINS} bins; {many}.{held} {paper}"
@@ -343,5 +344,6 @@ def _seeds_words(score: Score) -> str:
     return score.text + (f"\nseeds: {each}" if several else "")
 
 
-def _arrow(task: str) -> str:
-    return task.replace(" -> ", " → ")
+def arrow(text: str) -> str:
+    """Write the arrow of a task as one letter."""
+    return text.replace("->", "→")
