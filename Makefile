@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all docs lint types rooms pytest bench bench-adaptation bench-images bench-methods bench-scaling bench-selection clean
+.PHONY: demo test test-all docs lint types layers pytest bench bench-adaptation bench-images bench-methods bench-scaling bench-selection clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -18,7 +18,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: $(VENV)/.installed
 	$(BIN)/warmpot demo --out demo
 
-test: lint types rooms pytest
+test: lint types layers pytest
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -27,7 +27,7 @@ lint: $(VENV)/.installed
 types: $(VENV)/.installed
 	$(BIN)/mypy
 
-rooms: $(VENV)/.installed
+layers: $(VENV)/.installed
 	$(BIN)/lint-imports
 
 pytest: $(VENV)/.installed

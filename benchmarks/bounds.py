@@ -30,7 +30,7 @@ def run(name: str, preset: str, seed: int, folder: Path) -> dict[str, Any]:
 
     from warmpot.bounds import BoundProblem, head_lipschitz, with_labels
     from warmpot.train import fit, load_config
-    from warmpot.weights import believed_beta
+    from warmpot.weights import estimate_beta
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -41,7 +41,7 @@ def run(name: str, preset: str, seed: int, folder: Path) -> dict[str, Any]:
     points = source.features.numpy(), task.ys, target.features.numpy(), proba_s, proba_t
     gamma = head_lipschitz(fitted.predictor.network.head.weight.detach().double().numpy(), "euclidean")
     problem = BoundProblem("joint", *points, gamma=gamma, loss="euclidean")
-    believed = believed_beta(proba_t, task.ys)
+    believed = estimate_beta(proba_t, task.ys)
     found = {}
     for kind, beta in (("believed", believed), ("small", 0.1)):
         found[kind] = with_labels(problem.report(1.0, beta), *points, target_labels=truth.yt).to_dict()

@@ -1,6 +1,6 @@
 """Partial domain adaptation by partial optimal transport.
 
-``import warmpot`` is light: the rooms below load on first use, and torch, numba, POT and matplotlib only when
+``import warmpot`` is light: the layers below load on first use, and torch, numba, POT and matplotlib only when
 a function needs them.
 """
 
@@ -11,13 +11,16 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_ROOMS = ("costs", "data", "errors", "estimators", "methods", "nets", "train", "transport", "weights")
+_LAYERS = (
+    "bench", "bounds", "costs", "data", "errors", "estimators", "methods", "nets", "report", "select", "train",
+    "transport", "weights",
+)  # fmt: skip
 
-__all__ = ["__version__", *_ROOMS]
+__all__ = ["__version__", *_LAYERS]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _LAYERS:
         return import_module(f"warmpot.{name}")
     raise AttributeError(f"module 'warmpot' has no attribute {name!r}")
 

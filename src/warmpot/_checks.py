@@ -10,7 +10,7 @@ import numpy as np
 
 from warmpot._interop import to_numpy
 from warmpot._typing import FloatArray
-from warmpot.errors import InfeasibleError, InputError, explain
+from warmpot.errors import InfeasibleError, InputError
 
 __all__ = [
     "check_choice",
@@ -40,14 +40,14 @@ def _numeric(name: str, x: object, allowed: str) -> FloatArray:
     except (TypeError, ValueError, OverflowError, MemoryError, NotImplementedError) as error:
         got = f"{type(x).__name__} ({error})"
         remedy = "Pass a numpy array or torch tensor of real numbers that float64 can hold."
-        raise InputError(explain(name, got=got, allowed=allowed, remedy=remedy)) from error
+        raise InputError(name, got=got, allowed=allowed, remedy=remedy) from error
 
 
 def _reject(name: str, bad: np.ndarray, what: str, allowed: str, remedy: str) -> None:
     """Raise with the count of bad entries and where the first one is."""
     where = tuple(int(k) for k in np.argwhere(bad)[0])
     got = f"{int(bad.sum())} {what} (the first at {where if len(where) > 1 else where[0]})"
-    raise InputError(explain(name, got=got, allowed=allowed, remedy=remedy))
+    raise InputError(name, got=got, allowed=allowed, remedy=remedy)
 
 
 def check_matrix(name: str, x: object, *, width: int | None = None) -> FloatArray:
@@ -56,10 +56,10 @@ def check_matrix(name: str, x: object, *, width: int | None = None) -> FloatArra
     array = _numeric(name, x, allowed)
     if array.ndim != 2 or array.size == 0:
         remedy = "Reshape to (samples, features) and drop empty inputs."
-        raise InputError(explain(name, got=f"shape {array.shape}", allowed=allowed, remedy=remedy))
+        raise InputError(name, got=f"shape {array.shape}", allowed=allowed, remedy=remedy)
     if width is not None and array.shape[1] != width:
         remedy = "Extract both sides with the same feature extractor."
-        raise InputError(explain(name, got=f"{array.shape[1]} columns", allowed=f"{width} columns", remedy=remedy))
+        raise InputError(name, got=f"{array.shape[1]} columns", allowed=f"{width} columns", remedy=remedy)
     if not np.isfinite(array).all():
         _reject(name, ~np.isfinite(array), "non-finite entries", allowed, "Drop or impute those rows.")
     return array
@@ -70,7 +70,7 @@ def check_features(name: str, x: np.ndarray, largest: float = LARGEST_FEATURE) -
     found = max(float(x.max()), -float(x.min()))
     if found > largest:
         remedy = "Rescale them, or repair the rows they come from."
-        raise InputError(explain(name, got=f"numbers up to {found:g}", allowed=f"up to {largest:g}", remedy=remedy))
+        raise InputError(name, got=f"numbers up to {found:g}", allowed=f"up to {largest:g}", remedy=remedy)
 
 
 def check_nonnegative_matrix(name: str, x: object, shape: tuple[int, ...] | None = None) -> FloatArray:
@@ -78,7 +78,7 @@ def check_nonnegative_matrix(name: str, x: object, shape: tuple[int, ...] | None
     array = check_matrix(name, x)
     if shape is not None and array.shape != shape:
         remedy = "Rows are source samples, columns target samples."
-        raise InputError(explain(name, got=f"shape {array.shape}", allowed=f"shape {shape}", remedy=remedy))
+        raise InputError(name, got=f"shape {array.shape}", allowed=f"shape {shape}", remedy=remedy)
     if array.min() < 0:
         _reject(name, array < 0, "negative entries", "entries >= 0", "Clip tiny negative entries to 0 first.")
     return array
@@ -90,14 +90,14 @@ def check_cost(name: str, x: object, ndim: int = 2) -> FloatArray:
     array = _numeric(name, x, allowed)
     if array.ndim != ndim or array.size == 0:
         remedy = "Rows are source samples, columns target samples; drop empty sides."
-        raise InputError(explain(name, got=f"shape {array.shape}", allowed=allowed, remedy=remedy))
+        raise InputError(name, got=f"shape {array.shape}", allowed=allowed, remedy=remedy)
     low, high = array.min(), array.max()  # NaN and -inf both show in the minimum
     if not low > -np.inf:
         bad = np.isnan(array) | np.isneginf(array)
         _reject(name, bad, "NaN or -inf entries", allowed, "Repair the features first.")
     if max(-low, high if high < np.inf else 0.0) > LARGEST:
         remedy = "Rescale the costs; mark forbidden pairs with +inf."
-        raise InputError(explain(name, got=f"up to {max(-low, high):g}", allowed=f"up to {LARGEST:g}", remedy=remedy))
+        raise InputError(name, got=f"up to {max(-low, high):g}", allowed=f"up to {LARGEST:g}", remedy=remedy)
     return array
 
 
@@ -109,7 +109,7 @@ def check_weights(name: str, x: object | None, n: int) -> FloatArray:
     array = _numeric(name, x, allowed)
     if array.shape != (n,):
         remedy = "Pass one weight per row (a) or column (b) of the cost."
-        raise InputError(explain(name, got=f"shape {array.shape}", allowed=allowed, remedy=remedy))
+        raise InputError(name, got=f"shape {array.shape}", allowed=allowed, remedy=remedy)
     with np.errstate(over="ignore", invalid="ignore"):  # refused by name below
         total = array.sum()
     if not np.isfinite(total) and not np.isfinite(array).all():
@@ -118,7 +118,7 @@ def check_weights(name: str, x: object | None, n: int) -> FloatArray:
         _reject(name, array < 0, "negative entries", allowed, "Weights are masses: clip or drop them.")
     if not 1 / LARGEST < total < LARGEST:
         remedy = "Give at least one sample a positive weight, on a sane scale."
-        raise InputError(explain(name, got=f"total {total}", allowed=allowed, remedy=remedy))
+        raise InputError(name, got=f"total {total}", allowed=allowed, remedy=remedy)
     return array
 
 
@@ -127,7 +127,7 @@ def _real(name: str, x: object, allowed: str, remedy: str) -> float:
         value = float(x)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError) as error:
         got = f"{type(x).__name__} ({error})"
-        raise InputError(explain(name, got=got, allowed=allowed, remedy=remedy)) from error
+        raise InputError(name, got=got, allowed=allowed, remedy=remedy) from error
     return value
 
 
@@ -136,7 +136,7 @@ def check_positive(name: str, x: object, *, maximum: float = LARGEST, remedy: st
     allowed = "a finite number > 0" if maximum == LARGEST else f"0 < {name} <= {maximum:g}"
     value = _real(name, x, allowed, remedy)
     if not 0 < value <= maximum:
-        raise InputError(explain(name, got=value, allowed=allowed, remedy=remedy))
+        raise InputError(name, got=value, allowed=allowed, remedy=remedy)
     return value
 
 
@@ -145,7 +145,7 @@ def check_nonnegative(name: str, x: object, *, maximum: float = LARGEST) -> floa
     allowed = "a finite number >= 0" if maximum == LARGEST else f"0 <= {name} <= {maximum:g}"
     value = _real(name, x, allowed, "Pass a number.")
     if not 0 <= value <= maximum:
-        raise InputError(explain(name, got=value, allowed=allowed, remedy="Pass 0 to switch it off."))
+        raise InputError(name, got=value, allowed=allowed, remedy="Pass 0 to switch it off.")
     return value
 
 
@@ -158,7 +158,7 @@ def check_count(name: str, x: object, minimum: int = 1) -> int:
     """Return an int in [minimum, 2**62]."""
     if isinstance(x, bool) or not isinstance(x, Integral) or not minimum <= int(x) <= MAX_COUNT:
         remedy = "Pass a whole number."
-        raise InputError(explain(name, got=repr(x), allowed=f"an integer in [{minimum}, 2**62]", remedy=remedy))
+        raise InputError(name, got=repr(x), allowed=f"an integer in [{minimum}, 2**62]", remedy=remedy)
     return int(x)
 
 
@@ -166,7 +166,7 @@ def check_choice(name: str, x: object, choices: Collection[str]) -> str:
     """Return `x` if it is one of `choices`."""
     if not isinstance(x, str) or x not in choices:
         allowed = " or ".join(repr(c) for c in choices)
-        raise InputError(explain(name, got=repr(x), allowed=allowed, remedy="Pick one of these."))
+        raise InputError(name, got=repr(x), allowed=allowed, remedy="Pick one of these.")
     return x
 
 
@@ -187,9 +187,8 @@ def check_mass(mass: object, movable: float, rtol: float, limit: str = "min(sum(
     allowed = f"0 < mass <= {movable!r} = {limit}"
     value = _real("mass", mass, allowed, "Pass one real number.")
     if not (0 < value < math.inf):
-        raise InputError(explain("mass", got=value, allowed=allowed, remedy="Pass a positive mass."))
+        raise InputError("mass", got=value, allowed=allowed, remedy="Pass a positive mass.")
     if value > movable * (1 + rtol):
         remedy = "Lower the mass or raise the weights on the smaller side (a smaller beta enlarges a)."
-        message = explain("mass", got=repr(value), allowed=allowed, remedy=remedy)
-        raise InfeasibleError(message, mass=value, movable=movable)
+        raise InfeasibleError("mass", got=repr(value), allowed=allowed, remedy=remedy, mass=value, movable=movable)
     return movable if value > movable * (1 - 1e-13) else value

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from warmpot.errors import WarmpotError, explain
+from warmpot.errors import WarmpotError
 
-__all__ = ["NAMES", "replacing", "replacing_folder", "write_csv"]
+__all__ = ["FILENAME_ERRORS", "atomic_folder", "atomic_write", "write_csv"]
 
-NAMES = "surrogateescape"
+FILENAME_ERRORS = "surrogateescape"
 """How names of files that are no UTF-8 are written, and read again, as the bytes they are."""
 
 
@@ -25,11 +25,11 @@ def _draft(path: Path) -> Path:
 
 def _refused(path: Path, error: OSError) -> WarmpotError:
     remedy = "Free some space, or choose another place."
-    return WarmpotError(explain(str(path), got=error.strerror or error, allowed="a place to write", remedy=remedy))
+    return WarmpotError(str(path), got=error.strerror or error, allowed="a place to write", remedy=remedy)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a draft name to write to; when the block ends well the draft takes the place of `path`."""
     path = path.resolve()  # through a link: the file it points to is replaced, not the link
     draft = _draft(path)
@@ -43,7 +43,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def replacing_folder(path: Path) -> Iterator[Path]:
+def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder to fill; when the block ends well it is moved to `path`, taking the place of an old one."""
     draft = _draft(path)
     try:
@@ -63,7 +63,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Write a table whole."""
-    with replacing(path) as draft, open(draft, "x", newline="", encoding="utf-8", errors=NAMES) as stream:
+    with atomic_write(path) as draft, open(draft, "x", newline="", encoding="utf-8", errors=FILENAME_ERRORS) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(header)
         writer.writerows(rows)

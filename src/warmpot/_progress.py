@@ -9,20 +9,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-__all__ = ["Report", "progress", "spelt"]
+__all__ = ["ProgressCallback", "format_duration", "progress"]
 
 LINE_EVERY_SECONDS = 5.0
 
 
-class Report(Protocol):
+class ProgressCallback(Protocol):
     """Call with the share done (0 to 1) and a short text."""
 
     def __call__(self, share: float, text: str) -> None: ...
 
 
 @contextmanager
-def progress(title: str, logger: logging.Logger, show: bool | None = None) -> Iterator[Report]:
-    """Yield a `Report`.
+def progress(title: str, logger: logging.Logger, show: bool | None = None) -> Iterator[ProgressCallback]:
+    """Yield a `ProgressCallback`.
 
     Parameters
     ----------
@@ -60,12 +60,12 @@ def progress(title: str, logger: logging.Logger, show: bool | None = None) -> It
     yield line
 
 
-def spelt(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Write a time in words.
 
     Examples
     --------
-    >>> [spelt(seconds) for seconds in (0.4, 42, 600, 9000, 200000)]
+    >>> [format_duration(seconds) for seconds in (0.4, 42, 600, 9000, 200000)]
     ['0.4 s', '42 s', '10 min', '2.5 h', '2.3 days']
     """
     for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):

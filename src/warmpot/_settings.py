@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 __all__ = ["from_mapping", "merged", "suggestion", "to_mapping", "with_value"]
 
@@ -46,22 +46,21 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
     """
     if not isinstance(mapping, Mapping):
         remedy = "Write `name: value` lines."
-        raise InputError(explain(where, got=repr(mapping), allowed="a mapping of settings", remedy=remedy))
+        raise InputError(where, got=repr(mapping), allowed="a mapping of settings", remedy=remedy)
     hints = _hints(cls)  # type: ignore[arg-type]
     names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for key in mapping:
         if key not in names:
-            message = explain(f"{where}.{key}", got="an unknown setting", allowed=", ".join(names) or "none",
-                              remedy=suggestion(str(key), names))  # fmt: skip
-            raise InputError(message)
+            allowed, remedy = ", ".join(names) or "none", suggestion(str(key), names)
+            raise InputError(f"{where}.{key}", got="an unknown setting", allowed=allowed, remedy=remedy)
     values = {key: _converted(hints[key], value, f"{where}.{key}") for key, value in mapping.items()}
     try:
         return cls(**values)
     except InputError as error:
-        raise InputError(f"{where}.{error}") from None
+        raise error.within(f"{where}.") from None
     except TypeError as error:  # a field without default is missing
         remedy = "Give every setting that has no default."
-        raise InputError(explain(where, got=str(error), allowed=", ".join(names), remedy=remedy)) from error
+        raise InputError(where, got=str(error), allowed=", ".join(names), remedy=remedy) from error
 
 
 def _converted(hint: Any, value: Any, where: str) -> Any:
@@ -87,7 +86,7 @@ def _converted(hint: Any, value: Any, where: str) -> Any:
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
         allowed = {"Mapping": "a mapping"}.get(wanted.__name__, f"a value of type {wanted.__name__}")
         allowed = " or ".join([allowed, *map(repr, words)])
-        raise InputError(explain(where, got=repr(value), allowed=allowed, remedy="Correct the setting."))
+        raise InputError(where, got=repr(value), allowed=allowed, remedy="Correct the setting.")
     return dict(value) if isinstance(value, Mapping) else value
 
 

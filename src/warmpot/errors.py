@@ -1,9 +1,12 @@
-"""The exceptions and warnings of warmpot, and the one form of their messages."""
+"""The exceptions and warnings of warmpot: what was wrong, what was given, what is allowed, and what to do about it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import copy
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 __all__ = [
     "DivergedError",
@@ -17,20 +20,12 @@ __all__ = [
     "listing",
 ]
 
-
-def explain(what: str, *, got: object, allowed: str, remedy: str) -> str:
-    """Write a message in the house form: what, got, allowed, remedy.
-
-    Examples
-    --------
-    >>> print(explain("mass", got=-1.0, allowed="0 < mass <= 1", remedy="Pass a positive mass."))
-    mass: got -1.0; allowed: 0 < mass <= 1. Pass a positive mass.
-    """
-    return f"{what}: got {got}; allowed: {allowed}. {remedy}"
+E = TypeVar("E", bound="_Explained")
+CODE = re.compile(r"`([^`]+)`")
 
 
 def listing(names: Iterable[str], most: int = 5) -> str:
-    """Show the first names, and how many there are more.
+    """Show the first names, and how many more there are.
 
     Examples
     --------
@@ -41,12 +36,77 @@ def listing(names: Iterable[str], most: int = 5) -> str:
     return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-class WarmpotError(Exception):
-    """Base class: ``except WarmpotError`` catches everything this library raises on purpose."""
+class _Explained:
+    """A message in four parts.
+
+    Parameters
+    ----------
+    what : str
+        The argument, file or setting that is wrong; or the whole message, when the other parts are left out.
+    got : object
+        What was given.
+    allowed : str
+        What can be given instead.
+    remedy : str
+        What to do, as sentences. Code that callers write differently, such as an argument that has a flag on the
+        command line, stands between backticks, for `render` to translate.
+
+    Examples
+    --------
+    >>> print(InputError("mass", got=-1.0, allowed="0 < mass <= 1", remedy="Pass a positive mass."))
+    mass: got -1.0; allowed: 0 < mass <= 1. Pass a positive mass.
+    """
+
+    args: tuple[Any, ...]
+
+    def __init__(self, what: str, *, got: object = None, allowed: str = "", remedy: str = "") -> None:
+        # Exception keeps `what` in args, all that unpickling needs: the fields come back with the instance's __dict__.
+        super().__init__(what)  # type: ignore[call-arg]
+        self.what, self.got, self.allowed, self.remedy = what, got, allowed, remedy
+
+    def __str__(self) -> str:
+        return self.render()
+
+    def render(self, names: Mapping[str, str] | None = None) -> str:
+        """Write the message; code between backticks that is a key of `names` is replaced by its value.
+
+        Examples
+        --------
+        >>> error = InputError("y", got="text", allowed="numbers", remedy="Pass `task='classification'`.")
+        >>> error.render({"task='classification'": "no --regression"})
+        'y: got text; allowed: numbers. Pass no --regression.'
+        """
+        if not self.allowed:
+            return self.what
+        text = f"{self.what}: got {self.got}; allowed: {self.allowed}. {self.remedy}"
+        return CODE.sub(lambda code: (names or {}).get(code[1], code[0]), text)
+
+    def within(self: E, prefix: str) -> E:
+        """Return the same error of a part of something larger: its `what` after a prefix.
+
+        Examples
+        --------
+        >>> print(InputError("lr", got=-1, allowed="> 0", remedy="Raise it.").within("optimizer."))
+        optimizer.lr: got -1; allowed: > 0. Raise it.
+        """
+        error = copy.copy(self)
+        error.what = prefix + self.what
+        error.args = (error.what,)
+        return error
+
+
+class WarmpotError(_Explained, Exception):
+    """Base class: ``except WarmpotError`` catches everything this library raises on purpose.
+
+    Attributes
+    ----------
+    what, got, allowed, remedy
+        The parts of the message.
+    """
 
 
 class InputError(WarmpotError, ValueError):
-    """An argument, file or array cannot be used; the message names what would be allowed."""
+    """An argument, file or array cannot be used."""
 
 
 class InfeasibleError(InputError):
@@ -60,17 +120,16 @@ class InfeasibleError(InputError):
         The largest mass that can be moved.
     """
 
-    def __init__(self, message: str, *, mass: float, movable: float) -> None:
-        super().__init__(message)
-        self.mass = mass
-        self.movable = movable
+    def __init__(self, what: str, *, mass: float = math.nan, movable: float = math.nan, **parts: Any) -> None:
+        super().__init__(what, **parts)
+        self.mass, self.movable = mass, movable
 
 
 class NotConvergedError(WarmpotError, RuntimeError):
     """A solver stopped before its tolerance; ``solution`` holds what it had reached."""
 
-    def __init__(self, message: str, *, solution: Any) -> None:
-        super().__init__(message)
+    def __init__(self, what: str, *, solution: Any = None, **parts: Any) -> None:
+        super().__init__(what, **parts)
         self.solution = solution
 
 
@@ -82,5 +141,13 @@ class MissingExtraError(WarmpotError, ImportError):
     """An optional package is not installed; the message names the extra that brings it."""
 
 
-class WarmpotWarning(UserWarning):
+class WarmpotWarning(_Explained, UserWarning):
     """Something can be used but is probably not what was meant; the message says what was done about it."""
+
+
+def explain(what: str, *, got: object, allowed: str, remedy: str) -> str:
+    """Write a message in four parts; deprecated, the errors take the parts themselves."""
+    from warmpot._deprecation import warn_deprecated
+
+    warn_deprecated("warmpot.errors.explain", "InputError(what, got=..., allowed=..., remedy=...)")
+    return str(WarmpotError(what, got=got, allowed=allowed, remedy=remedy))

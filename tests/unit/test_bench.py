@@ -613,5 +613,9 @@ def test_a_cell_gives_what_the_bench_before_gave() -> None:
     assert record.outlier_weight == pytest.approx(0.0, abs=1e-6)
 
 
-def test_times_are_spelt() -> None:
-    assert [runs.spelt(seconds) for seconds in itertools.accumulate([5.0, 90.0, 100.0])] == ["5.0 s", "95 s", "3 min"]
+def test_durations_are_formatted() -> None:
+    assert [runs.format_duration(seconds) for seconds in itertools.accumulate([5.0, 90.0, 100.0])] == [
+        "5.0 s",
+        "95 s",
+        "3 min",
+    ]

@@ -25,7 +25,7 @@ from warmpot.train import Predictor, fit, load_config
 from warmpot.train.full import _Alternation
 from warmpot.train.head import fit_classifier, fit_ridge
 from warmpot.train.state import latest_checkpoint, load_checkpoint
-from warmpot.weights import believed_alpha, believed_beta, class_means, predicted_shares
+from warmpot.weights import class_means, estimate_alpha, estimate_beta, predicted_shares
 from warmpot.weights.class_level import SMALLEST_BETA
 
 MODEL = ("model.safetensors", "model.json", "predictions.csv", "source_weights.csv", "metrics.jsonl")
@@ -283,13 +283,13 @@ def test_class_level_closed_forms() -> None:
     np.testing.assert_array_equal(predicted_shares(torch.from_numpy(outputs)), [0.75, 0.25, 0.0])
     for used, classes in ((1, 1), (3, 8), (8, 8), (3, 40)):
         many = np.eye(classes)[np.arange(600) % used]
-        assert believed_beta(many, np.arange(2 * classes) % classes) == pytest.approx(used / classes, rel=0.02)
-    assert believed_beta(np.eye(100)[[0, 0, 0]], np.arange(100)) == SMALLEST_BETA
+        assert estimate_beta(many, np.arange(2 * classes) % classes) == pytest.approx(used / classes, rel=0.02)
+    assert estimate_beta(np.eye(100)[[0, 0, 0]], np.arange(100)) == SMALLEST_BETA
     # Three quarters of the source are of class 0, and so is the target: all of it matters.
     alike = np.eye(2)[(np.arange(4000) % 4 == 0).astype(int)]
-    assert believed_beta(alike, np.array([0, 0, 0, 1])) == pytest.approx(1.0, rel=0.01)
+    assert estimate_beta(alike, np.array([0, 0, 0, 1])) == pytest.approx(1.0, rel=0.01)
     # ... and if the target is even, the effective share of weights (2/3, 2/3, 2/3, 2) / 4 is 3/4.
-    assert believed_beta(np.eye(2)[np.arange(4000) % 2], np.array([0, 0, 0, 1])) == pytest.approx(0.75, rel=0.01)
+    assert estimate_beta(np.eye(2)[np.arange(4000) % 2], np.array([0, 0, 0, 1])) == pytest.approx(0.75, rel=0.01)
     weights, labels = np.array([1.0, 3.0, 5.0, 0.0]), np.array([0, 0, 2, 2])
     means = class_means(weights, labels, 4)
     np.testing.assert_array_equal(means, [2.0, 2.0, 2.5, 2.5])
@@ -300,19 +300,19 @@ def test_beta_is_estimated_unless_it_is_given() -> None:
     task = small_task()
     estimated, given = fit(task, config()), fit(task, load_config("full", changes={"params": {"beta": 1.0}}))
     assert estimated.config.params["beta"] == estimated.config.params["alpha"] == "auto"
-    beta = believed_beta(estimated.outputs, task.ys)
+    beta = estimate_beta(estimated.outputs, task.ys)
     assert estimated.source_weights.max() == pytest.approx(1 / (beta * task.n_source))
     assert given.source_weights.max() <= 1 / task.n_source + 1e-12
-    assert estimated.source_weights.sum() == pytest.approx(believed_alpha(estimated.outputs, task.ys, beta))
+    assert estimated.source_weights.sum() == pytest.approx(estimate_alpha(estimated.outputs, task.ys, beta))
     assert Warmpot(beta="auto").expected_share == pytest.approx(0.8 * SMALLEST_BETA)
 
 
 def test_alpha_is_what_can_be_matched_rightly() -> None:
     labels, sure = np.arange(4), np.eye(4)
-    assert believed_alpha(sure[[0, 1, 0, 1]], labels, beta=0.5) == 1.0  # certain, and every class has room
-    assert believed_alpha(sure[[0, 1, 0, 1]], labels, beta=1.0) == 0.5  # two classes may give a quarter each
+    assert estimate_alpha(sure[[0, 1, 0, 1]], labels, beta=0.5) == 1.0  # certain, and every class has room
+    assert estimate_alpha(sure[[0, 1, 0, 1]], labels, beta=1.0) == 0.5  # two classes may give a quarter each
     half = np.array([[0.6, 0.4, 0.0, 0.0], [0.5, 0.3, 0.2, 0.0]])
-    assert believed_alpha(half, labels, beta=0.05) == pytest.approx(0.55)  # what the classifier expects to get right
+    assert estimate_alpha(half, labels, beta=0.05) == pytest.approx(0.55)  # what the classifier expects to get right
 
 
 @given(seed=st.integers(0, 10**6), classes=st.integers(2, 6), n=st.integers(2, 40))
@@ -320,20 +320,20 @@ def test_believed_masses_can_always_be_moved(seed: int, classes: int, n: int) ->
     rng = np.random.default_rng(seed)
     labels = np.concatenate([np.arange(classes), rng.integers(classes, size=n)])
     proba = rng.dirichlet(np.full(classes, 0.3), size=n)
-    beta = believed_beta(proba, labels)
-    alpha = believed_alpha(proba, labels, beta)
+    beta = estimate_beta(proba, labels)
+    alpha = estimate_alpha(proba, labels, beta)
     assert SMALLEST_BETA <= beta <= 1.0
     assert 0.0 < alpha <= min(1.0, 1.0 / beta)
     # Unbiased over pairs: the order of the samples does not matter, nor do the names of the classes.
     names = rng.permutation(classes)
-    assert believed_beta(proba[::-1][:, names], np.argsort(names)[labels]) == pytest.approx(beta)
+    assert estimate_beta(proba[::-1][:, names], np.argsort(names)[labels]) == pytest.approx(beta)
 
 
 def test_the_estimate_of_beta_is_not_biased_in_batches() -> None:
     """The mean of 1 / beta over small batches is that of the whole target."""
     rng = np.random.default_rng(0)
     whole = np.eye(6)[rng.integers(4, size=4000)]
-    found = [1 / believed_beta(whole[rng.integers(4000, size=30)], np.arange(6)) for _ in range(400)]
+    found = [1 / estimate_beta(whole[rng.integers(4000, size=30)], np.arange(6)) for _ in range(400)]
     assert np.mean(found) == pytest.approx(6 / 4, rel=0.03)
 
 

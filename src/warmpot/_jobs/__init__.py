@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from warmpot._jobs.pool import Answer, Died, Here, Pool
-from warmpot.errors import WarmpotError, explain
+from warmpot.errors import WarmpotError
 
 __all__ = ["RETRIES", "Done", "Failed", "Job", "Runner", "runner"]
 
@@ -124,7 +124,7 @@ def _outcome(key: Any, answer: Answer, attempt: int) -> Done | Failed:
         return Failed(key, kind, text, trace, attempt)
     if not answer.began:
         got, remedy = f"one that {answer.reason}", "In a script, guard what starts it: if __name__ == '__main__':"
-        raise WarmpotError(explain("worker process", got=got, allowed="one that begins to work", remedy=remedy))
+        raise WarmpotError("worker process", got=got, allowed="one that begins to work", remedy=remedy)
     times = f", in each of {attempt} attempts" if attempt > 1 else ""
     return Failed(key, "WorkerDied", f"the worker {answer.reason}{times}", attempts=attempt)
 

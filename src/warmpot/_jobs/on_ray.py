@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from warmpot._jobs.pool import Answer, Died, unpacked, worked
-from warmpot.errors import InputError, MissingExtraError, explain
+from warmpot.errors import InputError, MissingExtraError
 
 __all__ = ["OnRay"]
 
@@ -31,7 +31,7 @@ class OnRay:
             ray: Any = import_module("ray")
         except ImportError as error:
             remedy = "Install it: pip install 'warmpot[ray]', or run local processes by workers alone."
-            raise MissingExtraError(explain("ray", got="not installed", allowed="installed", remedy=remedy)) from error
+            raise MissingExtraError("ray", got="not installed", allowed="installed", remedy=remedy) from error
         self._ray, self._ours = ray, not ray.is_initialized()
         if self._ours:
             _join_ray(ray, address, workers and workers * threads)
@@ -75,7 +75,7 @@ def _check_resources(nodes: list[dict[str, Any]], threads: int, gpus: float) -> 
         most = max((node["Resources"].get(name, 0) for node in nodes if node["Alive"]), default=0)
         if wanted > most:
             got, remedy = f"{wanted:g} {name}s a job", "Ask for less, or add a node."
-            raise InputError(explain("Ray", got=got, allowed=f"up to {most:g}, what a node has", remedy=remedy))
+            raise InputError("Ray", got=got, allowed=f"up to {most:g}, what a node has", remedy=remedy)
 
 
 def _ray_task(packed: list[Any], threads: int, job: bytes) -> bytes:
@@ -98,4 +98,4 @@ def _join_ray(ray: Any, address: str, cpus: int | None) -> None:
             ray.init(address, logging_level="ERROR", log_to_driver=False, **own)
     except (OSError, OverflowError, ValueError, RuntimeError) as error:  # RuntimeError: other versions of Ray there
         got, remedy = f"{address!r} ({' '.join(str(error).split())})", "Start a cluster by: ray start --head"
-        raise InputError(explain("Ray address", got=got, allowed=allowed, remedy=remedy)) from error
+        raise InputError("Ray address", got=got, allowed=allowed, remedy=remedy) from error

@@ -22,19 +22,19 @@ from warmpot.data import Task, Truth
 from warmpot.methods import OWN
 from warmpot.select import make_validator
 from warmpot.select.guard import collapsed
-from warmpot.select.within import BestSoFar
+from warmpot.select.within import ValidatorChooser
 from warmpot.train import Fitted, RunConfig, fit
 from warmpot.train.health import effective_classes
 from warmpot.train.keep import Snapshot
 from warmpot.train.rundir import versions
 
-__all__ = ["Witness", "record_of", "run_cell", "weight_cap"]
+__all__ = ["RecordingChooser", "record_of", "run_cell", "weight_cap"]
 
 UNKNOWN = "not in the source"
 """Class of the target samples that no source class is."""
 
 
-class Witness:
+class RecordingChooser:
     """Looks at every iterate of a run, and lets the last one be the result.
 
     Every rule says what it would have kept, without labels, exactly as a run with ``choose`` set to it. Accuracies go
@@ -50,7 +50,7 @@ class Witness:
     """
 
     def __init__(self, rules: tuple[str, ...], task: Task, truth: Truth) -> None:
-        self._rules = {rule: BestSoFar(make_validator(rule), task, None) for rule in rules}
+        self._rules = {rule: ValidatorChooser(make_validator(rule), task, None) for rule in rules}
         self._truth = truth
         self.seen: list[tuple[int, float]] = []
         self.kept: dict[str, tuple[int, float]] = {}
@@ -96,7 +96,7 @@ def run_cell(folder: Path | str, cell: Cell) -> Record:
     with _silence():
         told = content(cell.data, cell.task, Path(folder))
         task, truth = load(cell.data, cell.task, cell.seed, folder, cell.config.images)
-        witness = Witness(cell.choose, task, truth)
+        witness = RecordingChooser(cell.choose, task, truth)
         start = time.perf_counter()
         fitted = fit(task, cell.config, progress_bar=False, chooser=witness)
         seconds = time.perf_counter() - start - witness.seconds

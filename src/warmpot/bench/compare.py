@@ -13,7 +13,7 @@ from warmpot.bench.grid import Cell, read_grid
 from warmpot.bench.stats import SAME, Wilcoxon, holm, wilcoxon
 from warmpot.bench.store import LAST, RESULTS, Record, read_store
 from warmpot.bench.summary import Line, Place, line_of
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 __all__ = ["Comparison", "RowChange", "TaskChange", "compare"]
 
@@ -220,9 +220,7 @@ def _read(folder: Path | str) -> list[Record]:
     records = read_store(folder)
     if not records:
         remedy = "Name a folder that `warmpot bench` wrote."
-        raise InputError(
-            explain(str(folder), got=f"no {RESULTS} with records", allowed="results of a bench", remedy=remedy)
-        )
+        raise InputError(str(folder), got=f"no {RESULTS} with records", allowed="results of a bench", remedy=remedy)
     return records
 
 
@@ -295,10 +293,7 @@ def _nothing(
     rules = [dict.fromkeys(name for record in records for name in record.accuracy) for records in (old, new)]
     common = [name for name in rules[0] if name in rules[1]]
     if rule not in common:
-        message = explain("rule", got=repr(rule), allowed=", ".join(common) or "none, no rule is in both",
-                          remedy="Choose one that both results have.")  # fmt: skip
-    else:
-        message = explain(f"{before} and {after}", got="no training in common",
-                          allowed="the same data set, task, row, point and seed in both",
-                          remedy="Compare results of the same grid.")  # fmt: skip
-    return InputError(message)
+        allowed, remedy = ", ".join(common) or "none, no rule is in both", "Choose one that both results have."
+        return InputError("rule", got=repr(rule), allowed=allowed, remedy=remedy)
+    allowed, remedy = "the same data set, task, row, point and seed in both", "Compare results of the same grid."
+    return InputError(f"{before} and {after}", got="no training in common", allowed=allowed, remedy=remedy)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from warmpot.bench.entries import ARROW, DataSet
 from warmpot.data import Table, Task, Truth, as_table, digits_task, load_table, make_task
 from warmpot.data.benchmarks import benchmark_task
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from warmpot.train.images import ImageSettings
@@ -55,7 +55,7 @@ def load(
         if truth is None or found.for_regression:
             got = "no labels" if truth is None else "real labels"
             remedy = "They only evaluate: a bench needs them."
-            raise InputError(explain(f"target of {data.name}", got=got, allowed="labels of classes", remedy=remedy))
+            raise InputError(f"target of {data.name}", got=got, allowed="labels of classes", remedy=remedy)
         _last[key] = found, truth
     return _last[key]
 
@@ -127,9 +127,7 @@ def _restricted(target: Table, data: DataSet) -> Table:
         return target
     if missing := sorted(set(data.classes) - set(target.classes)):
         remedy = "Correct the classes of the data set."
-        raise InputError(
-            explain(f"classes of {data.name}", got=missing[0], allowed=f"those of {target.name}", remedy=remedy)
-        )
+        raise InputError(f"classes of {data.name}", got=missing[0], allowed=f"those of {target.name}", remedy=remedy)
     keep = np.isin(np.array(target.classes)[target.y.astype(np.int64)], data.classes)
     return as_table(np.asarray(target.x)[keep], target.y[keep], classes=target.classes, name=target.name)
 
@@ -145,7 +143,7 @@ def _drawn(data: DataSet, task: str, seed: int, folder: Path) -> tuple[Table, Ta
         except (OSError, ValueError, KeyError) as error:
             got = getattr(error, "strerror", None) or str(error)
             remedy = "Name the folder of the data with --data."
-            raise InputError(explain(str(file), got=got, allowed="a .npz with X and y", remedy=remedy)) from error
+            raise InputError(str(file), got=got, allowed="a .npz with X and y", remedy=remedy) from error
         named = y.astype(str)
         rows = np.flatnonzero(np.isin(named, data.classes)) if side and data.classes else np.arange(len(y))
         rows = rng.permutation(rows)[: data.samples]

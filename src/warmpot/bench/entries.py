@@ -12,7 +12,7 @@ from typing import Any
 from warmpot._checks import check_count
 from warmpot._settings import from_mapping, merged, with_value
 from warmpot.data.benchmarks import benchmark_names, read_benchmark
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 __all__ = ["ARROW", "DataSet", "Row", "nested", "read_data_set", "read_row", "texts"]
 
@@ -78,16 +78,16 @@ class DataSet:
                 " and ".join(kinds) or "no data",
                 "one of features, images, digits, built_in, source with target",
             )
-            raise InputError(explain(self.name, got=got, allowed=allowed, remedy="Say where its data is."))
+            raise InputError(self.name, got=got, allowed=allowed, remedy="Say where its data is.")
         for name in ("features", "digits"):
             if (value := getattr(self, name)) and not _is_pattern(value):
                 got, allowed = repr(value), "a path with {domain} in it, and no other braces"
                 remedy = "Write it as office_home/{domain}.npz; a brace of a name is {{ or }}"
-                raise InputError(explain(f"{self.name}.{name}", got=got, allowed=allowed, remedy=remedy))
+                raise InputError(f"{self.name}.{name}", got=got, allowed=allowed, remedy=remedy)
         if self.images and self.classes:
             remedy = "Leave them out."
             what = f"{self.name}.classes"
-            raise InputError(explain(what, got="some", allowed=f"those of {self.images}", remedy=remedy))
+            raise InputError(what, got="some", allowed=f"those of {self.images}", remedy=remedy)
         check_count("samples", self.samples)
         object.__setattr__(self, "tasks", tuple(self._tasks()))
         object.__setattr__(self, "domains", ())  # they are in the tasks
@@ -106,14 +106,14 @@ class DataSet:
         for task in self.tasks:
             ends = [end.strip() for end in str(task).split("->")]
             if len(ends) != 2 or not all(ends) or ends[0] == ends[1]:
-                raise InputError(explain(f"{self.name}.tasks", got=repr(task), allowed="SOURCE -> TARGET",
-                                         remedy="Write it as Art -> Product"))  # fmt: skip
+                raise InputError(f"{self.name}.tasks", got=repr(task), allowed="SOURCE -> TARGET",
+                                         remedy="Write it as Art -> Product")  # fmt: skip
             if self.images:
                 ends = [read_benchmark(self.images).domain(end).name for end in ends]
             yield ARROW.join(ends)
         if not self.tasks:
             remedy = "List some, or write `tasks: all`."
-            raise InputError(explain(f"{self.name}.tasks", got="none", allowed="SOURCE -> TARGET", remedy=remedy))
+            raise InputError(f"{self.name}.tasks", got="none", allowed="SOURCE -> TARGET", remedy=remedy)
 
     def _all_tasks(self) -> Iterator[str]:
         ends: list[tuple[str, str | None]] = [(str(name), None) for name in self.domains]
@@ -121,7 +121,7 @@ class DataSet:
             ends = [(d.name, d.role) for d in read_benchmark(self.images).domains if d.needed]
         if len(ends) < 2:
             remedy = "List them: domains: [Art, Product]"
-            raise InputError(explain(f"{self.name}.domains", got=len(ends), allowed="two or more", remedy=remedy))
+            raise InputError(f"{self.name}.domains", got=len(ends), allowed="two or more", remedy=remedy)
         for (source, at), (target, to) in itertools.permutations(ends, 2):
             if at != "target" and to != "source":
                 yield f"{source}{ARROW}{target}"
@@ -209,7 +209,5 @@ def texts(value: Any, where: str) -> list[str]:
     """Read a list of names; one name is a list too."""
     listed = [value] if isinstance(value, str) else value
     if not isinstance(listed, (list, tuple)) or not all(isinstance(each, (str, int)) for each in listed):
-        raise InputError(
-            explain(where, got=repr(value), allowed="a list of names", remedy="Write it as [one, another].")
-        )
+        raise InputError(where, got=repr(value), allowed="a list of names", remedy="Write it as [one, another].")
     return [str(each) for each in listed]

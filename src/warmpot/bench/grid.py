@@ -19,7 +19,7 @@ from warmpot._checks import check_choice, check_count
 from warmpot._settings import from_mapping, merged, suggestion, with_value
 from warmpot.bench.entries import DataSet, Row, nested, read_data_set, read_row, texts
 from warmpot.bench.store import LAST, ORACLE
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from warmpot.train import RunConfig
@@ -121,13 +121,13 @@ class Grid:
         for what, entries in (("data", self.data), ("rows", self.rows), ("seeds", self.seeds)):
             names = [str(getattr(entry, "name", entry)) for entry in entries]
             if not names:
-                raise InputError(explain(what, got="none", allowed="one or more", remedy=f"List some under {what}."))
+                raise InputError(what, got="none", allowed="one or more", remedy=f"List some under {what}.")
             if twice := [name for name in names if names.count(name) > 1]:
-                raise InputError(explain(what, got=f"{twice[0]} twice", allowed="each once", remedy="Rename one."))
+                raise InputError(what, got=f"{twice[0]} twice", allowed="each once", remedy="Rename one.")
         rows = [row.name for row in self.rows]
         if self.baseline and self.baseline not in rows:
             remedy = suggestion(self.baseline, rows)
-            raise InputError(explain("baseline", got=repr(self.baseline), allowed=", ".join(rows), remedy=remedy))
+            raise InputError("baseline", got=repr(self.baseline), allowed=", ".join(rows), remedy=remedy)
 
     @classmethod
     def load(cls, found: Mapping[str, Any]) -> Grid:
@@ -142,7 +142,7 @@ class Grid:
         )  # fmt: skip
         if taken := [rule for rule in grid.choose if rule in (LAST, ORACLE)]:
             remedy = "Leave it out: it is always there."
-            raise InputError(explain("choose", got=taken[0], allowed="label-free rules", remedy=remedy))
+            raise InputError("choose", got=taken[0], allowed="label-free rules", remedy=remedy)
         return grid
 
     def to_mapping(self) -> dict[str, Any]:
@@ -204,7 +204,7 @@ class Grid:
             if not any(matches):
                 allowed = ", ".join(sorted(set().union(*names)))
                 remedy = "Name a part of one of these."
-                raise InputError(explain("--only", got=repr(text), allowed=allowed, remedy=remedy))
+                raise InputError("--only", got=repr(text), allowed=allowed, remedy=remedy)
             kind = next(k for k, some in enumerate(matches) if some)
             left[kind].update(matches[kind])
         return tuple(some or all_of_them for some, all_of_them in zip(left, names, strict=True))
@@ -216,7 +216,7 @@ class Grid:
             if "held" in make_validator(rule).needs:
                 got, allowed = repr(rule), "a rule that needs no part of the source for itself"
                 remedy = "It would change the training; train it apart, with `choose` set."
-                raise InputError(explain("choose", got=got, allowed=allowed, remedy=remedy))
+                raise InputError("choose", got=got, allowed=allowed, remedy=remedy)
 
     def _config(self, row: Row, point: Mapping[str, float]) -> tuple[RunConfig | None, RunConfig | None]:
         """Resolve a row at a point, on features and on images, as far as the grid has them."""
@@ -233,7 +233,7 @@ class Grid:
                 load_config(row.preset, changes=merged({"images": {}}, changes)) if True in kinds else None,
             )
         except InputError as error:
-            raise InputError(f"row {row.name!r}: {error}") from None
+            raise error.within(f"row {row.name!r}: ") from None
 
     def _cell(
         self, data: DataSet, task: str, row: Row, point: Mapping[str, float], config: RunConfig | None, seed: int
@@ -288,7 +288,7 @@ def _hints(value: Mapping[str, Any]) -> dict[str, float]:
 
 def _number(value: Any, where: str) -> bool:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputError(explain(where, got=repr(value), allowed="a number", remedy="Correct it."))
+        raise InputError(where, got=repr(value), allowed="a number", remedy="Correct it.")
     return True
 
 
@@ -296,13 +296,13 @@ def _varied(value: Any) -> tuple[Mapping[str, tuple[float, ...]], ...]:
     blocks = [] if value is None else [value] if isinstance(value, Mapping) else value
     if not isinstance(blocks, (list, tuple)) or not all(isinstance(block, Mapping) and block for block in blocks):
         remedy = "Write it as {params.alpha: [0.1, 0.5]}."
-        raise InputError(explain("vary", got=repr(value), allowed="settings with lists of numbers", remedy=remedy))
+        raise InputError("vary", got=repr(value), allowed="settings with lists of numbers", remedy=remedy)
     found = []
     for block in blocks:
         for name, numbers in block.items():
             if not isinstance(numbers, (list, tuple)) or not numbers:
                 remedy = f"Write it as {name}: [0.1, 0.5]"
-                raise InputError(explain(f"vary.{name}", got=repr(numbers), allowed="a list of numbers", remedy=remedy))
+                raise InputError(f"vary.{name}", got=repr(numbers), allowed="a list of numbers", remedy=remedy)
             for number in numbers:
                 _number(number, f"vary.{name}")
         found.append({str(name): tuple(map(float, numbers)) for name, numbers in block.items()})
@@ -337,14 +337,12 @@ def load_grid(grid: Path | str) -> Grid:
     file = Path(grid)
     if not file.is_file() and not re.search(r"[/\\]|\.ya?ml$", name):
         remedy = suggestion(name, grid_names())
-        raise InputError(
-            explain("grid", got=repr(name), allowed=f"{', '.join(grid_names())}, or a YAML file", remedy=remedy)
-        )
+        raise InputError("grid", got=repr(name), allowed=f"{', '.join(grid_names())}, or a YAML file", remedy=remedy)
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         got, remedy = getattr(error, "strerror", None) or "no text", "Name a YAML file, or a grid of `warmpot bench`."
-        raise InputError(explain(name, got=got, allowed="a YAML file", remedy=remedy)) from error
+        raise InputError(name, got=got, allowed="a YAML file", remedy=remedy) from error
     return _read(text, name)
 
 
@@ -353,7 +351,7 @@ def read_grid(folder: Path | str) -> Grid:
     file = Path(folder) / GRID
     if not file.is_file():
         got, remedy = "no grid.yaml", "Name a folder that `warmpot bench` wrote."
-        raise InputError(explain(str(folder), got=got, allowed="the folder of a bench", remedy=remedy))
+        raise InputError(str(folder), got=got, allowed="the folder of a bench", remedy=remedy)
     return load_grid(file)
 
 
@@ -362,11 +360,11 @@ def _parsed(text: str, name: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         got = " ".join(str(error).split())
-        raise InputError(explain(name, got=got, allowed="a YAML file", remedy="Correct the file.")) from error
+        raise InputError(name, got=got, allowed="a YAML file", remedy="Correct the file.") from error
 
 
 def _read(text: str, name: str) -> Grid:
     try:
         return Grid.load(_parsed(text, name))
     except InputError as error:
-        raise InputError(f"{name}: {error}") from None
+        raise error.within(f"{name}: ") from None

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from warmpot._settings import suggestion
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 __all__ = ["ReportedNumber", "ReportedTable", "System", "paper", "reported_table", "reported_tables", "systems"]
 
@@ -191,8 +191,7 @@ def reported_table(name: str) -> ReportedTable:
     """Return one of the paper's tables."""
     known = reported_tables()
     if name not in known:
-        message = explain("reported", got=repr(name), allowed=", ".join(known), remedy=suggestion(name, known))
-        raise InputError(message)
+        raise InputError("reported", got=repr(name), allowed=", ".join(known), remedy=suggestion(name, known))
     return known[name]
 
 

@@ -13,13 +13,13 @@ from statistics import fmean
 from filelock import FileLock, Timeout
 
 from warmpot._checks import check_count
-from warmpot._files import replacing
+from warmpot._files import atomic_write
 from warmpot._jobs import Done, Job, Runner, runner
-from warmpot._progress import progress, spelt
+from warmpot._progress import format_duration, progress
 from warmpot.bench.data import content, places
 from warmpot.bench.grid import GRID, Cell, Grid, read_grid
 from warmpot.bench.store import FAILED, Record, append, read_store
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 __all__ = [
     "Estimate",
@@ -160,7 +160,7 @@ def plan(
     cells = grid.cells(only)
     if not cells:
         got, allowed = ", ".join(only), "texts that some cell has all of"
-        raise InputError(explain("--only", got=got, allowed=allowed, remedy="Leave one out."))
+        raise InputError("--only", got=got, allowed=allowed, remedy="Leave one out.")
     own = read_store(out)
     here = {record.place: record for record in own}
     others = [record for folder in reuse for record in _other(folder)]
@@ -207,13 +207,13 @@ def prepare_folder(grid: Grid, out: Path) -> None:
         if other or not more:
             got = "another grid: other " + ", ".join([*other, *([] if more else ["choose"])])
             remedy = "Name a new folder with --out; --reuse takes over the cells that both have."
-            raise InputError(explain(str(out), got=got, allowed="the same grid, to go on with", remedy=remedy))
+            raise InputError(str(out), got=got, allowed="the same grid, to go on with", remedy=remedy)
         seeds = tuple(sorted({*before.seeds, *grid.seeds}))
         grid = dataclasses.replace(grid, seeds=seeds)
     elif out.exists() and (not out.is_dir() or any(entry.name != LOCK for entry in out.iterdir())):
         got, remedy = "something that is there already", "Name a new folder."
-        raise InputError(explain(str(out), got=got, allowed="a new or empty folder, or a bench", remedy=remedy))
-    with replacing(out / GRID) as draft:
+        raise InputError(str(out), got=got, allowed="a new or empty folder, or a bench", remedy=remedy)
+    with atomic_write(out / GRID) as draft:
         draft.write_text(grid.dump(), encoding="utf-8")
 
 
@@ -271,7 +271,7 @@ def run_grid(
                     _train(run, todo, out, progress_bar, on_failure or _warn)
     except Timeout:
         got, remedy = "a bench that is running", "Wait for it, or name another folder."
-        raise InputError(explain(str(out), got=got, allowed="a folder that nobody writes to", remedy=remedy)) from None
+        raise InputError(str(out), got=got, allowed="a folder that nobody writes to", remedy=remedy) from None
     asked = {cell.place for cell in todo.cells}
     return [record for record in read_store(out) if record.place in asked]
 
@@ -287,7 +287,7 @@ def _make(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         remedy = "Choose a place you may write to."
-        raise InputError(explain(str(out), got=error.strerror, allowed="a folder", remedy=remedy)) from error
+        raise InputError(str(out), got=error.strerror, allowed="a folder", remedy=remedy) from error
 
 
 def _check(cells: Iterable[Cell], data: Path | None) -> None:
@@ -298,13 +298,13 @@ def _check(cells: Iterable[Cell], data: Path | None) -> None:
                 f"{number} processes",
                 "Train several cells at a time: --workers, or --ray-address with --gpus 1.",
             )
-            raise InputError(explain("minibatch.hardware", got=got, allowed="one a cell", remedy=remedy))
+            raise InputError("minibatch.hardware", got=got, allowed="one a cell", remedy=remedy)
         if data is not None and (
             missing := [place for place in places(cell.data, cell.task, data) if not place.exists()]
         ):
             remedy = "Name the folder of the data with --data, or leave its cells out with --only."
             what = f"data of {cell.data.name}"
-            raise InputError(explain(what, got=f"no {missing[0]}", allowed="a file or folder", remedy=remedy))
+            raise InputError(what, got=f"no {missing[0]}", allowed="a file or folder", remedy=remedy)
 
 
 def _placed(record: Record, cell: Cell) -> Record:
@@ -361,12 +361,12 @@ def _finite(cell: Cell, record: Record) -> Record:
 def _left(estimate: Estimate, waiting: Mapping[str, Cell], workers: int) -> str:
     cells = list(waiting.values())
     seconds = estimate.total(cells, workers)
-    return f", {'roughly' if estimate.rough(cells) else 'about'} {spelt(seconds)} left" if seconds else ""
+    return f", {'roughly' if estimate.rough(cells) else 'about'} {format_duration(seconds)} left" if seconds else ""
 
 
 def _told(record: Record) -> str:
     numbers = ", ".join(f"{100 * value:.1f} {name}" for name, value in record.accuracy.items())
-    return f"{numbers}, {spelt(record.seconds)}"
+    return f"{numbers}, {format_duration(record.seconds)}"
 
 
 def _warn(record: Record) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from warmpot.errors import InputError, WarmpotError, explain
+from warmpot.errors import InputError, WarmpotError
 
 __all__ = ["BINS", "DONE", "FAILED", "LAST", "ORACLE", "RESULTS", "Record", "append", "read_store"]
 
@@ -131,9 +131,7 @@ def append(folder: Path | str, record: Record) -> None:
             os.fsync(stream.fileno())
     except OSError as error:
         remedy = "Free some space and run it again: what is finished is kept."
-        raise WarmpotError(
-            explain(str(file), got=error.strerror or error, allowed="a file to add to", remedy=remedy)
-        ) from error
+        raise WarmpotError(str(file), got=error.strerror or error, allowed="a file to add to", remedy=remedy) from error
 
 
 def _ends_whole(stream: Any) -> bool:
@@ -151,7 +149,7 @@ def read_store(folder: Path | str) -> list[Record]:
         lines = file.read_bytes().splitlines() if file.exists() else []
     except OSError as error:
         remedy = "Name the folder of a bench."
-        raise InputError(explain(str(file), got=error.strerror, allowed="a file to read", remedy=remedy)) from error
+        raise InputError(str(file), got=error.strerror, allowed="a file to read", remedy=remedy) from error
     return list({record.place: record for record in _records(lines)}.values())
 
 

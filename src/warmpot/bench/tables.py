@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from warmpot._files import replacing
+from warmpot._files import atomic_write
 from warmpot._markdown import printable, safe, table
 from warmpot.bench.sheet import PARTIAL, Column, Entry, Sheet
 from warmpot.bench.sheets import sections
@@ -41,12 +41,12 @@ def write_tables(folder: Path | str) -> list[Path]:
     summary = summarise(folder)
     columns = tidy(summary)
     paths = [folder / name for name in ("results.csv", "tables.md", "tables.tex")]
-    with replacing(paths[0]) as draft, open(draft, "x", newline="", encoding="utf-8") as stream:
+    with atomic_write(paths[0]) as draft, open(draft, "x", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(zip(*columns.values(), strict=True))
     for path, text in ((paths[1], as_markdown(summary)), (paths[2], as_latex(summary))):
-        with replacing(path) as draft:
+        with atomic_write(path) as draft:
             draft.write_text(text, encoding="utf-8")
     return [*paths, *_parquet(folder / "results.parquet", columns)]
 
@@ -99,7 +99,7 @@ def _parquet(path: Path, columns: dict[str, list[Any]]) -> list[Path]:
     for name, values in columns.items():  # all-empty columns keep their kind
         number = name in numbers or any(isinstance(value, float) for value in values)
         fields.append((name, kinds.get(name) or (pyarrow.float64() if number else pyarrow.string())))
-    with replacing(path) as draft:
+    with atomic_write(path) as draft:
         pyarrow.parquet.write_table(pyarrow.table(columns, schema=pyarrow.schema(fields)), draft)
     return [path]
 

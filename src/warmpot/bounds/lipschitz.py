@@ -11,7 +11,7 @@ import numpy as np
 from warmpot._checks import check_matrix, check_nonnegative
 from warmpot._typing import Array, FloatArray
 from warmpot.bounds.losses import loss_named
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,7 +44,7 @@ def as_lipschitz(gamma: Lipschitz | float, loss: str) -> Lipschitz:
     if isinstance(gamma, Lipschitz):
         if gamma.loss not in (None, loss):
             got, remedy = f"the constant of the loss {gamma.loss!r}", f"Pass loss={gamma.loss!r}, or gamma of {loss!r}."
-            raise InputError(explain("gamma", got=got, allowed=f"that of {loss!r}", remedy=remedy))
+            raise InputError("gamma", got=got, allowed=f"that of {loss!r}", remedy=remedy)
         return gamma
     return Lipschitz(gamma, "given")
 
@@ -129,7 +129,7 @@ def _check_plain(layer: nn.Module) -> None:
     plain = type(layer).__module__.startswith("torch.nn.modules")
     if not plain or layer._forward_hooks or layer._forward_pre_hooks:
         got = f"{type(layer).__name__}{' with hooks' if plain else ', no layer of torch itself'}"
-        raise InputError(explain("module", got=got, allowed=LAYERS, remedy=BY_HAND))
+        raise InputError("module", got=got, allowed=LAYERS, remedy=BY_HAND)
 
 
 def _matrix(layer: Any) -> FloatArray | None:
@@ -156,4 +156,4 @@ def _slope(layer: Any) -> float:
     if isinstance(layer, nn.BatchNorm1d) and layer.running_var is not None:
         scale = layer.weight.detach() if layer.weight is not None else 1.0
         return float((scale / (layer.running_var + layer.eps).sqrt()).abs().max())
-    raise InputError(explain("module", got=type(layer).__name__, allowed=LAYERS, remedy=BY_HAND))
+    raise InputError("module", got=type(layer).__name__, allowed=LAYERS, remedy=BY_HAND)

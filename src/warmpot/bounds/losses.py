@@ -23,7 +23,7 @@ import numpy as np
 from warmpot._checks import check_choice, check_matrix
 from warmpot._interop import to_numpy
 from warmpot._typing import FloatArray, IntArray
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 __all__ = ["LOSSES", "Loss", "check_labels", "check_proba", "loss_named"]
 
@@ -99,7 +99,7 @@ def loss_named(name: object) -> Loss:
     if isinstance(name, str) and name not in LOSSES:
         remedy = "A bound needs a metric with values in [0, 1]; cross-entropy and regression losses are not."
         allowed = " or ".join(repr(known) for known in LOSSES)
-        raise InputError(explain("loss", got=repr(name), allowed=allowed, remedy=remedy))
+        raise InputError("loss", got=repr(name), allowed=allowed, remedy=remedy)
     return LOSSES[check_choice("loss", name, LOSSES)]
 
 
@@ -109,12 +109,12 @@ def check_proba(name: str, x: object, rows: int, n_classes: int | None = None) -
     allowed = f"{rows} rows of class probabilities (each >= 0, sum 1)"
     if proba.shape[0] != rows or proba.shape[1] < 2:
         remedy = "One row per sample, one column per class."
-        raise InputError(explain(name, got=f"shape {proba.shape}", allowed=allowed, remedy=remedy))
+        raise InputError(name, got=f"shape {proba.shape}", allowed=allowed, remedy=remedy)
     sums = proba.sum(axis=1, keepdims=True)
     worst = float(np.abs(sums - 1.0).max())
     if proba.min() < 0 or worst > SUM_TOLERANCE:
         got = f"entries from {proba.min():.3g}, sums up to {worst:.3g} from 1"
-        raise InputError(explain(name, got=got, allowed=allowed, remedy="Pass softmax of the logits."))
+        raise InputError(name, got=got, allowed=allowed, remedy="Pass softmax of the logits.")
     scaled: FloatArray = proba / sums
     return scaled
 
@@ -127,12 +127,12 @@ def check_labels(name: str, x: object, rows: int, n_classes: int) -> IntArray:
         found = to_numpy(x)
     except (TypeError, ValueError, OverflowError) as error:
         got = f"{type(x).__name__} ({error})"
-        raise InputError(explain(name, got=got, allowed=allowed, remedy=remedy)) from error
+        raise InputError(name, got=got, allowed=allowed, remedy=remedy) from error
     if found.shape != (rows,):
-        raise InputError(explain(name, got=f"shape {found.shape}", allowed=allowed, remedy=remedy))
+        raise InputError(name, got=f"shape {found.shape}", allowed=allowed, remedy=remedy)
     whole = np.isfinite(found) & (found == np.floor(found)) & (found >= 0) & (found < n_classes)
     if not whole.all():
         got = f"{found[~whole][0]:g} at {int(np.argmin(whole))}"
-        raise InputError(explain(name, got=got, allowed=allowed, remedy=remedy))
+        raise InputError(name, got=got, allowed=allowed, remedy=remedy)
     codes: IntArray = found.astype(np.int64)
     return codes

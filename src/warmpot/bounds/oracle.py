@@ -33,7 +33,7 @@ from warmpot.bounds.lipschitz import head_lipschitz
 from warmpot.bounds.losses import Loss, check_labels, check_proba, loss_named
 from warmpot.bounds.report import BoundReport
 from warmpot.bounds.theorems import LARGEST_FEATURE, THEOREMS
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,7 +75,7 @@ def with_labels(
     """
     if report.theorem not in THEOREMS.values() or report.p is None or report.q is None:
         allowed = "a report of feature_bound or joint_bound"
-        raise InputError(explain("report", got=report.theorem, allowed=allowed, remedy="Pass one of these."))
+        raise InputError("report", got=report.theorem, allowed=allowed, remedy="Pass one of these.")
     loss, first = loss_named(report.loss), report.theorem == THEOREMS["features"]
     n, m = len(report.p), len(report.q)
     xs = check_matrix("source", source)
@@ -84,7 +84,7 @@ def with_labels(
         check_features(name, points, LARGEST_FEATURE)
         if len(points) != count:
             remedy = "Pass the samples that the report is of."
-            raise InputError(explain(name, got=f"{len(points)} rows", allowed=f"{count}, as the report", remedy=remedy))
+            raise InputError(name, got=f"{len(points)} rows", allowed=f"{count}, as the report", remedy=remedy)
     x = np.concatenate([xs, xt])
     known = check_proba("source_proba", source_proba, n)
     n_classes = known.shape[1]

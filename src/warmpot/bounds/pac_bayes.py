@@ -34,7 +34,7 @@ from warmpot.bounds._gaussian import Draws, GaussianHead, HeadBound, gaussian_kl
 from warmpot.bounds.lipschitz import Lipschitz, head_lipschitz
 from warmpot.bounds.report import BoundReport, Term
 from warmpot.bounds.theorems import THEOREMS, BoundProblem
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 __all__ = ["Penalty", "lambda_grid", "pac_bayes_bound", "pac_bayes_penalty"]
 
@@ -303,7 +303,7 @@ def _head(name: str, weight: Array, bias: Array | None, origin: FloatArray) -> G
     b = np.zeros(len(W)) if bias is None else _vector(f"bias of {name}", bias)
     if b.size != len(W):
         remedy = "Pass one logit a class, the rows of the weights."
-        raise InputError(explain(f"bias of {name}", got=f"{b.size} numbers", allowed=str(len(W)), remedy=remedy))
+        raise InputError(f"bias of {name}", got=f"{b.size} numbers", allowed=str(len(W)), remedy=remedy)
     for what, x in ((name, W), (f"bias of {name}", b)):
         check_features(what, x)
     return GaussianHead(W, b + W @ origin)
@@ -318,7 +318,7 @@ def _start(prior: str | tuple[Array, Array | None], head: GaussianHead, origin: 
     if start.weight.shape != head.weight.shape:
         got, allowed = f"weights of shape {start.weight.shape}", f"shape {head.weight.shape}"
         remedy = "Prior and posterior are over the same heads."
-        raise InputError(explain("prior", got=got, allowed=allowed, remedy=remedy))
+        raise InputError("prior", got=got, allowed=allowed, remedy=remedy)
     return start
 
 
@@ -336,7 +336,7 @@ def _grid(name: str, x: Sequence[float] | FloatArray | float, low: float = 1e-10
     grid = _vector(name, x)
     if grid.min() < low or grid.max() > high:
         got, allowed = f"numbers from {grid.min():g} to {grid.max():g}", f"numbers in [{low:g}, {high:g}]"
-        raise InputError(explain(name, got=got, allowed=allowed, remedy="Rescale the features."))
+        raise InputError(name, got=got, allowed=allowed, remedy="Rescale the features.")
     return grid
 
 
@@ -349,5 +349,5 @@ def _vector(name: str, x: Any) -> FloatArray:
 def _probability(name: str, x: object) -> float:
     value = check_fraction(name, x, "It is a probability of failure: pass a number in (0, 1).")
     if value == 1.0:
-        raise InputError(explain(name, got=1, allowed=f"0 < {name} < 1", remedy="It is a probability of failure."))
+        raise InputError(name, got=1, allowed=f"0 < {name} < 1", remedy="It is a probability of failure.")
     return value

@@ -11,8 +11,8 @@ from warmpot._typing import Array
 from warmpot.bounds.lipschitz import Lipschitz
 from warmpot.bounds.report import BoundReport
 from warmpot.bounds.theorems import FORMS, BoundProblem
-from warmpot.errors import InputError, explain
-from warmpot.weights import believed_beta
+from warmpot.errors import InputError
+from warmpot.weights import estimate_beta
 
 __all__ = ["ALPHAS", "BoundSearch", "tightest_bound"]
 
@@ -91,7 +91,7 @@ def tightest_bound(
     alphas : sequence of float, optional
         Default: .5, .6, ... .95, 1 and, unless the form is the paper's, the exactly best one (`best_alpha`).
     betas : sequence of float, optional
-        Default: 1 and, when `target_proba` is given, the one that its predictions say (`believed_beta`).
+        Default: 1 and, when `target_proba` is given, the one that its predictions say (`estimate_beta`).
     loss : str, optional
         Default: that of the theorem.
 
@@ -101,13 +101,13 @@ def tightest_bound(
     """
     for name, grid in (("alphas", alphas), ("betas", betas)):
         if grid is not None and len(grid) == 0:
-            raise InputError(explain(name, got="nothing", allowed="at least one number in (0, 1]", remedy="Pass one."))
+            raise InputError(name, got="nothing", allowed="at least one number in (0, 1]", remedy="Pass one.")
     loss = DEFAULT_LOSS.get(kind, "tv") if loss is None else loss
     labelled = target_proba if kind == "joint" else None
     problem = BoundProblem(kind, source, labels, target, source_proba, labelled, gamma=gamma, loss=loss)
     if betas is None:
         outputs = None if target_proba is None else check_matrix("target_proba", target_proba)
-        betas = sorted({1.0} if outputs is None else {1.0, believed_beta(outputs, problem.labels)})
+        betas = sorted({1.0} if outputs is None else {1.0, estimate_beta(outputs, problem.labels)})
     curve = tuple(
         problem.report(alpha, beta, plan=plan, eps=eps, form=form)
         for beta in betas

@@ -44,7 +44,7 @@ from warmpot.bounds.lipschitz import Lipschitz, as_lipschitz
 from warmpot.bounds.losses import check_labels, check_proba, loss_named
 from warmpot.bounds.report import BoundReport, PlanRecord, Term
 from warmpot.costs import PairCosts
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.transport import Solution, certify, round_to_feasible, solve_partial, solve_partial_points
 from warmpot.transport.certify import FEASIBLE
 from warmpot.transport.problem import residuals_of
@@ -338,7 +338,7 @@ def _given(plan: Any, a: FloatArray, b: FloatArray, alpha: float) -> tuple[csr_a
     found = matrix.shape if issparse(matrix) else np.shape(getattr(matrix, "detach", lambda: matrix)())
     if tuple(found) != shape:
         remedy = "Rows are source samples, columns target samples."
-        raise InputError(explain("plan", got=f"shape {tuple(found)}", allowed=f"shape {shape}", remedy=remedy))
+        raise InputError("plan", got=f"shape {tuple(found)}", allowed=f"shape {shape}", remedy=remedy)
     dense = check_matrix("plan", matrix.data[None] if issparse(matrix) else matrix)
     rows = csr_array(matrix, dtype=np.float64) if issparse(matrix) else csr_array(dense)
     residuals = residuals_of(rows.sum(axis=1), rows.sum(axis=0), a, b, alpha)
@@ -346,7 +346,7 @@ def _given(plan: Any, a: FloatArray, b: FloatArray, alpha: float) -> tuple[csr_a
     if worst > max(FEASIBLE, 64 * resolution):
         allowed = f"a feasible plan of mass {alpha:g}: entries >= 0, rows <= {a[0]:g}, columns <= {b[0]:g}"
         remedy = "An infeasible plan proves nothing: pass it through warmpot.transport.round_to_feasible first."
-        raise InputError(explain("plan", got=f"violations up to {worst:.3g}", allowed=allowed, remedy=remedy))
+        raise InputError("plan", got=f"violations up to {worst:.3g}", allowed=allowed, remedy=remedy)
     if worst > FEASIBLE:
         rows.data = np.maximum(rows.data, 0.0)
         rows = round_to_feasible(rows, a, b, alpha)

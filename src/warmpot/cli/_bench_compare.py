@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warmpot.cli._shared import complain, facts_grid, show
-from warmpot.errors import InputError, explain, listing
+from warmpot.errors import InputError, listing
 
 if TYPE_CHECKING:
     from rich.table import Table as Grid
@@ -43,7 +43,7 @@ def compare(
 
     if fail_below is not None and not 0 <= fail_below <= 100:
         remedy = "Give the points that a row may lose, such as 0.5."
-        raise InputError(explain("--fail-below", got=fail_below, allowed="0 to 100", remedy=remedy))
+        raise InputError("--fail-below", got=fail_below, allowed="0 to 100", remedy=remedy)
     found = run(before, after, rule)
     show(facts_grid(_facts(found, before, after)), "", _rows(found))
     tasks = _tasks(found, every)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warmpot.cli._shared import read_side, recorded
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from warmpot.data import Table, Task, Truth
@@ -38,7 +38,7 @@ class DataFiles:
         if len(set(kinds)) > 1:
             names = ["images" if kind else "a table" for kind in kinds]
             got, remedy = f"{names[0]} and {names[1]}", "Give two of a kind; `warmpot extract` makes a table of images."
-            raise InputError(explain("SOURCE TARGET", got=got, allowed="two of a kind", remedy=remedy))
+            raise InputError("SOURCE TARGET", got=got, allowed="two of a kind", remedy=remedy)
         return bool(kinds) and kinds[0]
 
     def facts(self) -> dict[str, Any]:
@@ -61,13 +61,13 @@ class DataFiles:
             return make_task(self.side("source"), self.side("target"))
         if images is None:
             got, remedy = "images", "Make tables of them first: warmpot extract DIR --out features.npz"
-            raise InputError(explain("SOURCE TARGET", got=got, allowed="tables of features here", remedy=remedy))
+            raise InputError("SOURCE TARGET", got=got, allowed="tables of features here", remedy=remedy)
         from warmpot.train.images import prepare
 
         tables = self.side("source"), self.side("target")
         if tables[0].y is None:  # said now, not after hours in the network
             got, remedy = "no labels", "Put its images into a folder a class, or list them with their labels."
-            raise InputError(explain(str(self.source), got=got, allowed="a labelled source", remedy=remedy))
+            raise InputError(str(self.source), got=got, allowed="a labelled source", remedy=remedy)
         return make_task(*prepare(*tables, settings=images, corrupt=self.corrupt, device=device, progress_bar=bar))
 
     def side(self, side: str) -> Table:
@@ -88,10 +88,10 @@ def remembered_files(run: Path, source: Path | None, target: Path | None, what: 
     facts = recorded(run)
     if not facts:
         got, remedy = "no run, or one that ended before it began", "Start a new one: warmpot fit SOURCE TARGET"
-        raise InputError(explain(f"{what} {run}", got=got, allowed="the folder of a run", remedy=remedy))
+        raise InputError(f"{what} {run}", got=got, allowed="the folder of a run", remedy=remedy)
     if (source is None or target is None) and not {"source", "target"} <= set(facts):
         got, remedy = "a run that was not started by `warmpot fit`", f"Name the files: SOURCE TARGET {what}"
-        raise InputError(explain(f"{what} {run}", got=got, allowed="a run that knows its data", remedy=remedy))
+        raise InputError(f"{what} {run}", got=got, allowed="a run that knows its data", remedy=remedy)
     root, classes = (Path(facts[name]) if facts.get(name) else None for name in ("root", "classes"))
     return DataFiles(
         source or Path(facts["source"]),
@@ -120,11 +120,11 @@ def _setting(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     got = repr(text)
     if name.strip() == "preset":
-        raise InputError(explain("--set", got=got, allowed="a setting of the run", remedy="Use --preset."))
+        raise InputError("--set", got=got, allowed="a setting of the run", remedy="Use --preset.")
     try:
         if equals and all(name.strip().split(".")):
             return name.strip(), yaml.safe_load(value)
     except yaml.YAMLError:
         got += ", whose value is no YAML"
     remedy = "Write it as --set minibatch.steps=100; `warmpot methods full` shows all settings."
-    raise InputError(explain("--set", got=got, allowed="NAME=VALUE", remedy=remedy))
+    raise InputError("--set", got=got, allowed="NAME=VALUE", remedy=remedy)

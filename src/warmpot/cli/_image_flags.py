@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warmpot.cli._shared import complain
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from warmpot.cli._data_files import DataFiles
@@ -86,13 +86,13 @@ def image_choices(
     if not data.of_images:
         if "images" in changes or fine_tune is not None:
             got, remedy = "settings of images for tables", "Leave them out, or name folders of images."
-            raise InputError(explain("SOURCE TARGET", got=got, allowed="folders or lists of images", remedy=remedy))
+            raise InputError("SOURCE TARGET", got=got, allowed="folders or lists of images", remedy=remedy)
         return changes, False
     written = read_yaml(file).get("images") or {} if file is not None else {}
     named = merged(written, changes.get("images", {})).get("backbone", {}).get("train_from")
     if fine_tune is False and named is not None:
         got, remedy = f"--frozen with {named!r} to be trained", "Leave one of the two out."
-        raise InputError(explain("--train-from", got=got, allowed="no block", remedy=remedy))
+        raise InputError("--train-from", got=got, allowed="no block", remedy=remedy)
     import torch
 
     gpu = torch.cuda.is_available()

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warmpot.errors import InputError, WarmpotWarning, explain
+from warmpot.errors import InputError, WarmpotWarning
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -146,7 +146,7 @@ def check_out_file(out: Path, *inputs: Path) -> None:
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle
         got = str(error)
     if got:
-        raise InputError(explain("--out", got=got, allowed=allowed, remedy=remedy))
+        raise InputError("--out", got=got, allowed=allowed, remedy=remedy)
 
 
 def read_side(path: Path, label: str | None, *, regression: bool, needed: bool) -> Table:

@@ -16,7 +16,7 @@ from warmpot.cli._bench_compare import compare
 from warmpot.cli._data_files import nested_changes
 from warmpot.cli._grid_flags import AT_A_TIME, GPUS, RAY_ADDRESS
 from warmpot.cli._shared import complain, facts_grid, messages, one_line, quoted, show
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table as Sheet
@@ -153,7 +153,7 @@ def _grid(name: str, seeds: int | None, changes: dict[str, Any]) -> Grid:
         found = dataclasses.replace(found, seeds=tuple(range(seeds)))
     if set(changes) & {"seed", "choose"}:
         remedy = "Use --seeds; rules are in the grid's file."
-        raise InputError(explain("--set", got="seed or choose", allowed="a setting of the rows", remedy=remedy))
+        raise InputError("--set", got="seed or choose", allowed="a setting of the rows", remedy=remedy)
     return dataclasses.replace(found, changes=merged(found.changes, changes))
 
 
@@ -170,12 +170,12 @@ def _for_all_seeds(number: int) -> str:
 
 def _tell(grid: Grid, todo: Plan, folder: Path, workers: int) -> None:
     """Print what a run would do."""
-    from warmpot._progress import spelt
+    from warmpot._progress import format_duration
     from warmpot.bench.run import ROUGH_SAMPLES
 
     show(grid.title, _counts_sheet(grid, todo))
     seconds = todo.estimate.total(todo.trainings, workers)
-    about = "unknown: nothing like it was finished yet" if seconds is None else spelt(seconds)
+    about = "unknown: nothing like it was finished yet" if seconds is None else format_duration(seconds)
     many = f"{workers} at a time" if workers > 1 else "one at a time"
     if seconds is None:
         note = ""
@@ -239,7 +239,7 @@ def _show(folder: Path, wrote: list[str], done: list[Record], seconds: float) ->
     from rich.table import Table as Sheet
     from rich.text import Text
 
-    from warmpot._progress import spelt
+    from warmpot._progress import format_duration
     from warmpot.bench.summary import summarise
 
     summary = summarise(folder)
@@ -260,5 +260,5 @@ def _show(folder: Path, wrote: list[str], done: list[Record], seconds: float) ->
         show(summary.left_out)
     stand = sum(record.any_seed for record in done) if len(summary.seeds) > 1 else 0
     once = _for_all_seeds(stand) if stand else ""
-    show("", facts_grid([("cells", f"{len(done)} done", once), ("time", spelt(seconds))]))
+    show("", facts_grid([("cells", f"{len(done)} done", once), ("time", format_duration(seconds))]))
     show(f"Wrote {folder}: {', '.join(['results.jsonl', *wrote])}")

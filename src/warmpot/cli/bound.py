@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warmpot._files import replacing
+from warmpot._files import atomic_write
 from warmpot.cli._data_files import remembered_files
 from warmpot.cli._shared import complain, messages, one_line, show
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table as Grid
@@ -67,7 +67,7 @@ def bound(
     folder = run if out is None else out
     if not folder.is_dir():
         remedy = f"Make it first: mkdir -p '{folder}'"
-        raise InputError(explain("--out", got=str(folder), allowed="a folder that exists", remedy=remedy))
+        raise InputError("--out", got=str(folder), allowed="a folder that exists", remedy=remedy)
     with messages(not quiet):
         _note(quiet, f"reading {data.source} and {data.target}")
         try:
@@ -153,7 +153,7 @@ def _write(folder: Path, reports: dict[str, BoundReport], searches: dict[str, Bo
         name: {**report.to_dict(), "curve": searches[name].to_dict()["curve"] if name in searches else []}
         for name, report in reports.items()
     }
-    with replacing(folder / "bound.json") as draft:
+    with atomic_write(folder / "bound.json") as draft:
         draft.write_text(json.dumps(found, indent=1), encoding="utf-8")
     curves = {name: searches[name].curve for name in ("Theorem 2", "Theorem 2, sharp")}
     invalid = {POPULATION: "not valid: adapted features"} if saw_target else {}

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from warmpot._files import replacing
+from warmpot._files import atomic_write
 from warmpot.cli._shared import class_summary, complain, messages, show
 from warmpot.cli.report import write_report
-from warmpot.errors import InputError, WarmpotError, explain
+from warmpot.errors import InputError, WarmpotError
 
 if TYPE_CHECKING:
     from warmpot.data import Table
@@ -83,9 +83,8 @@ def _check_out(out: Path) -> None:
     if not out.exists() or (out / MARK).is_file() or (out.is_dir() and not any(out.iterdir())):
         return
     remedy = "Name another folder with --out."
-    message = explain(f"--out {out}", got="something that is no demo", allowed="a new folder or an earlier demo",
-                      remedy=remedy)  # fmt: skip
-    raise InputError(message)
+    got, allowed = "something that is no demo", "a new folder or an earlier demo"
+    raise InputError(f"--out {out}", got=got, allowed=allowed, remedy=remedy)
 
 
 def _prepare(out: Path, runs: list[str], tables: dict[str, Table]) -> dict[str, Any]:
@@ -99,10 +98,10 @@ def _prepare(out: Path, runs: list[str], tables: dict[str, Table]) -> dict[str, 
                 shutil.rmtree(out / name)
     except OSError as error:
         got, remedy = error.strerror or error, "Name another folder with --out."
-        raise WarmpotError(explain(f"--out {out}", got=got, allowed="a folder to write", remedy=remedy)) from error
+        raise WarmpotError(f"--out {out}", got=got, allowed="a folder to write", remedy=remedy) from error
     _mark(out, dict.fromkeys(runs))
     for name, table in tables.items():
-        with replacing(out / name) as draft, open(draft, "xb") as stream:
+        with atomic_write(out / name) as draft, open(draft, "xb") as stream:
             np.savez(stream, X=table.x[:], y=np.asarray(table.y), classes=np.array(table.classes))
     paths = {Path(name).stem: str((out / name).resolve()) for name in tables}
     return {**paths, "label": None, "regression": False, "title": TITLE, "picture": [8, 8]}
@@ -120,7 +119,7 @@ def _earlier(out: Path) -> list[str]:
 
 
 def _mark(out: Path, accuracy: dict[str, Any]) -> None:
-    with replacing(out / MARK) as draft:
+    with atomic_write(out / MARK) as draft:
         draft.write_text(json.dumps({"accuracy": accuracy}, indent=1), encoding="utf-8")
 
 

@@ -12,7 +12,7 @@ from warmpot.cli._data_files import DataFiles
 from warmpot.cli._image_flags import CLASSES
 from warmpot.cli._machine import CHECKS, Finding
 from warmpot.cli._shared import LABEL_HELP, REGRESSION_HELP, messages, one_line, show
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 __all__ = ["doctor"]
 
@@ -43,13 +43,13 @@ def doctor(
     Every line says ok, warn or fail, and what to fix. The exit code is 1 when anything fails.
     """
     if dataset is None and root is not None and source is None:
-        raise InputError(explain("--root", got=root, allowed="--dataset with it", remedy="Name the data set."))
+        raise InputError("--root", got=root, allowed="--dataset with it", remedy="Name the data set.")
     if dataset is not None and source is not None:
         got, remedy = f"{source} with --dataset", "Ask for one of the two."
-        raise InputError(explain("SOURCE TARGET", got=got, allowed="no files", remedy=remedy))
+        raise InputError("SOURCE TARGET", got=got, allowed="no files", remedy=remedy)
     if source is not None and target is None:
         remedy = "Name both files, or none to check the installation."
-        raise InputError(explain("SOURCE TARGET", got="one file", allowed="two files or none", remedy=remedy))
+        raise InputError("SOURCE TARGET", got="one file", allowed="two files or none", remedy=remedy)
     if dataset is not None and root is None:
         from warmpot.cli._dataset_checks import describe_dataset
 

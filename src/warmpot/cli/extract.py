@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warmpot._files import replacing
+from warmpot._files import atomic_write
 from warmpot.cli._image_flags import CLASSES, CORRUPT_FILES, ROOT, WORKERS
 from warmpot.cli._shared import check_out_file, complain, facts_grid, messages, show
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from warmpot.data import Table
@@ -105,7 +105,7 @@ def _part(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d+)/(\d+)", text.strip())
     if found is None or not int(found[1]) < int(found[2]):
         remedy = "--part 0/2 on one machine and --part 1/2 on another do it all."
-        raise InputError(explain("--part", got=repr(text), allowed="K/N with K from 0 to N - 1", remedy=remedy))
+        raise InputError("--part", got=repr(text), allowed="K/N with K from 0 to N - 1", remedy=remedy)
     return int(found[1]), int(found[2])
 
 
@@ -116,7 +116,7 @@ def _checked_out(out: Path, images: Path) -> bool:
         return True
     if out.suffix.lower() in FILES or out.is_file():
         got, remedy = f"{out}", "End the name in .npz, or name a folder."
-        raise InputError(explain("--out", got=got, allowed="a .npz file or a folder", remedy=remedy))
+        raise InputError("--out", got=got, allowed="a .npz file or a folder", remedy=remedy)
     return False
 
 
@@ -130,7 +130,7 @@ def _write(out: Path, rows: Table, dtype: str) -> None:
         arrays |= {"classes": np.array(rows.classes)}
     if rows.names:
         arrays |= {"path": np.array(rows.names)}
-    with replacing(out) as draft, open(draft, "xb") as stream:
+    with atomic_write(out) as draft, open(draft, "xb") as stream:
         np.savez(stream, **arrays)  # type: ignore[arg-type]
 
 

@@ -37,7 +37,7 @@ from warmpot.cli._shared import (
     show,
 )
 from warmpot.cli.report import NO_REPORT_HELP, write_report
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from warmpot.data import Task, Truth
@@ -172,7 +172,7 @@ def _given(source: Path | None, target: Path | None, label: str | None, regressi
     if source is None or target is None:
         got, remedy = "no target" if source else "no data", "Run: warmpot fit SOURCE TARGET"
         raise InputError(
-            explain("SOURCE TARGET", got=got, allowed="two files or folders of images (or --resume DIR)", remedy=remedy)
+            "SOURCE TARGET", got=got, allowed="two files or folders of images (or --resume DIR)", remedy=remedy
         )
     return DataFiles(source, target, label, regression)
 
@@ -181,14 +181,14 @@ def _refuse_beside_resume(flags: list[str], changes: dict[str, Any]) -> None:
     if flags or changes:
         got = ", ".join(flags) or "other settings"
         remedy = "The folder remembers its settings: leave them out, or start a new run."
-        raise InputError(explain("--resume", got=got, allowed="no other settings", remedy=remedy))
+        raise InputError("--resume", got=got, allowed="no other settings", remedy=remedy)
 
 
 def _one(name: str, argument: Path | None, option: Path | None) -> Path | None:
     """Return what was given either way."""
     if argument is not None and option is not None:
         remedy = "Give it once."
-        raise InputError(explain(f"--{name}", got=f"{name.upper()} as well", allowed="one of the two", remedy=remedy))
+        raise InputError(f"--{name}", got=f"{name.upper()} as well", allowed="one of the two", remedy=remedy)
     return option if argument is None else argument
 
 
@@ -212,7 +212,7 @@ def _new_job(data: DataFiles, out: Path | None, preset: str | None, file: Path |
     if out is None:
         if config.minibatch.hardware.processes > 1 or int(os.environ.get("WORLD_SIZE", 1)) > 1:
             remedy = "Name a new folder."
-            raise InputError(explain("--out", got="none", allowed="a folder, for several processes", remedy=remedy))
+            raise InputError("--out", got="none", allowed="a folder, for several processes", remedy=remedy)
         out = _free(Path("runs") / "-".join([data.source.stem, data.target.stem, *_called(config)]))
     idle = next((name for name in ("full", "minibatch") if name in changes and name != config.engine), "")
     return _Job(out, data, config, resume=False, idle=idle)
@@ -313,7 +313,7 @@ def _check_new(job: _Job) -> None:
     if not job.folder.is_dir() or any(job.folder.iterdir()):
         remedy = f"Name a new folder, or go on with the run in it: warmpot fit --resume {quoted(job.folder)}"
         got, allowed = "something that is there already", "a new or empty folder"
-        raise InputError(explain(f"--out {job.folder}", got=got, allowed=allowed, remedy=remedy))
+        raise InputError(f"--out {job.folder}", got=got, allowed=allowed, remedy=remedy)
 
 
 def _iterate(fitted: Fitted) -> str:

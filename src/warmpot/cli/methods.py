@@ -12,7 +12,7 @@ import typer
 
 from warmpot._settings import suggestion
 from warmpot.cli._shared import show
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table as Grid
@@ -43,7 +43,7 @@ def methods(
 
     if name is not None and preset is not None:
         remedy = "Leave one out."
-        raise InputError(explain("NAME --preset", got="both", allowed="one of them", remedy=remedy))
+        raise InputError("NAME --preset", got="both", allowed="one of them", remedy=remedy)
     if name is None and preset is None:
         _list_all()
     elif name in METHODS or name in WEIGHTINGS:
@@ -60,7 +60,7 @@ def methods(
     else:
         known = [*METHODS, *WEIGHTINGS, OWN, *preset_names(), *VALIDATORS]
         allowed = "a method, a weighting, a preset or a validator: `warmpot methods` lists them"
-        raise InputError(explain("NAME", got=repr(name), allowed=allowed, remedy=suggestion(str(name), known)))
+        raise InputError("NAME", got=repr(name), allowed=allowed, remedy=suggestion(str(name), known))
 
 
 def _planners() -> str:

@@ -20,7 +20,7 @@ from warmpot.cli._shared import (
     score,
     show,
 )
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from warmpot.data import Table
@@ -56,13 +56,13 @@ def predict(
     check_out_file(out, data)
     if data.suffix.lower() in EXTENSIONS:
         remedy = "Put it into a folder, or into a list: a file with a path a line."
-        raise InputError(explain(str(data), got="an image", allowed="a folder or list of images", remedy=remedy))
+        raise InputError(str(data), got="an image", allowed="a folder or list of images", remedy=remedy)
     with messages(not quiet):
         predictor = load_finished(run)
         regression = not predictor.classes
         if proba and regression:
             remedy = "Leave --proba out."
-            raise InputError(explain("--proba", got="a run on real labels", allowed="a run on classes", remedy=remedy))
+            raise InputError("--proba", got="a run on real labels", allowed="a run on classes", remedy=remedy)
         wanted = label if label is not None else recorded(run).get("label")
         if is_images(data):
             table = _images(predictor, load_images(data, root=root, classes=classes), corrupt)
@@ -96,10 +96,10 @@ def load_finished(run: Path) -> Predictor:
 
     if (run / "study.json").exists():
         got, remedy = "a sweep", f"Its run is {run / 'best'}."
-        raise InputError(explain(str(run), got=got, allowed="a finished run", remedy=remedy))
+        raise InputError(str(run), got=got, allowed="a finished run", remedy=remedy)
     if recorded(run) and not (run / "model.json").exists():
         got, remedy = "a run that is not finished", f"Finish it first: warmpot fit --resume {run}"
-        raise InputError(explain(str(run), got=got, allowed="a finished run", remedy=remedy))
+        raise InputError(str(run), got=got, allowed="a finished run", remedy=remedy)
     return Predictor.load(run)
 
 

@@ -10,7 +10,7 @@ import typer
 
 from warmpot.cli._data_files import DataFiles, remembered_files
 from warmpot.cli._shared import complain, messages, one_line, recorded, show
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from warmpot.data import Task, Truth
@@ -65,10 +65,10 @@ def _data(run: Path, source: Path | None, target: Path | None, quiet: bool) -> t
     folder = reported(run).run
     if recorded(folder) and not (folder / "model.json").exists():
         got, remedy = "a run that is not finished", f"Finish it first: warmpot fit --resume {shlex.quote(str(folder))}"
-        raise InputError(explain(str(folder), got=got, allowed="a finished run", remedy=remedy))
+        raise InputError(str(folder), got=got, allowed="a finished run", remedy=remedy)
     if not (folder / "config.yaml").is_file():
         got, remedy = "no run", "Name the folder that `warmpot fit` wrote."
-        raise InputError(explain(str(run), got=got, allowed="the folder of a run", remedy=remedy))
+        raise InputError(str(run), got=got, allowed="the folder of a run", remedy=remedy)
     try:
         if source is not None and target is not None and not recorded(folder):  # a run.json that says too little
             data = DataFiles(source, target, None, regression=False)

@@ -14,7 +14,7 @@ from warmpot.cli._grid_flags import AT_A_TIME, GPUS, RAY_ADDRESS
 from warmpot.cli._shared import LABEL_HELP, class_summary, complain, facts_grid, messages, one_line, score, show
 from warmpot.cli.fit import sizes
 from warmpot.cli.report import NO_REPORT_HELP, write_report
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table as Grid
@@ -109,7 +109,7 @@ def _read_space(file: Path) -> Any:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         got = " ".join(str(getattr(error, "strerror", None) or error).split())
         remedy = "Write a list of mappings such as `- {preset: full, params.alpha: [0.5, 0.8]}`."
-        raise InputError(explain(f"--space {file}", got=got, allowed="a YAML file", remedy=remedy)) from error
+        raise InputError(f"--space {file}", got=got, allowed="a YAML file", remedy=remedy) from error
 
 
 def _written(out: Path) -> tuple[bytes, bytes] | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from warmpot._files import replacing
+from warmpot._files import atomic_write
 from warmpot.cli._shared import check_out_file, messages
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _unit_rows(x: FloatArray) -> FloatArray:
 
 def _write(out: Path, sides: tuple[_Side, ...]) -> None:
     """Write all of the CSV, or nothing."""
-    with replacing(out) as draft, open(draft, "x", newline="", encoding="utf-8") as stream:
+    with atomic_write(out) as draft, open(draft, "x", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(["domain", "row", "weight", "normalized"])
         for side in sides:

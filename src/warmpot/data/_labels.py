@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from warmpot._interop import is_torch, to_numpy
 from warmpot._typing import FloatArray, IntArray
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 __all__ = ["encode", "real_labels"]
 
@@ -65,7 +65,7 @@ def real_labels(name: str, y: Any, n: int) -> FloatArray:
         values = to_numpy(array.tolist() if array.dtype == object else array)
     except (TypeError, ValueError, OverflowError) as error:
         remedy = "Pass numbers, or task='classification'."
-        raise InputError(explain(name, got=f"no numbers ({error})", allowed="real numbers", remedy=remedy)) from error
+        raise InputError(name, got=f"no numbers ({error})", allowed="real numbers", remedy=remedy) from error
     if not np.isfinite(values).all():
         raise _at(name, ~np.isfinite(values), "a missing or infinite label", "finite numbers", "Drop those samples.")
     return values
@@ -73,7 +73,7 @@ def real_labels(name: str, y: Any, n: int) -> FloatArray:
 
 def _at(name: str, bad: NDArray[np.bool_], got: str, allowed: str, remedy: str) -> InputError:
     got = f"{got} at {int(np.argmax(bad))} ({int(bad.sum())} such in all)"
-    return InputError(explain(name, got=got, allowed=allowed, remedy=remedy))
+    return InputError(name, got=got, allowed=allowed, remedy=remedy)
 
 
 def _one_dimensional(name: str, y: Any, n: int) -> NDArray[Any]:
@@ -85,13 +85,13 @@ def _one_dimensional(name: str, y: Any, n: int) -> NDArray[Any]:
     try:
         array = np.asarray(y)
     except (TypeError, ValueError) as error:
-        raise InputError(explain(name, got=str(error), allowed=ALLOWED, remedy="Pass one label a sample.")) from error
+        raise InputError(name, got=str(error), allowed=ALLOWED, remedy="Pass one label a sample.") from error
     if array.ndim != 1:
         remedy = "Pass one label a sample: y.ravel() for a column, y.argmax(1) for indicators."
-        raise InputError(explain(name, got=f"shape {array.shape}", allowed=f"shape ({n},)", remedy=remedy))
+        raise InputError(name, got=f"shape {array.shape}", allowed=f"shape ({n},)", remedy=remedy)
     if len(array) != n:
         remedy = "Give features and labels of the same samples."
-        raise InputError(explain(name, got=f"{len(array)} labels", allowed=f"{n}, one a sample", remedy=remedy))
+        raise InputError(name, got=f"{len(array)} labels", allowed=f"{n}, one a sample", remedy=remedy)
     if isinstance(y, np.ma.MaskedArray) and np.ma.is_masked(y):
         raise _at(name, np.ma.getmaskarray(y), "a missing label", ALLOWED, "Drop those samples.")
     return array
@@ -105,7 +105,7 @@ def _texts_or_integers(name: str, labels: NDArray[Any]) -> NDArray[Any]:
         try:
             labels = np.char.decode(labels, "utf-8")
         except UnicodeDecodeError as error:
-            raise InputError(explain(name, got=str(error), allowed="utf-8 texts", remedy="Decode them.")) from error
+            raise InputError(name, got=str(error), allowed="utf-8 texts", remedy="Decode them.") from error
     if labels.dtype.kind == "U":
         if (labels == "").any():
             raise _at(name, labels == "", "an empty label", ALLOWED, "Drop unlabelled samples.")
@@ -114,7 +114,7 @@ def _texts_or_integers(name: str, labels: NDArray[Any]) -> NDArray[Any]:
         return _whole(name, labels)
     if labels.dtype.kind not in "biu" or (labels.size and labels.max() > np.iinfo(np.int64).max):
         got = f"dtype {labels.dtype}" if labels.dtype.kind not in "biu" else f"label {labels.max()}"
-        raise InputError(explain(name, got=got, allowed=ALLOWED, remedy="Pass texts or int64 labels."))
+        raise InputError(name, got=got, allowed=ALLOWED, remedy="Pass texts or int64 labels.")
     return labels.astype(np.int64)
 
 
@@ -145,7 +145,7 @@ def _unboxed(name: str, labels: NDArray[Any]) -> NDArray[Any]:
         numbers = labels
     if numbers.dtype.kind not in "biuf" or numbers.ndim != 1:
         got = f"a {type(values[0]).__name__}"
-        raise InputError(explain(name, got=got, allowed=ALLOWED, remedy="Pass one text or number a sample."))
+        raise InputError(name, got=got, allowed=ALLOWED, remedy="Pass one text or number a sample.")
     return numbers
 
 
@@ -158,11 +158,11 @@ def _is_missing(value: Any) -> bool:
 def _class_names(name: str, classes: Sequence[Any]) -> tuple[str, ...]:
     what = f"classes of the {name}"
     if isinstance(classes, (str, bytes)):
-        raise InputError(explain(what, got=repr(classes), allowed="a list of names", remedy="Put it into a list."))
+        raise InputError(what, got=repr(classes), allowed="a list of names", remedy="Put it into a list.")
     listed = np.asarray(classes).tolist() if hasattr(classes, "dtype") else list(classes)
     names = tuple(entry.decode() if isinstance(entry, bytes) else str(entry) for entry in listed)
     if len(set(names)) < len(names) or not names:
         twice = next((entry for entry in names if names.count(entry) > 1), None)
         got = "no names" if not names else f"{twice!r} more than once"
-        raise InputError(explain(what, got=got, allowed="different names", remedy="Name every class once."))
+        raise InputError(what, got=got, allowed="different names", remedy="Name every class once.")
     return names

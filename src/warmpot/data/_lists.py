@@ -13,7 +13,7 @@ from typing import Any
 
 from warmpot._typing import IntArray
 from warmpot.data._labels import encode
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 __all__ = ["EXTENSIONS", "class_list", "code_labels", "one_form", "read_list", "refusal"]
 
@@ -30,7 +30,7 @@ Line = tuple[int, str, str]
 
 def refusal(path: object, got: str, allowed: str, remedy: str) -> InputError:
     """Make the error about a path."""
-    return InputError(explain(str(path), got=got, allowed=allowed, remedy=remedy))
+    return InputError(str(path), got=got, allowed=allowed, remedy=remedy)
 
 
 def one_form(name: str) -> str:

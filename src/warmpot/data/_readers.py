@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warmpot.data._lists import refusal
-from warmpot.errors import InputError, MissingExtraError, WarmpotError, explain, listing
+from warmpot.errors import InputError, MissingExtraError, WarmpotError, listing
 
 __all__ = ["LABEL_NAMES", "Content", "read"]
 
@@ -230,8 +230,8 @@ def _read_parquet(path: Path, label: str | None) -> Content:
         import pyarrow.parquet
         from pyarrow.types import is_boolean, is_floating, is_integer
     except ImportError as error:
-        text = explain(str(path), got="no pyarrow", allowed="pyarrow", remedy="Run: pip install 'warmpot[parquet]'")
-        raise MissingExtraError(text) from error
+        remedy = "Run: pip install 'warmpot[parquet]'"
+        raise MissingExtraError(str(path), got="no pyarrow", allowed="pyarrow", remedy=remedy) from error
     with pyarrow.parquet.ParquetFile(path) as file:
         table = file.read()
     y = None

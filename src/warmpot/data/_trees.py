@@ -163,6 +163,6 @@ def _summary(benchmark: Benchmark, domain: Domain, path: Path, held: dict[str, i
 
 def _near(name: str, others: Sequence[str]) -> str | None:
     """Find the name that is most like another one."""
-    spelt = {plain(other): other for other in others}
-    close = get_close_matches(plain(name), spelt, n=1, cutoff=ALIKE)
-    return spelt[close[0]] if close else None
+    format_duration = {plain(other): other for other in others}
+    close = get_close_matches(plain(name), format_duration, n=1, cutoff=ALIKE)
+    return format_duration[close[0]] if close else None

@@ -18,7 +18,7 @@ from warmpot.data._trees import TreeFinding, check_domain, folders_of, missing_d
 from warmpot.data.images import image_folder, without
 from warmpot.data.pixels import ViewSettings
 from warmpot.data.table import Table
-from warmpot.errors import InputError, explain, listing
+from warmpot.errors import InputError, listing
 
 __all__ = ["Benchmark", "Domain", "TreeFinding", "benchmark_names", "benchmark_task", "read_benchmark"]
 
@@ -128,7 +128,7 @@ class Benchmark:
                 return domain
         names = [domain.name for domain in self.domains]
         remedy = suggestion(name, names)
-        raise InputError(explain(f"domain of {self.name}", got=repr(name), allowed=", ".join(names), remedy=remedy))
+        raise InputError(f"domain of {self.name}", got=repr(name), allowed=", ".join(names), remedy=remedy)
 
     def base(self, root: str | os.PathLike[str]) -> Path:
         """Find the folder that holds the domains: the root itself, else the folder in it that holds most of them."""
@@ -138,7 +138,7 @@ class Benchmark:
         except OSError as error:
             got, allowed = error.strerror or str(error), "a folder you may read"
             remedy = f"Name the folder that holds {self.title}."
-            raise InputError(explain(str(root), got=got, allowed=allowed, remedy=remedy)) from error
+            raise InputError(str(root), got=got, allowed=allowed, remedy=remedy) from error
         # Not mixed: a class may be called as a domain is, such as `train` in VisDA-2017.
         if any(domain.below(root) for domain in self.domains):
             return root
@@ -223,7 +223,7 @@ def read_benchmark(name: str) -> Benchmark:
 
     if name not in benchmark_names():
         allowed, remedy = ", ".join(benchmark_names()), suggestion(name, benchmark_names())
-        raise InputError(explain("data set", got=repr(name), allowed=allowed, remedy=remedy))
+        raise InputError("data set", got=repr(name), allowed=allowed, remedy=remedy)
     facts = yaml.safe_load((_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
     classes, others = tuple(facts.pop("classes", ())), tuple(facts.pop("others", ()))
     mapped = {word for about in facts["domains"].values() for word in about.get("names", {}).values()}
@@ -275,17 +275,15 @@ def benchmark_task(
     places = benchmark.find(root)
     sides = {"source": benchmark.domain(source), "target": benchmark.domain(target)}
     if sides["source"] == sides["target"]:
-        raise InputError(
-            explain("target", got=f"{target!r} twice", allowed="two domains", remedy="Name another domain.")
-        )
+        raise InputError("target", got=f"{target!r} twice", allowed="two domains", remedy="Name another domain.")
     for side, domain in sides.items():
         if domain.role not in (None, side):
             allowed, remedy = f"a {side}; it is a {domain.role}", "Swap source and target."
-            raise InputError(explain(f"{side} of {name}", got=repr(domain.name), allowed=allowed, remedy=remedy))
+            raise InputError(f"{side} of {name}", got=repr(domain.name), allowed=allowed, remedy=remedy)
         if domain.name not in places:
             got, allowed = f"no folder of {domain.name!r}", " or ".join(domain.folders)
             remedy = f"Ask: warmpot doctor --dataset {name} --root '{root}'"
-            raise InputError(explain(str(root), got=got, allowed=allowed, remedy=remedy))
+            raise InputError(str(root), got=got, allowed=allowed, remedy=remedy)
     tables = [_side(benchmark, side, domain, places[domain.name], view) for side, domain in sides.items()]
     return tables[0], tables[1]
 
@@ -295,7 +293,7 @@ def _side(benchmark: Benchmark, side: str, domain: Domain, path: Path, view: Vie
     table = image_folder(path, view=view)
     remedy = f"Ask: warmpot doctor --dataset {benchmark.name} --root DIR"
     if table.y is None:
-        raise InputError(explain(str(path), got="images only", allowed="a folder a class", remedy=remedy))
+        raise InputError(str(path), got="images only", allowed="a folder a class", remedy=remedy)
     wanted = set(benchmark.shared) if side == "target" else None
     names = [domain.class_of(folder) for folder in table.classes]
     kept = {word for word in names if word is not None and (wanted is None or word in wanted)}
@@ -303,7 +301,7 @@ def _side(benchmark: Benchmark, side: str, domain: Domain, path: Path, view: Vie
     needed = {folder: word for folder, word in domain.names.items() if wanted is None or word in wanted}
     if missing := [folder for folder in needed if folder not in present]:
         got = f"no images of {len(missing)} of the {len(needed)} classes: {listing(missing)}"
-        raise InputError(explain(str(path), got=got, allowed="all of them", remedy=remedy))
+        raise InputError(str(path), got=got, allowed="all of them", remedy=remedy)
     order = tuple(word for word in benchmark.classes or sorted(kept) if word in kept)
     codes = np.array([order.index(word) if word in kept else -1 for word in names], dtype=np.int64)[table.y]
     rest = without(table, np.flatnonzero(codes < 0))

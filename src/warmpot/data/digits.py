@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from warmpot._checks import check_count
 from warmpot._typing import FloatArray
 from warmpot.data.table import Table, as_table
-from warmpot.errors import MissingExtraError, explain
+from warmpot.errors import MissingExtraError
 
 __all__ = ["digits_task"]
 
@@ -93,8 +93,8 @@ def _fonts() -> list[Any]:
         from PIL import ImageFont
     except ImportError as error:
         remedy = "Run: pip install matplotlib"
-        text = explain("digits_task", got="no matplotlib", allowed="matplotlib, for its fonts", remedy=remedy)
-        raise MissingExtraError(text) from error
+        allowed = "matplotlib, for its fonts"
+        raise MissingExtraError("digits_task", got="no matplotlib", allowed=allowed, remedy=remedy) from error
     files = sorted(Path(matplotlib.get_data_path(), "fonts", "ttf").glob("*.ttf"))
     return [ImageFont.truetype(str(file), FONT_SIZE) for file in files if not NO_TEXT.search(file.name)]
 

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warmpot._checks import check_choice, check_count
-from warmpot._progress import Report
-from warmpot.errors import InputError, WarmpotError, explain
+from warmpot._progress import ProgressCallback
+from warmpot.errors import InputError, WarmpotError
 
 if TYPE_CHECKING:
     import torch
@@ -83,12 +83,12 @@ class ViewSettings:
         if not self.crop <= self.resize <= LARGEST_SIDE:
             got = f"crop {self.crop} of resize {self.resize}"
             remedy = "Make crop the smaller one."
-            raise InputError(explain("crop", got=got, allowed=f"crop <= resize <= {LARGEST_SIDE}", remedy=remedy))
+            raise InputError("crop", got=got, allowed=f"crop <= resize <= {LARGEST_SIDE}", remedy=remedy)
         check_choice("interpolation", self.interpolation, INTERPOLATIONS)
         check_choice("crops", self.crops, CROPS)
         for name in ("augment", "flip"):
             if not isinstance(value := getattr(self, name), bool):
-                raise InputError(explain(name, got=repr(value), allowed="true or false", remedy="Pick one of these."))
+                raise InputError(name, got=repr(value), allowed="true or false", remedy="Pick one of these.")
 
 
 DEFAULT_VIEW = ViewSettings()
@@ -161,7 +161,7 @@ class Pixels:
         chosen, numbers = np.atleast_1d(np.arange(len(self))[rows]), np.atleast_1d(np.asarray(draws))
         if numbers.shape != chosen.shape or numbers.dtype.kind not in "iu" or (numbers.size and numbers.min() < 0):
             got, remedy = f"{numbers.dtype} of shape {numbers.shape}", "Number the draws of every image."
-            raise InputError(explain("draws", got=got, allowed=f"{len(chosen)} integers >= 0", remedy=remedy))
+            raise InputError("draws", got=got, allowed=f"{len(chosen)} integers >= 0", remedy=remedy)
         return self._views(chosen, numbers, check_count("seed", seed, minimum=0))
 
     def subset(self, rows: Any) -> Pixels:
@@ -196,7 +196,7 @@ class Pixels:
             image = self.decoded(row)
             if isinstance(image, str):
                 allowed, remedy = "a whole image", "Mend or remove it, or pass --corrupt skip (corrupt='skip')."
-                raise InputError(explain(self.name(self.items[row]), got=image, allowed=allowed, remedy=remedy))
+                raise InputError(self.name(self.items[row]), got=image, allowed=allowed, remedy=remedy)
             rng = None if draws is None else np.random.default_rng([seed, int(draws[place])])
             views[place] = np.asarray(_seen(image, self.view, rng)).transpose(2, 0, 1)
         return views
@@ -240,7 +240,7 @@ class _Faults:
         return {row: reason for row, reason in found if isinstance(reason, str)}
 
 
-def find_corrupt(pixels: Pixels, workers: int = 0, report: Report | None = None) -> dict[int, str]:
+def find_corrupt(pixels: Pixels, workers: int = 0, report: ProgressCallback | None = None) -> dict[int, str]:
     """Decode every image and return the rows that cannot be, each with the reason.
 
     Parameters
@@ -308,8 +308,8 @@ def _ahead(function: Callable[[Job], Result], jobs: Iterable[Job], workers: int)
         if "DataLoader worker" not in str(error):
             raise
         remedy = "Pass --workers 0, or give the machine more (shared) memory."
-        text = explain("workers", got=f"a dead process ({error})", allowed="processes that live", remedy=remedy)
-        raise WarmpotError(text) from error
+        got = f"a dead process ({error})"
+        raise WarmpotError("workers", got=got, allowed="processes that live", remedy=remedy) from error
     if failure is not None:
         raise failure
 

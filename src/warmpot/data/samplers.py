@@ -18,7 +18,7 @@ import numpy as np
 from warmpot._checks import check_choice, check_count, check_weights
 from warmpot._interop import is_torch
 from warmpot._typing import IntArray
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 __all__ = ["ClassBalanced", "Sampler", "Shuffled", "Weighted", "make_sampler"]
 
@@ -214,7 +214,7 @@ def make_sampler(
 def _needed(kind: str, what: str, x: Any) -> Any:
     if x is None:
         remedy = f"Pass {what}, or choose another kind."
-        raise InputError(explain(what, got="None", allowed=f"{what}, for kind {kind!r}", remedy=remedy))
+        raise InputError(what, got="None", allowed=f"{what}, for kind {kind!r}", remedy=remedy)
     return x
 
 
@@ -223,14 +223,14 @@ def _length(x: Any) -> int:
         return max(len(x), 1)
     except TypeError as error:
         got, remedy = type(x).__name__, "Pass an array of weights."
-        raise InputError(explain("weights", got=got, allowed="one weight a sample", remedy=remedy)) from error
+        raise InputError("weights", got=got, allowed="one weight a sample", remedy=remedy) from error
 
 
 def _codes(labels: Any) -> IntArray:
     labels = labels.detach().cpu().numpy() if is_torch(labels) else np.asarray(labels)
     if labels.ndim != 1 or not labels.size or labels.dtype.kind not in "biuU":
         got, remedy = f"shape {labels.shape} of {labels.dtype}", "Use the shuffled sampler without classes."
-        raise InputError(explain("labels", got=got, allowed="a 1-d array of class labels", remedy=remedy))
+        raise InputError("labels", got=got, allowed="a 1-d array of class labels", remedy=remedy)
     return np.unique(labels, return_inverse=True)[1].astype(np.int64)
 
 

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warmpot._files import NAMES, replacing, write_csv
+from warmpot._files import FILENAME_ERRORS, atomic_write, write_csv
 from warmpot._typing import IntArray
 from warmpot.data._labels import encode, real_labels
 from warmpot.data.lazy import LazyRows
 from warmpot.data.table import Table
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 __all__ = ["DTYPES", "Layout", "Shards", "ShardsFolder", "is_shards", "read_shards"]
 
@@ -80,7 +80,7 @@ class Layout:
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""
-        with replacing(path) as draft:
+        with atomic_write(path) as draft:
             draft.write_text(self._text() + "\n", encoding="utf-8")
 
     @classmethod
@@ -94,7 +94,7 @@ class Layout:
             return cls(row=row, classes=classes, **found)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             got, remedy = f"a layout that cannot be read ({error})", "Delete the folder and extract again."
-            raise InputError(explain(str(path), got=got, allowed="what extract wrote", remedy=remedy)) from error
+            raise InputError(str(path), got=got, allowed="what extract wrote", remedy=remedy) from error
 
     def _text(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self), "ask": dict(self.ask)}, indent=1, sort_keys=True)
@@ -123,10 +123,10 @@ class ShardsFolder:
             foreign = not is_shards(folder) and next((p for p in folder.iterdir() if p.suffix != ".tmp"), None)
         except OSError as error:
             got, remedy = error.strerror or error, "Name another folder."
-            raise InputError(explain(str(folder), got=got, allowed="a folder to write to", remedy=remedy)) from error
+            raise InputError(str(folder), got=got, allowed="a folder to write to", remedy=remedy) from error
         if foreign and not is_shards(folder):  # another process may have begun it in between
             got, remedy = f"a folder with {foreign.name!r} in it", "Name another folder."
-            raise InputError(explain(str(folder), got=got, allowed="a new folder", remedy=remedy))
+            raise InputError(str(folder), got=got, allowed="a new folder", remedy=remedy)
         if is_shards(folder):
             self._check_same(Layout.read(folder / LAYOUT))
         else:
@@ -154,11 +154,11 @@ class ShardsFolder:
         values, note = self._paths(k)
         if x.shape != (len(rows), *self.layout.row):
             raise ValueError(f"{x.shape} is not {len(rows)} rows of {self.layout.row}")
-        with replacing(values) as draft, open(draft, "xb") as stream:
+        with atomic_write(values) as draft, open(draft, "xb") as stream:
             np.save(stream, np.ascontiguousarray(x, dtype=self.layout.dtype), allow_pickle=False)
             size = stream.tell()
         text = json.dumps({"rows": [int(row) for row in rows], "bytes": size, "bad": dict(bad)})
-        with replacing(note) as draft:  # after the numbers: with it the shard counts as there
+        with atomic_write(note) as draft:  # after the numbers: with it the shard counts as there
             draft.write_text(text + "\n", encoding="utf-8")
 
     def bad(self) -> dict[int, str]:
@@ -195,7 +195,7 @@ class ShardsFolder:
         if other:
             was = ", ".join(f"{key} {_short(old.get(key))} (now {_short(new.get(key))})" for key in other[:3])
             remedy = "Name another folder, delete this one, or ask for the same again."
-            raise InputError(explain(str(self.folder), got=f"rows made with {was}", allowed="the same", remedy=remedy))
+            raise InputError(str(self.folder), got=f"rows made with {was}", allowed="the same", remedy=remedy)
 
 
 class Shards(LazyRows):
@@ -300,7 +300,7 @@ class Shards(LazyRows):
             except (OSError, ValueError, EOFError) as error:
                 got, remedy = f"{error}", f"Delete it and {self.folder / INDEX}, and extract again."
                 allowed = f"{rows} rows of shape {self.layout.row}"
-                raise InputError(explain(str(path), got=got, allowed=allowed, remedy=remedy)) from error
+                raise InputError(str(path), got=got, allowed=allowed, remedy=remedy) from error
             self._maps[k] = mapped
             if len(self._maps) > MOST_OPEN:
                 self._maps.popitem(last=False)
@@ -326,7 +326,7 @@ def read_shards(
     shards, columns = _opened(path := Path(path))
     if label not in (None, "", "label") or (label == "label" and "label" not in columns):
         got, remedy = f"columns {', '.join(columns)} in {INDEX}", "Leave label= out."
-        raise InputError(explain(str(path), got=got, allowed=f"a column {label!r}", remedy=remedy))
+        raise InputError(str(path), got=got, allowed=f"a column {label!r}", remedy=remedy)
     names = tuple(columns.get("name", ()))
     labels = None if label == "" else columns.get("label")
     if labels is None:
@@ -342,10 +342,10 @@ def _opened(folder: Path) -> tuple[Shards, dict[str, list[str]]]:
     """Open a folder, and return the columns of its index."""
     if not is_shards(folder):
         remedy = "Make it: warmpot extract IMAGES --out FOLDER --backbone NAME"
-        raise InputError(explain(str(folder), got=f"no {LAYOUT}", allowed="a folder of shards", remedy=remedy))
+        raise InputError(str(folder), got=f"no {LAYOUT}", allowed="a folder of shards", remedy=remedy)
     layout = Layout.read(folder / LAYOUT)
     try:
-        with open(folder / INDEX, encoding="utf-8", errors=NAMES, newline="") as stream:
+        with open(folder / INDEX, encoding="utf-8", errors=FILENAME_ERRORS, newline="") as stream:
             reader: Iterator[list[str]] = csv.reader(stream)
             header = next(reader)
             columns = dict(zip(header, map(list, zip(*reader, strict=True)), strict=True))
@@ -355,11 +355,11 @@ def _opened(folder: Path) -> tuple[Shards, dict[str, list[str]]]:
     except FileNotFoundError as error:
         remedy = "Run the extract command that began it once more: what is there is kept."
         raise InputError(
-            explain(str(folder), got="an extract that is not finished", allowed="a finished one", remedy=remedy)
+            str(folder), got="an extract that is not finished", allowed="a finished one", remedy=remedy
         ) from error
     except (OSError, ValueError, KeyError, StopIteration, IndexError) as error:
         got, remedy = f"an index that cannot be read ({error})", "Delete it and extract again: the shards are kept."
-        raise InputError(explain(str(folder / INDEX), got=got, allowed="what extract wrote", remedy=remedy)) from error
+        raise InputError(str(folder / INDEX), got=got, allowed="what extract wrote", remedy=remedy) from error
     return Shards(folder, layout, stored, np.arange(len(stored))), columns
 
 

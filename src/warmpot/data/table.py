@@ -14,7 +14,7 @@ from warmpot._interop import is_torch, kind_of, to_numpy
 from warmpot._typing import FloatArray, IntArray
 from warmpot.data._labels import encode, real_labels
 from warmpot.data.lazy import Rows
-from warmpot.errors import InputError, explain, listing
+from warmpot.errors import InputError, listing
 
 __all__ = ["TASKS", "Table", "as_table", "table_from_dataset"]
 
@@ -119,9 +119,7 @@ def as_table(
     if task == "regression":
         if classes is not None:
             remedy = "Drop them, or pass task='classification'."
-            raise InputError(
-                explain("classes", got=f"{len(classes)} names", allowed="None (regression)", remedy=remedy)
-            )
+            raise InputError("classes", got=f"{len(classes)} names", allowed="None (regression)", remedy=remedy)
         return Table(features, real_labels(f"labels of {name}", y, n), (), name, columns)
     codes, names = encode(f"labels of {name}", y, n, classes)
     return Table(features, codes, names, name, columns)
@@ -149,17 +147,17 @@ def table_from_dataset(
     """
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         allowed, remedy = "a dataset with __len__ and __getitem__", "Stack a stream into arrays for as_table first."
-        raise InputError(explain(name, got=type(dataset).__name__, allowed=allowed, remedy=remedy))
+        raise InputError(name, got=type(dataset).__name__, allowed=allowed, remedy=remedy)
     items = [dataset[i] for i in range(len(dataset))]
     pairs = [item if isinstance(item, tuple) else (item,) for item in items]
     if not pairs or {len(pair) for pair in pairs} not in ({1}, {2}):
         got = f"items of {sorted({len(pair) for pair in pairs})} parts" if pairs else "no items"
         remedy = "Return the same parts from every __getitem__."
-        raise InputError(explain(name, got=got, allowed="features, or (features, label)", remedy=remedy))
+        raise InputError(name, got=got, allowed="features, or (features, label)", remedy=remedy)
     rows = [_row(name, i, pair[0]) for i, pair in enumerate(pairs)]
     if odd := next((i for i, row in enumerate(rows) if row.shape != rows[0].shape), 0):
         got, allowed = f"{len(rows[odd])} features in item {odd}", f"{len(rows[0])} as in item 0"
-        raise InputError(explain(name, got=got, allowed=allowed, remedy="Give every item the same features."))
+        raise InputError(name, got=got, allowed=allowed, remedy="Give every item the same features.")
     y = [_scalar(pair[1]) for pair in pairs] if len(pairs[0]) == 2 else None
     if classes is None and task == "classification":
         classes = getattr(dataset, "classes", None)
@@ -193,7 +191,7 @@ def _frame(name: str, frame: Any) -> NDArray[Any]:
     texts = [str(column) for column, dtype in zip(frame.columns, frame.dtypes, strict=True) if dtype.kind not in "biuf"]
     if texts:
         remedy = "Drop or encode them; labels go to y."
-        raise InputError(explain(name, got=f"columns {listing(texts)}", allowed="columns of numbers", remedy=remedy))
+        raise InputError(name, got=f"columns {listing(texts)}", allowed="columns of numbers", remedy=remedy)
     narrow = frame.shape[1] and all(dtype.kind == "f" and dtype.itemsize <= 4 for dtype in frame.dtypes)
     array: NDArray[Any] = frame.to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
     return array
@@ -205,11 +203,11 @@ def _row(name: str, i: int, x: Any) -> NDArray[np.floating[Any]]:
         row = to_numpy(x)
     except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         got, remedy = f"{type(x).__name__} in item {i} ({error})", "Return an array or a tensor."
-        raise InputError(explain(name, got=got, allowed=allowed, remedy=remedy)) from error
+        raise InputError(name, got=got, allowed=allowed, remedy=remedy) from error
     if np.ndim(x) != 1:  # asked of x: to_numpy gives a bare number a dimension
         remedy = "Read images with warmpot.data.images_from_dataset."
         got = f"shape {tuple(np.shape(x))} in item {i}"
-        raise InputError(explain(name, got=got, allowed=allowed, remedy=remedy))
+        raise InputError(name, got=got, allowed=allowed, remedy=remedy)
     return _narrowed(x, row)
 
 

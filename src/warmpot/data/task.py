@@ -14,7 +14,7 @@ from warmpot._checks import check_matrix
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.data.lazy import Rows, sample_shape
 from warmpot.data.table import Table
-from warmpot.errors import InputError, WarmpotWarning, explain, listing
+from warmpot.errors import InputError, WarmpotWarning, listing
 
 __all__ = ["Task", "Truth", "in_order", "make_task", "recoded"]
 
@@ -80,7 +80,7 @@ class Task:
         """Return the features of both domains; an `InputError` when the samples are no features."""
         if not (isinstance(self.xs, np.ndarray) and isinstance(self.xt, np.ndarray)):
             remedy = "Extract features first, or train with the mini-batch engine (`warmpot fit --fine-tune`)."
-            raise InputError(explain("task", got=sample_shape(self.xs), allowed="features", remedy=remedy))
+            raise InputError("task", got=sample_shape(self.xs), allowed="features", remedy=remedy)
         return self.xs, self.xt
 
     def __repr__(self) -> str:
@@ -147,17 +147,17 @@ def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:
     for table in (source, target):
         if table.n < FEWEST:
             got, remedy = f"{table.n} samples", "Give each side more samples."
-            raise InputError(explain(table.name, got=got, allowed=f"at least {FEWEST}", remedy=remedy))
+            raise InputError(table.name, got=got, allowed=f"at least {FEWEST}", remedy=remedy)
     target = in_order(target, source.columns, f"the columns of {source.name}")
     _check_alike(source, target)
     if source.y is None:
         remedy = "Pass y, or name the label column or key of the file."
-        raise InputError(explain(source.name, got="no labels", allowed="a labelled source", remedy=remedy))
+        raise InputError(source.name, got="no labels", allowed="a labelled source", remedy=remedy)
     xs, xt = _of_one_dtype(source.x, target.x)
     if target.y is not None and source.for_regression != target.for_regression:
         kinds = ["real-valued" if table.for_regression else "class" for table in (source, target)]
         got, allowed = f"{kinds[1]} labels", f"{kinds[0]} labels, as the source has"
-        raise InputError(explain(target.name, got=got, allowed=allowed, remedy="Read both with the same task."))
+        raise InputError(target.name, got=got, allowed=allowed, remedy="Read both with the same task.")
     columns = source.columns or target.columns
     if source.for_regression:
         return Task(xs, source.y, xt, (), columns, source.names, target.names), recoded(target, ())
@@ -174,7 +174,7 @@ def _check_alike(source: Table, target: Table) -> None:
     if source.x.shape[1:] != target.x.shape[1:] or source.x.dtype != target.x.dtype:
         remedy = "Give two folders of images, or two tables of features."
         got, allowed = sample_shape(target.x), f"{sample_shape(source.x)}, as in {source.name}"
-        raise InputError(explain(target.name, got=got, allowed=allowed, remedy=remedy))
+        raise InputError(target.name, got=got, allowed=allowed, remedy=remedy)
 
 
 def _of_one_dtype(xs: Rows, xt: Rows) -> tuple[Rows, Rows]:
@@ -220,7 +220,7 @@ def in_order(table: Table, columns: Sequence[str], whose: str) -> Table:
         odd = ["columns more than once: " + listing(name for name in place if names.count(name) > 2)]
     if odd:
         remedy = "Rename, add or drop columns until both have the same; their order does not matter."
-        raise InputError(explain(table.name, got=" and ".join(odd), allowed=whose, remedy=remedy))
+        raise InputError(table.name, got=" and ".join(odd), allowed=whose, remedy=remedy)
     x = np.take(table.x[:], [place[name] for name in columns], axis=1)
     return replace(table, x=x, columns=columns)
 
@@ -265,7 +265,7 @@ def _present(source: Table, codes: NDArray[Any]) -> tuple[IntArray, tuple[str, .
     classes = tuple(source.classes[k] for k in kept)
     if len(classes) < 2:
         got, remedy = f"one class only ({classes[0]!r})", "Give the source samples of every class that may occur."
-        raise InputError(explain(source.name, got=got, allowed="at least two classes", remedy=remedy))
+        raise InputError(source.name, got=got, allowed="at least two classes", remedy=remedy)
     if len(kept) < len(counts):
         empty = listing(source.classes[k] for k in np.flatnonzero(counts == 0))
         _warn(source.name, f"classes without samples: {empty}", "samples of every class", "They are dropped.")
@@ -279,4 +279,4 @@ def _present(source: Table, codes: NDArray[Any]) -> tuple[IntArray, tuple[str, .
 
 def _warn(what: str, got: str, allowed: str, remedy: str) -> None:
     # up past this function, its caller and make_task to whoever called make_task
-    warnings.warn(explain(what, got=got, allowed=allowed, remedy=remedy), WarmpotWarning, stacklevel=4)
+    warnings.warn(WarmpotWarning(what, got=got, allowed=allowed, remedy=remedy), stacklevel=4)

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.data import Task
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from warmpot.train import Fitted, RunConfig
@@ -67,7 +67,7 @@ def read_domains(
     """
     if X_target is not None and sample_domain is not None:
         remedy = "Pass the target once: by itself, or stacked under X."
-        raise InputError(explain("X_target and sample_domain", got="both", allowed="one of them", remedy=remedy))
+        raise InputError("X_target and sample_domain", got="both", allowed="one of them", remedy=remedy)
     labels = {"y_numeric": y_numeric, "multi_output": multi_output}
     ys = None
     if sample_domain is not None:
@@ -114,7 +114,7 @@ def _read_target(estimator: Any, X_target: Any) -> NDArray[Any]:  # noqa: N803
     except ValueError as error:  # scikit-learn would call it X
         got = " ".join(str(error).split())
         remedy = "Prepare it exactly as X."
-        raise InputError(explain("X_target", got=got, allowed="samples with X's features", remedy=remedy)) from error
+        raise InputError("X_target", got=got, allowed="samples with X's features", remedy=remedy) from error
     return x
 
 
@@ -126,14 +126,14 @@ def _source_rows(sample_domain: Any, n: int) -> BoolArray:
         domain = check_array(sample_domain, ensure_2d=False, dtype=np.float64, input_name="sample_domain")
     except (TypeError, ValueError) as error:
         got = " ".join(str(error).split())
-        raise InputError(explain("sample_domain", got=got, allowed=allowed, remedy=remedy)) from error
+        raise InputError("sample_domain", got=got, allowed=allowed, remedy=remedy) from error
     if domain.shape != (n,) or (domain != np.rint(domain)).any():
         got = f"shape {domain.shape}" if domain.shape != (n,) else "fractions"
-        raise InputError(explain("sample_domain", got=got, allowed=f"{allowed} (shape ({n},))", remedy=remedy))
+        raise InputError("sample_domain", got=got, allowed=f"{allowed} (shape ({n},))", remedy=remedy)
     source: BoolArray = domain >= 0
     if source.all() or not source.any():
         got = "no target rows" if source.all() else "no source rows"
-        raise InputError(explain("sample_domain", got=got, allowed=f"both ({allowed})", remedy=remedy))
+        raise InputError("sample_domain", got=got, allowed=f"both ({allowed})", remedy=remedy)
     return source
 
 

@@ -11,9 +11,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from warmpot._typing import FloatArray
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.estimators._shared import TrainedMixin, plain, plan_changes, read_domains, read_rows
-from warmpot.weights import believed_classes, predicted_shares
+from warmpot.weights import estimate_present_classes, predicted_shares
 
 __all__ = ["AdaptedClassifier", "SourceOnlyClassifier", "WarmpotClassifier"]
 
@@ -50,11 +50,11 @@ class _Classifier(TrainedMixin, ClassifierMixin, BaseEstimator):  # type: ignore
         self.classes_, codes = np.unique(ys, return_inverse=True)
         if len(self.classes_) < 2:
             got, remedy = f"one class only ({self.classes_[0]!r})", "Give the source samples of every class."
-            raise InputError(explain("y", got=got, allowed="at least two classes", remedy=remedy))
+            raise InputError("y", got=got, allowed="at least two classes", remedy=remedy)
         fitted = self._train(domains, codes.astype(np.int64), tuple(str(name) for name in self.classes_.tolist()))
         self.target_proba_ = fitted.outputs
         names, shares = self.classes_.tolist(), predicted_shares(fitted.outputs)
-        self.target_classes_ = {names[k]: share for k, share in believed_classes(shares).items()}
+        self.target_classes_ = {names[k]: share for k, share in estimate_present_classes(shares).items()}
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:  # noqa: N803

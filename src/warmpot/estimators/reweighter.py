@@ -14,7 +14,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from warmpot._checks import LARGEST, check_choice, check_features, check_fraction
 from warmpot._typing import FloatArray
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.estimators._shared import Domains, read_domains, read_rows
 
 __all__ = ["PartialReweighter"]
@@ -146,7 +146,7 @@ class PartialReweighter(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc
         if self.estimator is not None and not has_fit_parameter(self.estimator, "sample_weight"):
             got, allowed = type(self.estimator).__name__, "an estimator whose fit takes sample_weight"
             remedy = "Draw samples by sample_weight_ and fit it to those."
-            raise InputError(explain("estimator", got=got, allowed=allowed, remedy=remedy))
+            raise InputError("estimator", got=got, allowed=allowed, remedy=remedy)
         for name in ("estimator_", "classes_"):  # of an earlier fit, perhaps with another estimator
             self.__dict__.pop(name, None)
         alpha, beta = check_fraction("alpha", self.alpha), check_fraction("beta", self.beta)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from warmpot._settings import from_mapping, suggestion
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.methods.ar import Ar
 from warmpot.methods.arpm import Arpm
 from warmpot.methods.ba3us import Ba3us
@@ -33,7 +33,7 @@ def _made(known: Mapping[str, type[P]], what: str, name: str, params: Mapping[st
     if name not in known:
         names = [*known, OWN] if what == "weights" else list(known)
         remedy = suggestion(str(name), names)
-        raise InputError(explain(what, got=repr(name), allowed=", ".join(names), remedy=remedy))
+        raise InputError(what, got=repr(name), allowed=", ".join(names), remedy=remedy)
     return from_mapping(known[name], params, where)
 
 

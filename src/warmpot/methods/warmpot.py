@@ -16,7 +16,7 @@ from warmpot.methods.losses import mean_entropy, supervised
 from warmpot.methods.schedules import ramped
 from warmpot.nets import Outputs
 from warmpot.transport import solve_partial, solve_partial_points
-from warmpot.weights import believed_alpha, believed_beta, normalized, plan_weights
+from warmpot.weights import estimate_alpha, estimate_beta, normalized, plan_weights
 from warmpot.weights.class_level import SMALLEST_BETA
 
 if TYPE_CHECKING:
@@ -62,10 +62,10 @@ class Warmpot(Method):
     ----------
     alpha : float or "auto"
         Share of the target mass that is matched at the end of the ramp. "auto": what the predictions expect to be
-        matched rightly, anew for every plan (`believed_alpha`, ours); .8 in regression.
+        matched rightly, anew for every plan (`estimate_alpha`, ours); .8 in regression.
     beta : float or "auto"
         Share of the source believed to matter: a source sample has capacity ``1 / (beta n_s)``. "auto": as the classes
-        predicted on the target say, anew for every plan (`believed_beta`, ours); .35 in regression.
+        predicted on the target say, anew for every plan (`estimate_beta`, ours); .35 in regression.
     eta1 : float or "auto"
         Weight of the feature distance in the cost *of the plan*. "auto": such that a pair at random is sqrt(2) apart,
         as two features of length 1 are (ours); for features whose units are not fixed.
@@ -144,10 +144,10 @@ class Warmpot(Method):
         with_classes, codes, outputs = outputs.shape[1] > 1, labels.cpu(), outputs.detach()
         alpha, beta = self.alpha, self.beta
         if beta == "auto":
-            beta = believed_beta(outputs, codes) if with_classes else PAPER_BETA
+            beta = estimate_beta(outputs, codes) if with_classes else PAPER_BETA
         if alpha == "auto":
             probabilities = outputs.double().softmax(dim=1).cpu().numpy() if with_classes else None
-            alpha = PAPER_ALPHA if probabilities is None else believed_alpha(probabilities, codes, beta)
+            alpha = PAPER_ALPHA if probabilities is None else estimate_alpha(probabilities, codes, beta)
         return self.alpha_at(progress, alpha), beta
 
     def _eta1_of(self, rms: float) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, fx, nn
 
 from warmpot._settings import suggestion
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 __all__ = ["cut", "parts"]
 
@@ -43,7 +43,7 @@ def _trace(net: nn.Module) -> fx.Graph:
     except Exception as error:  # whatever a network's code does with a stand-in for a tensor
         remedy = 'Train it whole ("all") or not at all (null).'
         got = f"a network that cannot be cut ({type(error).__name__}: {error})"
-        raise InputError(explain("train_from", got=got, allowed='null or "all"', remedy=remedy)) from error
+        raise InputError("train_from", got=got, allowed='null or "all"', remedy=remedy) from error
     for node in graph.nodes:
         node.type = None  # written hints are of no use to anyone, and keep the halves from being pickled
         if node.op in ("call_module", "get_attr"):
@@ -111,7 +111,7 @@ def cut(net: nn.Module, part: str) -> tuple[fx.GraphModule, fx.GraphModule]:
         names = parts(net)
         got = f"{part!r}, " + ("no part with parameters" if place is None else "before which no single tensor passes")
         allowed = f'null, "all", {", ".join(names)}'
-        raise InputError(explain("train_from", got=got, allowed=allowed, remedy=suggestion(part, names)))
+        raise InputError("train_from", got=got, allowed=allowed, remedy=suggestion(part, names))
     nodes: list[fx.Node] = list(graph.nodes)
     first, second = fx.Graph(), fx.Graph()
     made = _copied(nodes[:place], first, {})

@@ -8,7 +8,7 @@ import sys
 import warnings
 from typing import Any
 
-from warmpot.errors import MissingExtraError, explain
+from warmpot.errors import MissingExtraError
 
 __all__ = ["import_timm"]
 
@@ -30,7 +30,7 @@ def import_timm() -> Any:
     for name in ("timm", "torchvision"):
         if name not in sys.modules and importlib.util.find_spec(name) is None:
             remedy = "Install the extra that brings it: pip install 'warmpot[vision]'."
-            raise MissingExtraError(explain(name, got="not installed", allowed="installed", remedy=remedy))
+            raise MissingExtraError(name, got="not installed", allowed="installed", remedy=remedy)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # missing codecs, deprecations between the two: no user can act on them
@@ -38,8 +38,8 @@ def import_timm() -> Any:
             return importlib.import_module("timm")
     except (ImportError, RuntimeError) as error:
         remedy = "Install versions that belong together: pip install -U torch 'warmpot[vision]'."
-        message = explain("timm", got=f"an import that fails ({error})", allowed="one that works", remedy=remedy)
-        raise MissingExtraError(message) from error
+        got = f"an import that fails ({error})"
+        raise MissingExtraError("timm", got=got, allowed="one that works", remedy=remedy) from error
 
 
 def _import_torchvision() -> None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from warmpot._checks import check_choice
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.nets._cut import cut, parts
 from warmpot.nets._timm import import_timm
 
@@ -60,7 +60,7 @@ class BackboneSettings:
         check_choice("batch_norm", self.batch_norm, BATCH_NORMS)
         for field in ("name", "weights"):
             if not getattr(self, field):
-                raise InputError(explain(field, got="nothing", allowed="a name", remedy="Leave the setting out."))
+                raise InputError(field, got="nothing", allowed="a name", remedy="Leave the setting out.")
 
 
 class View(NamedTuple):
@@ -123,7 +123,7 @@ class Stem(nn.Module):
             y = torch.cat([self._pass(_padded(block))[: len(block)] for block in torch.split(x, BLOCK)])
         if y.ndim == 2 and not self.pooled:
             remedy = "Train from an earlier part on."
-            raise InputError(explain("train_from", got="a part after the pooling", allowed="one before", remedy=remedy))
+            raise InputError("train_from", got="a part after the pooling", allowed="one before", remedy=remedy)
         return y
 
     def _pass(self, x: Tensor) -> Tensor:
@@ -192,7 +192,7 @@ class Backbone(nn.Module):
         elif self.settings.train_from is None:
             allowed = "uint8 pixels (n, 3, h, w) or pooled features (n, width)"
             remedy = "Pass images as whole numbers in 0, ..., 255."
-            raise InputError(explain("x", got=f"floats {tuple(x.shape)}", allowed=allowed, remedy=remedy))
+            raise InputError("x", got=f"floats {tuple(x.shape)}", allowed=allowed, remedy=remedy)
         y: Tensor = self.tail(x.to(self.normalise.mean.dtype))
         return y
 
@@ -240,9 +240,9 @@ def _make(name: str, seed: int, *, pretrained: bool = False) -> Any:
     if name != V1 and not timm.is_model(name):
         near = get_close_matches(name, timm.list_models(), n=3)
         remedy = f"Did you mean {' or '.join(near)}?" if near else "timm.list_models() lists them."
-        raise InputError(explain("backbone", got=repr(name), allowed=f"{V1}, or a model of timm", remedy=remedy))
+        raise InputError("backbone", got=repr(name), allowed=f"{V1}, or a model of timm", remedy=remedy)
     if pretrained and name == V1:
-        raise InputError(_no_weights(name, "timm has none"))
+        raise _no_weights(name, "timm has none")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         try:
@@ -250,7 +250,7 @@ def _make(name: str, seed: int, *, pretrained: bool = False) -> Any:
         except Exception as error:  # of the network, the disk, the hub, or a name with unknown weights
             if not pretrained:
                 raise
-            raise InputError(_no_weights(name, f"{type(error).__name__}: {error}")) from error
+            raise _no_weights(name, f"{type(error).__name__}: {error}") from error
     if name == V1:
         for block in (net.layer2[0], net.layer3[0], net.layer4[0]):
             block.conv1.stride, block.conv2.stride = (2, 2), (1, 1)
@@ -258,10 +258,11 @@ def _make(name: str, seed: int, *, pretrained: bool = False) -> Any:
     return net
 
 
-def _no_weights(name: str, reason: str) -> str:
+def _no_weights(name: str, reason: str) -> InputError:
     got = f"'pretrained', but those of {name} could not be had ({reason})"
     remedy = "Name a file: weights=PATH (on another machine, timm's weights can be downloaded as model.safetensors)."
-    return explain("backbone weights", got=got, allowed="weights timm can download, a file, or 'none'", remedy=remedy)
+    allowed = "weights timm can download, a file, or 'none'"
+    return InputError("backbone weights", got=got, allowed=allowed, remedy=remedy)
 
 
 def _fill(net: nn.Module, file: Path) -> None:
@@ -281,7 +282,7 @@ def _fill(net: nn.Module, file: Path) -> None:
     ]
     if texts:
         remedy = "Name the file of this very network, under timm's names."
-        raise InputError(_bad_file(file, f"tensors {'; '.join(texts)}", remedy))
+        raise _bad_file(file, f"tensors {'; '.join(texts)}", remedy)
 
 
 def _read(file: Path) -> Mapping[str, Tensor]:
@@ -294,14 +295,15 @@ def _read(file: Path) -> Mapping[str, Tensor]:
             return load_file(file)
         held = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file makes the parsers raise almost anything
-        raise InputError(_bad_file(file, f"{type(error).__name__}: {error}", remedy)) from error
+        raise _bad_file(file, f"{type(error).__name__}: {error}", remedy) from error
     for key in WRAPPERS:
         if isinstance(held, Mapping) and isinstance(held.get(key), Mapping):
             held = held[key]
     if not isinstance(held, Mapping) or not all(isinstance(tensor, Tensor) for tensor in held.values()):
-        raise InputError(_bad_file(file, "something else than named tensors", remedy))
+        raise _bad_file(file, "something else than named tensors", remedy)
     return held
 
 
-def _bad_file(file: Path, got: str, remedy: str) -> str:
-    return explain(f"backbone weights {file}", got=got, allowed="a file of the network's tensors", remedy=remedy)
+def _bad_file(file: Path, got: str, remedy: str) -> InputError:
+    allowed = "a file of the network's tensors"
+    return InputError(f"backbone weights {file}", got=got, allowed=allowed, remedy=remedy)

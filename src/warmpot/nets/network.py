@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from warmpot._checks import check_choice, check_count, check_positive
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.nets.sphere import SphereHead, sphere_radius, unit_rows
 
 __all__ = [
@@ -100,7 +100,7 @@ class NetworkSettings:
             return
         if self.bottleneck == "projection":
             got, allowed = "one with the bottleneck 'projection'", "any other bottleneck"
-            raise InputError(explain("sphere", got=got, allowed=allowed, remedy="Leave it out, or use unit_features."))
+            raise InputError("sphere", got=got, allowed=allowed, remedy="Leave it out, or use unit_features.")
         if self.sphere != "auto":
             check_positive("sphere", self.sphere, remedy='Pass a radius, "auto", or null for plain features.')
 
@@ -280,7 +280,7 @@ def build_network(
     if settings.sphere is not None:
         if n_outputs == 1:
             remedy = "Leave it out: one class has no angle to another, and real-valued outputs would be bounded."
-            raise InputError(explain("sphere", got="a single output", allowed="at least 2 classes", remedy=remedy))
+            raise InputError("sphere", got="a single output", allowed="at least 2 classes", remedy=remedy)
         radius = sphere_radius(n_outputs) if settings.sphere == "auto" else settings.sphere
         layers.append(RowScale(radius))
         head = SphereHead(head, radius)

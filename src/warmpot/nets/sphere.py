@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from warmpot._checks import check_count
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 __all__ = ["SphereHead", "sphere_radius", "unit_rows"]
 
@@ -79,7 +79,7 @@ class _Bounded(nn.Module):
         ratio = bias / self.radius
         if not bool((ratio.abs() <= 1).all()):
             got, remedy = f"entries up to {bias.abs().max().item():g}", "Scale it down, or choose a larger sphere."
-            raise InputError(explain("bias", got=got, allowed=f"at most {self.radius:g} in size", remedy=remedy))
+            raise InputError("bias", got=got, allowed=f"at most {self.radius:g} in size", remedy=remedy)
         nearest = 1 - torch.finfo(ratio.dtype).eps  # tanh reaches 1 by rounding only
         return torch.atanh(ratio.clamp(-nearest, nearest))
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warmpot._files import replacing
+from warmpot._files import atomic_write
 from warmpot._settings import from_mapping, to_mapping
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.nets.backbone import Backbone, BackboneSettings, build_backbone
 from warmpot.nets.network import Network, NetworkSettings, build_network
 
@@ -38,7 +38,7 @@ def save_network(folder: Path, network: Network, settings: NetworkSettings, fact
     from safetensors.torch import save
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
-    with replacing(folder / TENSORS) as draft:
+    with atomic_write(folder / TENSORS) as draft:
         draft.write_bytes(save(tensors))  # save_file would make it readable by its owner only
     described = {
         "network": to_mapping(settings),
@@ -51,7 +51,7 @@ def save_network(folder: Path, network: Network, settings: NetworkSettings, fact
         shape = network.backbone.settings
         described["backbone_dtype"] = _dtype(network.backbone)
         described["backbone"] = to_mapping(replace(shape, weights=Path(shape.weights).name))  # they are in the file
-    with replacing(folder / FACTS) as draft:
+    with atomic_write(folder / FACTS) as draft:
         draft.write_text(json.dumps(described, indent=1), encoding="utf-8")
 
 
@@ -82,5 +82,5 @@ def load_network(folder: Path) -> tuple[Network, NetworkSettings, dict[str, Any]
         raise
     except Exception as error:  # a damaged file makes the parsers raise almost anything
         got, remedy = f"{type(error).__name__}: {error}", "Name the folder that `warmpot fit --out` wrote."
-        raise InputError(explain(str(folder), got=got, allowed="a finished run", remedy=remedy)) from error
+        raise InputError(str(folder), got=got, allowed="a finished run", remedy=remedy) from error
     return network.eval(), settings, described["facts"]

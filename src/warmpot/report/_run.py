@@ -16,7 +16,7 @@ import yaml
 
 from warmpot._settings import to_mapping
 from warmpot._typing import FloatArray, IntArray
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.methods import METHODS
 from warmpot.train.config import LAST, load_config
 from warmpot.train.recipes import preset_names
@@ -203,7 +203,7 @@ def read_run(folder: Path) -> Run:
         if isinstance(error, InputError):
             raise
         got, remedy = f"{type(error).__name__}: {error}", "Name the folder that `warmpot fit` wrote."
-        raise InputError(explain(str(folder), got=got, allowed="a finished run", remedy=remedy)) from error
+        raise InputError(str(folder), got=got, allowed="a finished run", remedy=remedy) from error
     return found
 
 
@@ -215,7 +215,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 def _whole(file: Path, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         got, remedy = f"a {type(value).__name__}", "Train anew, or put back the file that `warmpot fit` wrote."
-        raise InputError(explain(str(file), got=got, allowed="names and values", remedy=remedy))
+        raise InputError(str(file), got=got, allowed="names and values", remedy=remedy)
     return value
 
 
@@ -227,7 +227,7 @@ def _model(file: Path, value: Any) -> Mapping[str, Any]:
     )
     if not whole:
         got, remedy = "a model that does not say its classes or its network", "Train anew: it cannot be applied."
-        raise InputError(explain(str(file), got=got, allowed="the model of a run", remedy=remedy))
+        raise InputError(str(file), got=got, allowed="the model of a run", remedy=remedy)
     found: Mapping[str, Any] = value
     return found
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
-from warmpot._progress import spelt
+from warmpot._progress import format_duration
 from warmpot.bench.contrasts import LEVEL, Contrast, best_line, contrasts, verdict
 from warmpot.bench.grid import GRID
 from warmpot.bench.sheet import Entry, Sheet
@@ -97,7 +97,7 @@ def _answer(summary: Summary) -> Section:
             told = "too few tasks to test" if gain.tasks.too_few else f"cautious test over tasks: {_p(gain.tasks_holm)}"
             told += ", but mixed" if verdict(gain.tasks, gain.tasks_holm) == "mixed" else ""
             tiles.append((f"{gain.tasks.difference:+.1f}", f"points over {gain.other.label}", told))
-    spent = spelt(sum(record.seconds for record in summary.records))
+    spent = format_duration(sum(record.seconds for record in summary.records))
     tiles.append((f"{summary.done} of {summary.asked}", "trainings finished", f"{spent} in all, one thread each"))
     return Section("The answer", [Tiles(tiles), *_notices(summary)], _sentence(summary, top))
 

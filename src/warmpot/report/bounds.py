@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warmpot._files import replacing
+from warmpot._files import atomic_write
 from warmpot.bounds import BoundReport
 from warmpot.bounds.lipschitz import Lipschitz
 from warmpot.bounds.report import PlanRecord, Term
@@ -58,7 +58,7 @@ def draw_bounds(
     _legend(figure, _bars(panels[0], reports, remarks or {}))
     if curves:
         _curves(panels[1], curves)
-    with replacing(path) as draft:
+    with atomic_write(path) as draft:
         figure.savefig(draft, format=path.suffix.lstrip(".") or "png", dpi=150, facecolor=PAPER)
 
 

@@ -17,7 +17,7 @@ from warmpot.report._run import UNKNOWN, Run, numbers, read_run, repeat_command
 from warmpot.train.config import LAST
 from warmpot.train.export import Agreement
 from warmpot.train.recipes import preset_names
-from warmpot.weights import believed_classes, effective_share
+from warmpot.weights import effective_share, estimate_present_classes
 
 __all__ = ["model_card", "status"]
 
@@ -114,7 +114,7 @@ def _classes(run: Run) -> Iterator[str]:
     shown: list[str] = []
     if run.n_target:
         counts = np.bincount(run.codes(run.predictions["prediction"]), minlength=len(run.classes))
-        present = believed_classes(counts / counts.sum())
+        present = estimate_present_classes(counts / counts.sum())
         rows = [(safe(run.classes[k]), f"{share:.1%}") for k, share in list(present.items())[:MOST_CLASSES]]
         yield f"It believes that {len(present)} of them occur in the target (from its predictions, which can be wrong):"
         yield table(["class", "share of the target, as predicted"], rows)

@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from warmpot._files import replacing
-from warmpot.errors import InputError, explain
+from warmpot._files import atomic_write
+from warmpot.errors import InputError
 from warmpot.report.style import PAPER, THEME, styled, visible
 
 if TYPE_CHECKING:
@@ -117,13 +117,13 @@ def save_figure(figure: Figure, drawn: str, folder: Path, name: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
-    with replacing(folder / f"{name}.svg") as draft:
+    with atomic_write(folder / f"{name}.svg") as draft:
         draft.write_text(drawn, encoding="utf-8")
     with _drawing():
         figure.set_dpi(DOTS)
         canvas: Any = FigureCanvasAgg(figure)
         canvas.draw()
-    with replacing(folder / f"{name}.png") as draft:
+    with atomic_write(folder / f"{name}.png") as draft:
         Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").save(
             draft, "PNG", dpi=(DOTS, DOTS), compress_level=4
         )
@@ -175,7 +175,7 @@ def _attach(root: ElementTree.Element, tips: Tips, name: str) -> None:
         if len(elements) != len(wanted):
             what, remedy = f"tips of {group!r} in figure {name!r}", f"Give its artists the gid {TIP + group!r}."
             allowed = f"{len(elements)} texts, one for each element drawn"
-            raise InputError(explain(what, got=len(wanted), allowed=allowed, remedy=remedy))
+            raise InputError(what, got=len(wanted), allowed=allowed, remedy=remedy)
         for element, text in zip(elements, wanted, strict=True):
             element.set("data-tip", visible(text))
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import warmpot
-from warmpot._files import replacing
-from warmpot.errors import InputError, explain
+from warmpot._files import atomic_write
+from warmpot.errors import InputError
 from warmpot.report.inline import Tips, draw_svg, inline_svg, save_figure
 from warmpot.report.style import ABSENT, THEME, visible
 
@@ -170,7 +170,7 @@ class Table:
         if widths - {len(self.head)}:
             allowed = f"{len(self.head)}, as many as its head"
             remedy = "Give None for a cell that is empty."
-            raise InputError(explain("cells in a row of a table", got=sorted(widths), allowed=allowed, remedy=remedy))
+            raise InputError("cells in a row of a table", got=sorted(widths), allowed=allowed, remedy=remedy)
 
     @property
     def cells(self) -> list[list[Cell]]:
@@ -221,7 +221,7 @@ class Picture:
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
             allowed = "small letters, digits and hyphens"
-            raise InputError(explain("name of a figure", got=repr(self.name), allowed=allowed, remedy="Rename it."))
+            raise InputError("name of a figure", got=repr(self.name), allowed=allowed, remedy="Rename it.")
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ class Thumb:
         kind = next((kind for head, kind in IMAGES.items() if self.data.startswith(head)), None)
         if kind is None:
             got, remedy = repr(self.data[:8]), "Encode the image with Pillow first."
-            raise InputError(explain("thumbnail", got=got, allowed="bytes of a JPEG or PNG file", remedy=remedy))
+            raise InputError("thumbnail", got=got, allowed="bytes of a JPEG or PNG file", remedy=remedy)
         return f"data:image/{kind};base64,{base64.b64encode(self.data).decode()}"
 
 
@@ -307,13 +307,13 @@ def write_page(
     names = [picture.name for picture in pictures]
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
-        raise InputError(explain("names of figures", got=twice, allowed="each once", remedy="Rename one of them."))
+        raise InputError("names of figures", got=twice, allowed="each once", remedy="Rename one of them.")
     drawn = {one.name: draw_svg(one.figure) for one in pictures}
     inline = {one.name: inline_svg(drawn[one.name], one.name, one.alt, one.tips) for one in pictures}
     html = _render(title=title, subtitle=subtitle, sections=sections, drawn=inline)
     data = html.encode("utf-8")
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as draft:
+    with atomic_write(path) as draft:
         draft.write_bytes(data)
     if figures is not None:
         figures.mkdir(parents=True, exist_ok=True)
@@ -407,4 +407,4 @@ def _numeric(column: Sequence[Cell]) -> bool:
 
 def _among(what: str, got: str, allowed: Sequence[str]) -> None:
     if got not in allowed:
-        raise InputError(explain(what, got=repr(got), allowed=", ".join(map(repr, allowed)), remedy="Choose one."))
+        raise InputError(what, got=repr(got), allowed=", ".join(map(repr, allowed)), remedy="Choose one.")

@@ -11,7 +11,7 @@ from typing import Any
 
 from warmpot._checks import check_choice
 from warmpot.data import Task, Truth
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.report._run import read_run
 from warmpot.report.embedding import EMBEDDINGS, pictures
 from warmpot.report.page import Block, Cell, Section, Table, Text, Value, write_page
@@ -56,7 +56,7 @@ def reported(folder: Path | str) -> Reported:
             *others, last = [name for name in names if (folder / name).is_dir()]
         except (OSError, ValueError, KeyError, TypeError) as error:
             got, remedy = "a demo that did not finish", "Run it again: warmpot demo"
-            raise InputError(explain(str(folder), got=got, allowed="a finished demo", remedy=remedy)) from error
+            raise InputError(str(folder), got=got, allowed="a finished demo", remedy=remedy) from error
         return Reported(folder / last, folder, {name: folder / name for name in others})
     if (folder / "study.json").is_file():
         return Reported(folder / "best", folder)

@@ -12,7 +12,7 @@ from warmpot.report.seen import Seen
 from warmpot.report.style import label
 from warmpot.select.guard import collapsed
 from warmpot.train.health import LONE, SPREAD
-from warmpot.weights import believed_beta
+from warmpot.weights import estimate_beta
 
 __all__ = ["MOST_SUSPECTS", "named", "suspects", "warnings_of"]
 
@@ -181,7 +181,7 @@ def _beta(seen: Seen) -> tuple[float | None, str]:
         return None, ""
     logged = [line["beta"] for line in seen.run.history if line["step"] <= seen.run.step and line.get("beta")]
     drawn = np.random.default_rng(0).permutation(seen.predicted)[:MOST_COUNTED]
-    found = float(logged[-1] if logged else believed_beta(np.eye(len(seen.classes))[drawn], seen.labels))
+    found = float(logged[-1] if logged else estimate_beta(np.eye(len(seen.classes))[drawn], seen.labels))
     return found, f"auto gave {found:.2g}"
 
 

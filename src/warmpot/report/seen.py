@@ -16,7 +16,7 @@ from warmpot.errors import WarmpotError
 from warmpot.report._run import Run, numbers
 from warmpot.select.evidence import Evidence
 from warmpot.select.registry import make_validator
-from warmpot.weights import believed_classes, effective_share
+from warmpot.weights import effective_share, estimate_present_classes
 
 __all__ = ["Points", "Seen", "look"]
 
@@ -190,7 +190,7 @@ class Seen:
     @cached_property
     def present(self) -> list[int]:
         """Classes believed present, the largest first."""
-        return list(believed_classes(self.shares)) if self.shares.any() else []
+        return list(estimate_present_classes(self.shares)) if self.shares.any() else []
 
     @cached_property
     def absent(self) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.select.evidence import Evidence
 
 __all__ = ["NEEDS", "Validator"]
@@ -50,7 +50,7 @@ class Validator(ABC):
             field, remedy = NEEDS[need]
             if getattr(evidence, field) is None:
                 allowed = f"evidence with {field}"
-                raise InputError(explain(f"validator {self.name!r}", got=f"no {field}", allowed=allowed, remedy=remedy))
+                raise InputError(f"validator {self.name!r}", got=f"no {field}", allowed=allowed, remedy=remedy)
         return float(self._score(evidence))
 
     @abstractmethod

@@ -11,7 +11,7 @@ import numpy as np
 from warmpot._checks import check_features, check_matrix, check_nonnegative, check_weights
 from warmpot._interop import is_torch
 from warmpot._typing import FloatArray, IntArray
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 __all__ = ["Evidence", "log_softmax"]
 
@@ -93,7 +93,7 @@ class Evidence:
             self._lengths(side)
         if self.n_classes < 2:
             remedy = "Validators judge classifiers; regression has none yet."
-            raise InputError(explain("source_logits", got="1 column", allowed="2 or more classes", remedy=remedy))
+            raise InputError("source_logits", got="1 column", allowed="2 or more classes", remedy=remedy)
         for side in sides[::2]:
             self._labels(f"{side}_labels")
         if self.source_weights is not None:
@@ -112,7 +112,7 @@ class Evidence:
         if any(given) and not all(given):
             got = ", ".join(name for name, there in zip(names, given, strict=True) if there) + " only"
             remedy = "Leave all of them out otherwise."
-            raise InputError(explain("evidence", got=got, allowed=f"{', '.join(names)} together", remedy=remedy))
+            raise InputError("evidence", got=got, allowed=f"{', '.join(names)} together", remedy=remedy)
         return any(given)
 
     def _matrix(self, name: str, width: int | None) -> None:
@@ -127,7 +127,7 @@ class Evidence:
         if len(set(found.values())) > 1:
             got = ", ".join(f"{n} {name}" for name, n in found.items())
             remedy = "Compute all of them on the same samples."
-            raise InputError(explain(side, got=got, allowed="as many rows of each", remedy=remedy))
+            raise InputError(side, got=got, allowed="as many rows of each", remedy=remedy)
 
     def _labels(self, name: str) -> None:
         labels = getattr(self, name)
@@ -136,7 +136,7 @@ class Evidence:
         if not whole or labels.min() < 0 or labels.max() >= self.n_classes:
             got = f"codes {labels.min()} to {labels.max()}" if whole else f"{labels.dtype}, shape {labels.shape}"
             allowed = f"a 1-d array of integers in [0, {self.n_classes - 1}]"
-            raise InputError(explain(name, got=got, allowed=allowed, remedy="Pass the codes of a Task."))
+            raise InputError(name, got=got, allowed=allowed, remedy="Pass the codes of a Task.")
         self._set(name, labels.astype(np.int64))
 
     def _head(self) -> None:
@@ -145,7 +145,7 @@ class Evidence:
         bias = check_matrix("head bias", self.head[1][None], width=self.n_classes)[0]
         if len(weight) != self.n_classes:
             allowed = f"{self.n_classes} rows, one a class"
-            raise InputError(explain("head weight", got=f"{len(weight)} rows", allowed=allowed, remedy="Transpose it."))
+            raise InputError("head weight", got=f"{len(weight)} rows", allowed=allowed, remedy="Transpose it.")
         self._set("head", (weight, bias))
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from warmpot.data.task import Truth
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.select.base import Validator
 from warmpot.select.evidence import Evidence
 
@@ -40,5 +40,5 @@ class Oracle(Validator):
         if (len(predictions), evidence.n_classes) != (len(self.truth.yt), classes):
             got = f"{len(predictions)} samples of {evidence.n_classes} classes"
             allowed = f"{len(self.truth.yt)} of {classes}, as the labels have"
-            raise InputError(explain("oracle", got=got, allowed=allowed, remedy="Pass the Truth of the same task."))
+            raise InputError("oracle", got=got, allowed=allowed, remedy="Pass the Truth of the same task.")
         return float((predictions == self.truth.yt).mean())

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from warmpot._settings import from_mapping, suggestion
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.select.base import Validator
 from warmpot.select.predictions import Confusion, Entropy, Infomax, NuclearNorm, SoftNeighbourhood
 from warmpot.select.source import DeepEmbedded, SourceAccuracy
@@ -38,5 +38,5 @@ def make_validator(name: str, params: Mapping[str, Any] | None = None) -> Valida
         remedy = suggestion(str(name), VALIDATORS)
         if name == "oracle":
             remedy = "The oracle needs target labels; it is only in Python, as warmpot.select.Oracle."
-        raise InputError(explain("validator", got=repr(name), allowed=", ".join(VALIDATORS), remedy=remedy))
+        raise InputError("validator", got=repr(name), allowed=", ".join(VALIDATORS), remedy=remedy)
     return from_mapping(VALIDATORS[name], params or {}, "params")

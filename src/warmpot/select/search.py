@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from warmpot.errors import MissingExtraError, explain
+from warmpot.errors import MissingExtraError
 from warmpot.select.space import Range, Space
 
 __all__ = ["Listed", "Proposer", "Searched"]
@@ -47,9 +47,7 @@ class Searched:
             import optuna
         except ImportError as error:
             remedy = "Install it: pip install 'warmpot[search]', or list values instead of ranges and leave out trials."
-            raise MissingExtraError(
-                explain("optuna", got="not installed", allowed="installed", remedy=remedy)
-            ) from error
+            raise MissingExtraError("optuna", got="not installed", allowed="installed", remedy=remedy) from error
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._optuna, self._space, self._left = optuna, space, trials - len(seen)
         sampler = optuna.samplers.TPESampler(seed=seed + len(seen), constant_liar=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from warmpot._settings import merged, with_value
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.select.registry import make_validator
 from warmpot.train import RunConfig, load_config
 from warmpot.train.config import LAST
@@ -45,7 +45,7 @@ class Range:
         if not good or (self.log and self.low <= 0):
             remedy = "Write it as {low: 0.1, high: 10, log: true}."
             got = f"low {self.low!r}, high {self.high!r}, log {self.log}"
-            raise InputError(explain("range", got=got, allowed="low < high, above 0 with log", remedy=remedy))
+            raise InputError("range", got=got, allowed="low < high, above 0 with log", remedy=remedy)
 
     @property
     def whole(self) -> bool:
@@ -78,7 +78,7 @@ class Space:
         if not listed or not all(isinstance(block, Mapping) for block in found):
             remedy = "Write a mapping such as `params.alpha: [0.5, 0.8]`, or a list of them."
             got = "nothing" if blocks is None else repr(blocks)
-            raise InputError(explain("space", got=got, allowed="mappings of settings", remedy=remedy))
+            raise InputError("space", got=got, allowed="mappings of settings", remedy=remedy)
         self.fixed: list[dict[str, Any]] = []
         self.free: list[dict[str, list[Any] | Range]] = []
         for block in found:
@@ -93,7 +93,7 @@ class Space:
             try:
                 choose = self.config(point, changes).choose
             except InputError as error:
-                raise InputError(f"space, {self.name(point)}: {error}") from None
+                raise error.within(f"space, {self.name(point)}: ") from None
             if choose != LAST:
                 make_validator(choose)
 
@@ -155,7 +155,7 @@ def _settings(block: Mapping[Any, Any], above: str) -> Iterator[tuple[str, Any]]
             continue
         if isinstance(value, list) and not value:
             got, remedy = "an empty list", "Give some values."
-            raise InputError(explain(name, got=got, allowed="one value or more", remedy=remedy))
+            raise InputError(name, got=got, allowed="one value or more", remedy=remedy)
         yield name, _range(name, value) if isinstance(value, Mapping) else value
 
 
@@ -163,11 +163,11 @@ def _range(name: str, ends: Mapping[Any, Any]) -> Range:
     unknown = sorted(map(str, set(ends) - {"low", "high", "log"}))
     if unknown:
         remedy = "Leave it out."
-        raise InputError(explain(f"{name}.{unknown[0]}", got="an unknown key", allowed="low, high, log", remedy=remedy))
+        raise InputError(f"{name}.{unknown[0]}", got="an unknown key", allowed="low, high, log", remedy=remedy)
     if not {"low", "high"} <= set(ends):
         got, remedy = f"{next(end for end in ('low', 'high') if end in ends)} alone", "Give the other end too."
-        raise InputError(explain(name, got=got, allowed="low and high: a range needs low and high", remedy=remedy))
+        raise InputError(name, got=got, allowed="low and high: a range needs low and high", remedy=remedy)
     try:
         return Range(ends["low"], ends["high"], bool(ends.get("log", False)))
     except InputError as error:
-        raise InputError(f"{name}: {error}") from None
+        raise error.within(f"{name}: ") from None

@@ -15,7 +15,7 @@ from warmpot._checks import check_choice, check_count
 from warmpot._typing import FloatArray, IntArray
 from warmpot.select.base import Validator
 from warmpot.select.evidence import Evidence
-from warmpot.weights import believed_classes, predicted_shares
+from warmpot.weights import estimate_present_classes, predicted_shares
 
 __all__ = ["Neighbours", "Reverse"]
 
@@ -73,8 +73,8 @@ class Reverse(Validator):
 
     A classifier is trained on the target samples with their predicted classes and tested on the held part of the
     source (on all of it if none was held). Under partial domain adaptation it cannot know the classes that the target
-    lacks, so only the source classes believed present count (`warmpot.weights.believed_classes`). To name few classes
-    is then easy: the score is the mean recall of these classes above chance, which is 0 for a single class.
+    lacks, so only the source classes believed present count (`estimate_present_classes`). To name few classes is
+    then easy: the score is the mean recall of these classes above chance, which is 0 for a single class.
 
     Deviations: the reverse classifier is the nearest class mean, not the method again; above-chance recall as said.
 
@@ -93,7 +93,7 @@ class Reverse(Validator):
         check_choice("space", self.space, SPACES)
 
     def _score(self, evidence: Evidence) -> float:
-        present = np.sort(list(believed_classes(predicted_shares(evidence.target_logits))))
+        present = np.sort(list(estimate_present_classes(predicted_shares(evidence.target_logits))))
         side, labels = "source", evidence.source_labels
         if evidence.held_labels is not None:
             side, labels = "held", evidence.held_labels

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from warmpot._checks import check_count, check_fraction
-from warmpot._files import replacing
+from warmpot._files import atomic_write
 from warmpot._jobs import Done, Failed, Job, Runner, runner
-from warmpot._progress import Report, progress
+from warmpot._progress import ProgressCallback, progress
 from warmpot.data import Task
-from warmpot.errors import InputError, WarmpotError, explain
+from warmpot.errors import InputError, WarmpotError
 from warmpot.select.guard import classes_in_effect, collapsed
 from warmpot.select.registry import DEFAULT_VALIDATOR, make_validator
 from warmpot.select.search import Listed, Proposer, Searched
@@ -182,17 +182,17 @@ def sweep(
     places, out = Space(space), Path(out)
     if task.for_regression:
         got, remedy = "real labels", "Choose settings by hand."
-        raise InputError(explain("sweep", got=got, allowed="classes", remedy=remedy))
+        raise InputError("sweep", got=got, allowed="classes", remedy=remedy)
     if trials is None and not places.finite:
         remedy = "Say how many candidates to try."
-        raise InputError(explain("trials", got="none", allowed="a number, for ranges", remedy=remedy))
+        raise InputError("trials", got="none", allowed="a number, for ranges", remedy=remedy)
     if trials is not None:
         check_count("trials", trials)
     judge = make_validator(validator)
     if not judge.across_runs:
         got, allowed = repr(validator), "one that can compare runs of different settings"
         remedy = f"{validator} compares the rounds of one run; use transport."
-        raise InputError(explain("validator of a sweep", got=got, allowed=allowed, remedy=remedy))
+        raise InputError("validator of a sweep", got=got, allowed=allowed, remedy=remedy)
     if workers is not None:
         check_count("workers", workers)
     check_fraction("held", held)
@@ -217,7 +217,7 @@ def sweep(
             _try_all(run, proposer, run.workers, (places, settings), out, found, trials + 1, report)
     best = _best(found, places, validator)
     config = places.config(best.point, settings) if best.point else reference
-    with replacing(out / "best.yaml") as draft:
+    with atomic_write(out / "best.yaml") as draft:
         draft.write_text(config.dump(), encoding="utf-8")
     return Swept(best, config, _final(task, config, out / "best", facts, progress_bar), found, validator)
 
@@ -256,7 +256,7 @@ def _try_all(
     out: Path,
     found: list[Trial],
     total: int,
-    report: Report,
+    report: ProgressCallback,
 ) -> None:
     """Try what the proposer proposes, and keep every result as it comes; it learns in the order of its proposals."""
     places, settings = swept
@@ -282,13 +282,13 @@ def _remember(out: Path, said: dict[str, Any]) -> None:
         if before != said:
             got = "another sweep: other " + ", ".join(key for key in said if before.get(key) != said[key])
             remedy = "Name a new folder, or repeat the settings."
-            raise InputError(explain(str(out), got=got, allowed="the same sweep, to go on with", remedy=remedy))
+            raise InputError(str(out), got=got, allowed="the same sweep, to go on with", remedy=remedy)
         return
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         got, remedy = "something that is there already", "Name a new folder."
-        raise InputError(explain(str(out), got=got, allowed="a new or empty folder, or a sweep", remedy=remedy))
+        raise InputError(str(out), got=got, allowed="a new or empty folder, or a sweep", remedy=remedy)
     out.mkdir(parents=True, exist_ok=True)
-    with replacing(out / STUDY) as draft:
+    with atomic_write(out / STUDY) as draft:
         draft.write_text(json.dumps(said, indent=1), encoding="utf-8")
 
 
@@ -308,7 +308,7 @@ def _record(out: Path, found: list[Trial], trial: Trial, places: Space) -> Trial
     if trial.problem is None and trial.classes is not None and found and found[0].classes is not None:
         trial = dataclasses.replace(trial, problem=collapsed(trial.classes, found[0].classes))
     found.append(trial)
-    with replacing(out / TRIALS) as draft:
+    with atomic_write(out / TRIALS) as draft:
         draft.write_text("".join(json.dumps(vars(t)) + "\n" for t in found), encoding="utf-8")
     if trial.problem is not None:
         logger.warning("%s cannot win: %s", places.name(trial.point), trial.problem)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from warmpot._typing import BoolArray, IntArray
 from warmpot.data import Task
 from warmpot.data.lazy import Rows
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.nets.network import ColumnScale, make_scale
 from warmpot.select.base import Validator
 from warmpot.select.evidence import Evidence
@@ -29,7 +29,7 @@ from warmpot.train.keep import Snapshot
 from warmpot.train.predictor import apply_network
 from warmpot.train.rundir import RunDir
 
-__all__ = ["BestSoFar", "Held", "evidence_of", "fit_chosen", "hold_out", "warn_of_ties"]
+__all__ = ["Held", "ValidatorChooser", "evidence_of", "fit_chosen", "hold_out", "warn_of_ties"]
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def hold_out(task: Task, share: float, seed: int) -> tuple[Task, Held]:
         out[rows[: min(math.ceil(share * len(rows)), len(rows) - 1)]] = True
     if not out.any():
         got, remedy = "one sample of every class", "Choose by a validator that needs no held part."
-        raise InputError(explain("source", got=got, allowed="two of some class, to hold one out", remedy=remedy))
+        raise InputError("source", got=got, allowed="two of some class, to hold one out", remedy=remedy)
     names = (
         tuple(name for name, held in zip(task.source_names, out, strict=True) if not held) if task.source_names else ()
     )
@@ -106,7 +106,7 @@ def _inputs(*parts: Rows) -> dict[str, NDArray[Any]]:
     return {name: scale(x).numpy() for name, x in zip(names, inputs, strict=False)}
 
 
-class BestSoFar:
+class ValidatorChooser:
     """The `Chooser` of a validator: keeps the best snapshot that is no collapse against the first one.
 
     The last of equals wins: without a reason to choose, the result is what it is without a choice.
@@ -166,13 +166,13 @@ def fit_chosen(
     validator, held = make_validator(config.choose), None
     if task.for_regression:
         remedy = "Leave `choose` at last."
-        raise InputError(explain("choose", got=f"{config.choose!r} for real labels", allowed=LAST, remedy=remedy))
+        raise InputError("choose", got=f"{config.choose!r} for real labels", allowed=LAST, remedy=remedy)
     rest = task
     if "held" in validator.needs:
         rest, held = hold_out(task, config.held, config.seed)
         counts = len(held.y), task.n_source, config.choose
         logger.warning("%d of %d source samples are held out to choose by %s; they are not trained on", *counts)
-    chooser = BestSoFar(validator, rest, held)
+    chooser = ValidatorChooser(validator, rest, held)
     fitted = fit(rest, config, out=out, resume=resume, progress_bar=progress_bar, facts=facts, chooser=chooser)
     warn_of_ties([line["score"] for line in fitted.history if "score" in line], config.choose, "iterates")
     if held is None:

@@ -14,7 +14,7 @@ from warmpot._typing import IntArray
 from warmpot.data import Task, make_sampler
 from warmpot.data.lazy import Rows
 from warmpot.data.pixels import Pixels, in_workers
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.train.config import MinibatchSettings
 
 __all__ = ["Batch", "Batches", "Drawn", "blocks"]
@@ -94,7 +94,7 @@ class Batches:
             if getattr(settings, name) % world:
                 got = f"{getattr(settings, name)} samples over {world} processes"
                 remedy = f"Choose a multiple of {world}."
-                raise InputError(explain(f"minibatch.{name}", got=got, allowed="equal shares", remedy=remedy))
+                raise InputError(f"minibatch.{name}", got=got, allowed="equal shares", remedy=remedy)
         kind = "shuffled" if task.for_regression else settings.sampler
         self._source = make_sampler(kind, settings.source_batch, 2 * seed, labels=task.ys)
         self._target = make_sampler("shuffled", settings.target_batch, 2 * seed + 1, n=task.n_target)

@@ -10,7 +10,7 @@ import torch
 from warmpot._typing import FloatArray, IntArray
 from warmpot.bounds import BoundProblem, head_lipschitz
 from warmpot.data import Task
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.train.predictor import Predictor
 
 __all__ = ["BoundInputs", "bound_inputs"]
@@ -66,11 +66,11 @@ def bound_inputs(predictor: Predictor, task: Task) -> BoundInputs:
     """
     if not predictor.classes:
         remedy = "The theorems need a loss that is a metric with values in [0, 1]."
-        raise InputError(explain("predictor", got="one of real labels", allowed="one of classes", remedy=remedy))
+        raise InputError("predictor", got="one of real labels", allowed="one of classes", remedy=remedy)
     features = task.xs.ndim == 2  # the width of images is their channels; the predictor knows which of them it takes
     if predictor.classes != task.classes or (features and predictor.width != task.width):
         got, remedy = "one of other classes or features", "Name the data that it was trained on."
-        raise InputError(explain("predictor", got=got, allowed="one of this task", remedy=remedy))
+        raise InputError("predictor", got=got, allowed="one of this task", remedy=remedy)
     source, target = predictor.outputs(task.xs, "source", source=True), predictor.outputs(task.xt, "target")
     head = predictor.network.head
     return BoundInputs(

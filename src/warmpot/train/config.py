@@ -13,7 +13,7 @@ import yaml
 from warmpot._checks import check_choice, check_count, check_fraction, check_nonnegative, check_positive
 from warmpot._settings import from_mapping, to_mapping
 from warmpot.costs import LABEL_LOSSES
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.methods import OWN, WEIGHTINGS, Method, Weighting, make_method, make_weighting
 from warmpot.nets import SCALES, NetworkSettings
 from warmpot.train.images import ImageSettings
@@ -288,7 +288,7 @@ class RunConfig:
         check_choice("engine", self.engine, ENGINES)
         if self.engine == "full" and self.images is not None and self.images.fine_tunes:
             got, remedy = "'full' with a backbone that is trained", "Take a mini-batch preset, such as official."
-            raise InputError(explain("engine", got=got, allowed="'minibatch'", remedy=remedy))
+            raise InputError("engine", got=got, allowed="'minibatch'", remedy=remedy)
         check_choice("loss", self.loss, LABEL_LOSSES)
         check_count("seed", self.seed, minimum=0)
         check_fraction("held", self.held)
@@ -307,14 +307,14 @@ class RunConfig:
             got, allowed = f"{self.engine!r} with the method {method.name!r}", " or ".join(map(repr, method.engines))
             recipes = presets_of(method.name)
             remedy = f"Take one of its presets: {', '.join(recipes)}." if recipes else "Set engine=minibatch."
-            raise InputError(explain("engine", got=got, allowed=allowed, remedy=remedy))
+            raise InputError("engine", got=got, allowed=allowed, remedy=remedy)
 
     def _check_weights(self, method: Method) -> None:
         """Refuse weights that the method or its engine could not use."""
         if self.weights == OWN and self.weight_params:
             remedy = "Set params of the method, or name a weighting."
             allowed = "none with the weights 'own'"
-            raise InputError(explain("weight_params", got=f"{self.weight_params}", allowed=allowed, remedy=remedy))
+            raise InputError("weight_params", got=f"{self.weight_params}", allowed=allowed, remedy=remedy)
         if self.weights == method.weights:
             return
         what, allowed = f"{self.weights!r} with the method {method.name!r}", repr(method.weights)
@@ -326,7 +326,7 @@ class RunConfig:
         elif self.weights == OWN and not method.has_plan():
             allowed, remedy = ", ".join(WEIGHTINGS), "It has no plan of its own; `plan` solves one for the weights."
         if remedy:
-            raise InputError(explain("weights", got=what, allowed=allowed, remedy=remedy))
+            raise InputError("weights", got=what, allowed=allowed, remedy=remedy)
 
     def make_method(self) -> Method:
         """Make the method that the run trains."""

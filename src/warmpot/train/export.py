@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from warmpot._checks import check_count
-from warmpot._files import replacing_folder
+from warmpot._files import atomic_folder
 from warmpot._settings import to_mapping
-from warmpot.errors import InputError, MissingExtraError, WarmpotError, explain
+from warmpot.errors import InputError, MissingExtraError, WarmpotError
 from warmpot.nets import Network
 from warmpot.nets.network import ColumnScale
 from warmpot.train.predictor import Predictor
@@ -128,7 +128,7 @@ def export(
         _check_onnx(opset)
     if inputs is None:
         inputs, origin = draw_inputs(predictor), "drawn at random"
-    with replacing_folder(folder) as draft:
+    with atomic_folder(folder) as draft:
         predictor.save(draft)
         _check_saved(predictor, draft, inputs)
         found = to_onnx(predictor, draft / ONNX, inputs, opset=opset, origin=origin) if onnx else None
@@ -208,18 +208,18 @@ def _check_place(folder: Path) -> None:
     elif folder.is_dir() and (other := sorted({entry.name for entry in folder.iterdir()} - WRITTEN)):
         got = f"a folder with {other[0]!r} in it"
     if got:
-        raise InputError(explain(str(folder), got=got, allowed=allowed, remedy=remedy))
+        raise InputError(str(folder), got=got, allowed=allowed, remedy=remedy)
 
 
 def _check_onnx(opset: int) -> None:
     missing = [name for name in EXTRA if importlib.util.find_spec(name) is None]
     if missing:
         remedy = "Install it: pip install 'warmpot[export]'."
-        raise MissingExtraError(explain(", ".join(missing), got="not installed", allowed="installed", remedy=remedy))
+        raise MissingExtraError(", ".join(missing), got="not installed", allowed="installed", remedy=remedy)
     check_count("opset", opset)
     if opset not in OPSETS:
         remedy = f"Leave it out: {OPSET} is what most programs read."
-        raise InputError(explain("opset", got=opset, allowed=f"{OPSETS[0]} to {OPSETS[-1]}", remedy=remedy))
+        raise InputError("opset", got=opset, allowed=f"{OPSETS[0]} to {OPSETS[-1]}", remedy=remedy)
 
 
 def _applied(network: Network, inputs: NDArray[Any]) -> tuple[Tensor, Tensor]:
@@ -233,7 +233,7 @@ def _check_saved(predictor: Predictor, folder: Path, inputs: NDArray[Any]) -> No
     again = _applied(Predictor.load(folder).network, inputs)
     if not all(torch.equal(a, b) for a, b in zip(_applied(predictor.network, inputs), again, strict=True)):
         got, remedy = "a network that says something else when it is read again", "Please report this."
-        raise WarmpotError(explain("model.safetensors", got=got, allowed="the same network", remedy=remedy))
+        raise WarmpotError("model.safetensors", got=got, allowed="the same network", remedy=remedy)
 
 
 def _write(predictor: Predictor, path: Path, sample: NDArray[Any], opset: int) -> None:
@@ -248,7 +248,7 @@ def _write(predictor: Predictor, path: Path, sample: NDArray[Any], opset: int) -
             )  # fmt: skip
     except Exception as error:  # the exporter raises almost anything
         got, remedy = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}", "Export without ONNX."
-        raise WarmpotError(explain(ONNX, got=got, allowed="a network that torch can export", remedy=remedy)) from error
+        raise WarmpotError(ONNX, got=got, allowed="a network that torch can export", remedy=remedy) from error
     assert program is not None  # of the old exporter only
     for node in program.model.graph.all_nodes():
         node.metadata_props.clear()  # lines of source code with paths of this machine
@@ -279,7 +279,7 @@ def _compared(
         if found[name].shape != expected.shape or not difference <= allowed:  # NaN is not
             remedy = "Try another --opset, or export without ONNX; please report it. Nothing was written."
             got = f"{name} that differ by {difference:.3g} from the model's"
-            raise WarmpotError(explain(ONNX, got=got, allowed=f"up to {allowed:.3g}", remedy=remedy))
+            raise WarmpotError(ONNX, got=got, allowed=f"up to {allowed:.3g}", remedy=remedy)
         differences[name] = difference
     same = float((found["logits"].argmax(axis=1) == logits.argmax(dim=1).numpy()).mean()) if predictor.classes else None
     return Agreement(origin, tuple(map(len, batches)), differences, same)
@@ -295,5 +295,5 @@ def _run(path: Path, names: list[str], batches: list[NDArray[Any]]) -> dict[str,
         parts = [session.run(names, {"x": batch}) for batch in batches]
     except Exception as error:  # its errors have no common base but this
         got, remedy = str(error).strip().partition("\n")[0], "Try another --opset, or export without ONNX."
-        raise WarmpotError(explain(ONNX, got=got, allowed="a model that onnxruntime runs", remedy=remedy)) from error
+        raise WarmpotError(ONNX, got=got, allowed="a model that onnxruntime runs", remedy=remedy) from error
     return {name: np.concatenate([part[k] for part in parts]) for k, name in enumerate(names)}

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from warmpot._checks import check_choice, check_count
-from warmpot._progress import Report, progress
+from warmpot._progress import ProgressCallback, progress
 from warmpot._typing import IntArray
 from warmpot.data.lazy import LazyRows
 from warmpot.data.pixels import in_workers
 from warmpot.data.shards import DTYPES, Layout, ShardsFolder, read_shards
 from warmpot.data.table import Table
-from warmpot.errors import InputError, WarmpotWarning, explain, listing
+from warmpot.errors import InputError, WarmpotWarning, listing
 
 __all__ = ["CORRUPT", "extract", "stamp_of", "tell_of_bad"]
 
@@ -98,7 +98,7 @@ def extract(
     x, out = table.x, Path(out)
     if not isinstance(x, LazyRows) or x.dtype != np.uint8:
         remedy = "Read it by load_images or images_from_dataset."
-        raise InputError(explain(table.name, got=f"{x.dtype} numbers", allowed="a table of images", remedy=remedy))
+        raise InputError(table.name, got=f"{x.dtype} numbers", allowed="a table of images", remedy=remedy)
     runner = _Runner(module, torch.device(device), dtype)
     said = {**ask, "images": x.fingerprint(), "weights": stamp_of(module)}
     with runner:
@@ -130,7 +130,9 @@ class _Draft:
         return len(self.rows) + len(self.bad)
 
 
-def _fill(folder: ShardsFolder, todo: Sequence[int], images: _Images, runner: _Runner, report: Report) -> None:
+def _fill(
+    folder: ShardsFolder, todo: Sequence[int], images: _Images, runner: _Runner, report: ProgressCallback
+) -> None:
     """Make the shards `todo`; batches may reach over their borders, so that all but the last one are full."""
     layout = folder.layout
     rows = np.concatenate([[], *(layout.span(k) for k in todo)]).astype(np.int64)
@@ -176,7 +178,7 @@ class _Runner:
         shape = tuple(self._apply(torch.zeros((1, *image), dtype=torch.uint8)).shape)
         if len(shape) < 2 or shape[0] != 1 or 0 in shape:
             remedy = "Flatten or pool in the module."
-            raise InputError(explain("module", got=f"shape {shape}", allowed="(1, numbers, ...)", remedy=remedy))
+            raise InputError("module", got=f"shape {shape}", allowed="(1, numbers, ...)", remedy=remedy)
         return shape[1:]
 
     def __call__(self, pixels: Tensor, names: Sequence[str]) -> NDArray[Any]:
@@ -188,7 +190,7 @@ class _Runner:
             over = bool(torch.isfinite(raw[which]).all())
             got = f"{'numbers too large for ' + str(rows.dtype)[6:] if over else 'NaN or infinity'} for {names[which]}"
             remedy = "Ask for dtype float32." if over else "Check the weights."
-            raise InputError(explain("outputs of the network", got=got, allowed="finite numbers", remedy=remedy))
+            raise InputError("outputs of the network", got=got, allowed="finite numbers", remedy=remedy)
         return rows.numpy()
 
     @torch.no_grad()
@@ -253,7 +255,7 @@ def _checked_part(part: tuple[int, int]) -> tuple[int, int]:
         k, n = -1, -1
     if not (isinstance(k, int) and isinstance(n, int) and 0 <= k < n):
         remedy = "Count parts from 0: (0, 2) and (1, 2) are the two halves."
-        raise InputError(explain("part", got=repr(part), allowed="(k, n) with 0 <= k < n", remedy=remedy))
+        raise InputError("part", got=repr(part), allowed="(k, n) with 0 <= k < n", remedy=remedy)
     return k, n
 
 
@@ -277,11 +279,11 @@ def tell_of_bad(bad: Mapping[int, str], table: Table, corrupt: str) -> None:
         (row, reason), *others = bad.items()
         first = f"{table.names[row] if table.names else f'image {row}'}: {reason}"
         got, remedy = first + (f" (and {len(others)} more)" if others else ""), "Repair it, or pass --corrupt skip."
-        raise InputError(explain(table.name, got=got, allowed="images", remedy=remedy))
+        raise InputError(table.name, got=got, allowed="images", remedy=remedy)
     if bad and len(bad) == table.n:
         got, remedy = f"no image that can be read ({next(iter(bad.values()))})", "Check the folder."
-        raise InputError(explain(table.name, got=got, allowed="images", remedy=remedy))
+        raise InputError(table.name, got=got, allowed="images", remedy=remedy)
     if bad:
         named = [table.names[row] if table.names else f"image {row}" for row in bad]
         got, remedy = f"{len(bad)} of {table.n} files that are no images: {listing(named)}", "They are left out."
-        warnings.warn(explain(table.name, got=got, allowed="images", remedy=remedy), WarmpotWarning, stacklevel=3)
+        warnings.warn(WarmpotWarning(table.name, got=got, allowed="images", remedy=remedy), stacklevel=3)

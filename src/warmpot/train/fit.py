@@ -17,7 +17,7 @@ from warmpot._checks import LARGEST, check_features
 from warmpot._progress import progress
 from warmpot._typing import FloatArray
 from warmpot.data import Task
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.train.config import LAST, RunConfig
 from warmpot.train.full import Trained, train_full
 from warmpot.train.hardware import make_fabric
@@ -111,11 +111,11 @@ def fit(
     """
     if config.choose != LAST and chooser is None:
         got, remedy = f"{config.choose!r} and no chooser", "Call warmpot.select.fit_chosen."
-        raise InputError(explain("choose", got=got, allowed=f"{LAST!r} here", remedy=remedy))
+        raise InputError("choose", got=got, allowed=f"{LAST!r} here", remedy=remedy)
     if task.for_regression != (config.loss != "cross_entropy"):
         kind = "real labels" if task.for_regression else f"{task.n_classes} classes"
         remedy = 'Use "cross_entropy" for classes, "absolute" or "squared" for real labels.'
-        raise InputError(explain("loss", got=f"{config.loss!r} for {kind}", allowed="the one that fits", remedy=remedy))
+        raise InputError("loss", got=f"{config.loss!r} for {kind}", allowed="the one that fits", remedy=remedy)
     _check_regression(task, config)
     _check_samples(task)
     run = RunDir(Path(out), tensorboard=config.tensorboard) if out is not None else None
@@ -164,7 +164,7 @@ def _check_regression(task: Task, config: RunConfig) -> None:
     for what, part in parts.items():
         if task.for_regression and part is not None and not part.regression:
             got, remedy = f"{part.name!r} for real labels", "Take warmpot or source-only, with the weights they have."
-            raise InputError(explain(what, got=got, allowed="what does without classes", remedy=remedy))
+            raise InputError(what, got=got, allowed="what does without classes", remedy=remedy)
 
 
 def _label_units(task: Task) -> tuple[float, float]:

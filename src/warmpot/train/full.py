@@ -17,11 +17,11 @@ import torch
 from scipy.linalg import eigh
 from torch import Tensor
 
-from warmpot._progress import Report
+from warmpot._progress import ProgressCallback
 from warmpot._typing import FloatArray
 from warmpot.costs import PairCosts
 from warmpot.data import Task
-from warmpot.errors import DivergedError, InputError, explain
+from warmpot.errors import DivergedError, InputError
 from warmpot.nets import Network, NetworkSettings, Outputs, build_network
 from warmpot.nets.network import NARROW, Projection
 from warmpot.train.bound_objective import PlannedBound, descend, tightest_plan
@@ -29,11 +29,11 @@ from warmpot.train.config import RunConfig
 from warmpot.train.head import fit_classifier, fit_ridge, mapped
 from warmpot.train.health import Health
 from warmpot.train.interrupt import asked_to_stop
-from warmpot.train.keep import Chooser, Keeper, Snapshot
+from warmpot.train.keep import Chooser, ChosenIterate, Snapshot
 from warmpot.train.predictor import apply_network
 from warmpot.train.rundir import RunDir
 from warmpot.train.state import Checkpoint
-from warmpot.weights import believed_beta, class_means, predicted_shares
+from warmpot.weights import class_means, estimate_beta, predicted_shares
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -102,7 +102,7 @@ class _Alternation:
             got = "real labels" if task.for_regression else f"{config.method!r}, which does not see the target"
             allowed = "classes, and a method that adapts: the loss of the bound is a metric on class probabilities"
             remedy = 'Use "cross_entropy".'
-            raise InputError(explain('full.objective "bound"', got=got, allowed=allowed, remedy=remedy))
+            raise InputError('full.objective "bound"', got=got, allowed=allowed, remedy=remedy)
         self.labels = torch.as_tensor(task.ys)
         self.n_outputs = task.n_classes or 1
         if task.for_regression:
@@ -145,7 +145,7 @@ class _Alternation:
             )  # fmt: skip
         if not (state.head.isfinite().all() and state.metric.isfinite().all()):
             remedy = 'Leave full.scale at "auto", or bring the features to a length of about 1.'
-            raise DivergedError(explain("refit", got="weights that overflow", allowed="finite numbers", remedy=remedy))
+            raise DivergedError("refit", got="weights that overflow", allowed="finite numbers", remedy=remedy)
 
     def outputs(self, state: _State) -> tuple[Outputs, Outputs]:
         """Features and outputs of both domains."""
@@ -214,7 +214,7 @@ class _Alternation:
             return p
         settings, labels, n_classes = self.settings, self.task.ys, self.task.n_classes
         mixed = settings.class_share * class_means(p, labels, n_classes) + (1 - settings.class_share) * p
-        counts, beta = np.bincount(labels, minlength=n_classes), believed_beta(logits, labels)
+        counts, beta = np.bincount(labels, minlength=n_classes), estimate_beta(logits, labels)
         # Its own classes keep those that the target's predictions lose; the predicted ones leave outlier classes out.
         classes = beta * counts / len(labels) + (1 - beta) * predicted_shares(logits)
         return mixed + settings.fill * beta * (classes / np.maximum(counts, 1))[labels]
@@ -254,14 +254,14 @@ def train_full(
     *,
     run: RunDir | None,
     start: Checkpoint | None,
-    report: Report,
+    report: ProgressCallback,
     chooser: Chooser | None = None,
 ) -> Trained:
     """Train a head on frozen features by alternating plans and refits; arguments as in `train_minibatch`."""
     settings = config.full
     history = run.history() if run else []
     work = _Alternation(task, config)
-    health, keeper = Health(work.method.expected_share), Keeper(chooser)
+    health, keeper = Health(work.method.expected_share), ChosenIterate(chooser)
     if start is not None:
         # Cloned: products of tensors that lie elsewhere in memory, as a file has them, may round otherwise.
         state = _State(**{name: start.tensors[name].clone() for name in _State.__dataclass_fields__})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -27,7 +27,7 @@ def make_fabric(hardware: HardwareSettings) -> Fabric:
     accelerator = hardware.accelerator
     if accelerator == "mps":
         got, remedy = "mps", "Plans are solved in float64, which it does not have: use cpu or cuda."
-        raise InputError(explain("minibatch.hardware.accelerator", got=got, allowed="cpu, cuda, auto", remedy=remedy))
+        raise InputError("minibatch.hardware.accelerator", got=got, allowed="cpu, cuda, auto", remedy=remedy)
     if accelerator == "auto" and not torch.cuda.is_available():
         accelerator = "cpu"  # Fabric would take mps where there is one
     try:
@@ -40,7 +40,7 @@ def make_fabric(hardware: HardwareSettings) -> Fabric:
         )
     except (ValueError, RuntimeError, TypeError) as error:
         got, remedy = " ".join(str(error).split()), "`warmpot doctor` lists the devices of this machine."
-        raise InputError(explain("minibatch.hardware", got=got, allowed="Fabric's flags", remedy=remedy)) from error
+        raise InputError("minibatch.hardware", got=got, allowed="Fabric's flags", remedy=remedy) from error
     fabric.launch()
     return fabric
 
@@ -52,7 +52,7 @@ def resolve_device(name: str) -> torch.device:
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if gpu else torch.device("cpu")
     if name.partition(":")[0] not in ("cpu", "cuda") or (name != "cpu" and not gpu):
         remedy = "`warmpot doctor` lists the devices of this machine."
-        raise InputError(explain("device", got=repr(name), allowed="auto, cpu, cuda if there is one", remedy=remedy))
+        raise InputError("device", got=repr(name), allowed="auto, cpu, cuda if there is one", remedy=remedy)
     return torch.device(name)
 
 

@@ -14,14 +14,14 @@ import numpy as np
 from filelock import FileLock
 
 from warmpot._checks import check_choice, check_count
-from warmpot._files import NAMES, replacing
+from warmpot._files import FILENAME_ERRORS, atomic_write
 from warmpot._progress import progress
 from warmpot.data import Table
 from warmpot.data.images import without
 from warmpot.data.lazy import Rows
 from warmpot.data.pixels import Pixels, ViewSettings, find_corrupt
 from warmpot.data.shards import Shards
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.nets import Backbone, BackboneSettings, build_backbone
 from warmpot.train.extract import CORRUPT, extract, stamp_of, tell_of_bad
 from warmpot.train.hardware import resolve_device
@@ -62,7 +62,7 @@ class ImageSettings:
         if self.cache and self.backbone.train_from in (None, "all"):
             what = "nothing" if self.backbone.train_from is None else "everything"
             got, remedy = f"true, and {what} is trained", "Name a block: images.backbone.train_from=layer4."
-            raise InputError(explain("cache", got=got, allowed="a network that is trained in part", remedy=remedy))
+            raise InputError("cache", got=got, allowed="a network that is trained in part", remedy=remedy)
 
     @property
     def fine_tunes(self) -> bool:
@@ -88,7 +88,7 @@ def make_backbone(settings: ImageSettings) -> Backbone:
     if backbone.view.fixed and backbone.view.crop != settings.view.crop:
         got, allowed = f"{settings.view.crop} with {settings.backbone.name}", f"{backbone.view.crop}"
         remedy = "It takes images of one size only: set images.view.crop (--crop), and resize, which is no smaller."
-        raise InputError(explain("images.view.crop", got=got, allowed=allowed, remedy=remedy))
+        raise InputError("images.view.crop", got=got, allowed=allowed, remedy=remedy)
     return backbone
 
 
@@ -132,7 +132,7 @@ def prepare(
     except OSError as error:
         remedy = "Name another place in the environment variable WARMPOT_CACHE."
         got, allowed = error.strerror, "a folder to keep features in"
-        raise InputError(explain(str(folder), got=got, allowed=allowed, remedy=remedy)) from error
+        raise InputError(str(folder), got=got, allowed=allowed, remedy=remedy) from error
     view = settings.view
     if not live:  # how views are drawn in training changes nothing
         view = ViewSettings(view.resize, view.crop, view.interpolation, augment=False)
@@ -163,7 +163,7 @@ def _in_view(table: Table, view: ViewSettings) -> Table:
     """Return the images as these settings show them."""
     if not isinstance(table.x, Pixels):
         remedy = "Read them with warmpot.data.load_images."
-        raise InputError(explain(table.name, got=type(table.x).__name__, allowed="images", remedy=remedy))
+        raise InputError(table.name, got=type(table.x).__name__, allowed="images", remedy=remedy)
     return replace(table, x=table.x.with_view(view))
 
 
@@ -191,7 +191,7 @@ def decodable(
         with FileLock(f"{known}.lock"):
             if not known.exists():
                 text = json.dumps(_faults(table.x, workers, table.name, progress_bar))
-                with replacing(known) as draft:
+                with atomic_write(known) as draft:
                     draft.write_text(text, encoding="utf-8")
             bad = {int(row): why for row, why in json.loads(known.read_text(encoding="utf-8")).items()}
     tell_of_bad(bad, table, corrupt)
@@ -209,7 +209,7 @@ def _stamp(x: Rows) -> str:
     digest = hashlib.sha256(x.fingerprint().encode())
     for item in x.items:
         place = x.name(item)
-        digest.update(place.encode(errors=NAMES))
+        digest.update(place.encode(errors=FILENAME_ERRORS))
         with suppress(OSError):  # not a file, or a broken one, which is named when it is opened
             digest.update(str(os.stat(place).st_mtime_ns).encode())
     return digest.hexdigest()[:20]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from warmpot.nets import Network, Outputs
 
-__all__ = ["Chooser", "Keeper", "Snapshot"]
+__all__ = ["Chooser", "ChosenIterate", "Snapshot"]
 
 BESIDE = "beside:"
 """Marks the names of what is kept beside the network."""
@@ -53,7 +53,7 @@ class Chooser(Protocol):
         """Undo `state`."""
 
 
-class Keeper:
+class ChosenIterate:
     """Holds the weights of the snapshot that the chooser liked best.
 
     Parameters

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warmpot._progress import Report
+from warmpot._progress import ProgressCallback
 from warmpot.data import Task
 from warmpot.data.lazy import Rows
-from warmpot.errors import DivergedError, InputError, explain
+from warmpot.errors import DivergedError, InputError
 from warmpot.methods import Clock, Labelled, Learner, Sizes, Step, View, Whole
 from warmpot.nets import Network, Outputs, Pair, build_network
 from warmpot.train.batches import Batch, Batches, Drawn, blocks
@@ -26,7 +26,7 @@ from warmpot.train.hardware import quiet_gathers
 from warmpot.train.health import Health
 from warmpot.train.images import make_backbone
 from warmpot.train.interrupt import asked_to_stop
-from warmpot.train.keep import Chooser, Keeper, Snapshot
+from warmpot.train.keep import Chooser, ChosenIterate, Snapshot
 from warmpot.train.predictor import apply_network
 from warmpot.train.rundir import RunDir
 from warmpot.train.state import (
@@ -80,7 +80,7 @@ def _check_batch_norm(settings: MinibatchSettings, world: int) -> None:
     if settings.network.bottleneck == "bn_relu" and smallest < 2:
         remedy = "Choose larger batches, or the bottleneck `linear`."
         got = f"{smallest} samples a process under BatchNorm"
-        raise InputError(explain("minibatch", got=got, allowed="at least 2", remedy=remedy))
+        raise InputError("minibatch", got=got, allowed="at least 2", remedy=remedy)
 
 
 class _Trainer:
@@ -116,17 +116,12 @@ class _Trainer:
         if images is None:
             remedy = "Set `images`, or extract features first."
             raise InputError(
-                explain(
-                    "images",
-                    got="none, for samples that are no features",
-                    allowed="settings of a backbone",
-                    remedy=remedy,
-                )
+                "images", got="none, for samples that are no features", allowed="settings of a backbone", remedy=remedy
             )
         backbone = make_backbone(images)
         if images.backbone.batch_norm == "sync" and self.fabric.world_size > 1 and self.fabric.device.type == "cpu":
             got, remedy = '"sync" over processes without GPUs', 'Set it to "train" or "frozen".'
-            raise InputError(explain("images.backbone.batch_norm", got=got, allowed="GPUs", remedy=remedy))
+            raise InputError("images.backbone.batch_norm", got=got, allowed="GPUs", remedy=remedy)
         return build_network(shape, backbone.width, n_outputs, seed=seed, backbone=backbone)
 
     def stream(self, begin: int) -> Generator[Batch, None, None]:
@@ -144,7 +139,7 @@ class _Trainer:
         if self.settings.hardware.plan == "rank" and fabric.world_size > 1 and self.learner.remembers:
             got = f'"rank" with {self.config.method!r} and the weights {self.config.weights!r}'
             remedy = "They remember samples or train networks beside the main one, the same in all processes."
-            raise InputError(explain("minibatch.hardware.plan", got=got, allowed='"gathered"', remedy=remedy))
+            raise InputError("minibatch.hardware.plan", got=got, allowed='"gathered"', remedy=remedy)
 
     def step(self, step: int, batch: Batch) -> tuple[Step, Outputs]:
         """Train on one batch; return what the method said, and the outputs of the target batch."""
@@ -260,7 +255,7 @@ class _Trainer:
         source, target = (Outputs(*(part.cpu().double() for part in outputs[:2])) for outputs in found)
         return source, target
 
-    def checkpoint(self, step: int, keeper: Keeper) -> Checkpoint:
+    def checkpoint(self, step: int, keeper: ChosenIterate) -> Checkpoint:
         tensors, facts = pack_optimizer(self.optimizer)
         named = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
         named |= {f"optimizer.{name}": tensor for name, tensor in tensors.items()}
@@ -275,7 +270,7 @@ class _Trainer:
         others |= keeper.facts()
         return Checkpoint(step, named | keeper.tensors(), others)
 
-    def restore(self, checkpoint: Checkpoint, keeper: Keeper) -> int:
+    def restore(self, checkpoint: Checkpoint, keeper: ChosenIterate) -> int:
         def part(prefix: str) -> dict[str, Tensor]:
             found = checkpoint.tensors.items()
             return {name[len(prefix) :]: tensor for name, tensor in found if name.startswith(prefix)}
@@ -293,7 +288,7 @@ class _Trainer:
 
 def _diverged(step: int, got: str) -> DivergedError:
     remedy = "Lower the learning rate (minibatch.optimizer.lr); for frozen features take the preset full or frozen."
-    return DivergedError(explain(f"training, step {step}", got=got, allowed="finite numbers", remedy=remedy))
+    return DivergedError(f"training, step {step}", got=got, allowed="finite numbers", remedy=remedy)
 
 
 @contextmanager
@@ -311,7 +306,7 @@ def train_minibatch(
     *,
     run: RunDir | None,
     start: Checkpoint | None,
-    report: Report,
+    report: ProgressCallback,
     chooser: Chooser | None = None,
 ) -> Trained:
     """Train a network by mini-batches.
@@ -327,7 +322,7 @@ def train_minibatch(
         Where metrics and checkpoints go.
     start : Checkpoint or None
         Where to go on.
-    report : Report
+    report : ProgressCallback
         Called with the share of the work that is done.
     chooser : Chooser, optional
         Says which of the iterates, one every ``checkpoint_every`` steps, is the result; default: the last.
@@ -341,7 +336,7 @@ def train_minibatch(
     settings, history = config.minibatch, (run.history() if run else [])
     with _seeded(config.seed), quiet_gathers(), asked_to_stop() as stop:
         trainer = _Trainer(task, config, fabric)
-        keeper = Keeper(chooser, trainer.learner)
+        keeper = ChosenIterate(chooser, trainer.learner)
         begin = trainer.restore(start, keeper) if start is not None else 0
         trainer.model.train()
         with closing(trainer.stream(begin)) as batches:  # its processes end with it

@@ -15,12 +15,12 @@ from warmpot._typing import FloatArray
 from warmpot.data.lazy import LazyRows, Rows, sample_shape
 from warmpot.data.pixels import Pixels
 from warmpot.data.shards import Shards
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.nets import Backbone, Network, NetworkSettings, Outputs, load_network, save_network
 from warmpot.train.batches import blocks
 from warmpot.train.extract import stamp_of
 from warmpot.train.images import ImageSettings
-from warmpot.weights import believed_classes, predicted_shares
+from warmpot.weights import estimate_present_classes, predicted_shares
 
 __all__ = ["Predictor", "apply_network"]
 
@@ -73,7 +73,7 @@ class Predictor:
         if bad.any():
             got, allowed = f"{int(bad.sum())} samples whose predictions overflow", "features as in training"
             remedy = "Drop samples that far from what it was trained on."
-            raise InputError(explain(name, got=got, allowed=allowed, remedy=remedy))
+            raise InputError(name, got=got, allowed=allowed, remedy=remedy)
         return found
 
     def _rows(self, x: Any, name: str) -> tuple[Rows, int]:
@@ -86,14 +86,14 @@ class Predictor:
                 return x, 0
             allowed = "images" if self.images is not None else f"{self.width} features"
             remedy = "Give it what it was trained on."
-            raise InputError(explain(name, got=sample_shape(x), allowed=allowed, remedy=remedy))
+            raise InputError(name, got=sample_shape(x), allowed=allowed, remedy=remedy)
         rows = check_matrix(name, x[:] if isinstance(x, LazyRows) else x, width=self.width)
         if tuned:
             got, remedy = (
                 f"{self.width} features",
                 "Its backbone was trained: features of another one mean nothing.",
             )
-            raise InputError(explain(name, got=got, allowed="images", remedy=remedy))
+            raise InputError(name, got=got, allowed="images", remedy=remedy)
         check_features(name, rows)
         return np.require(rows, requirements=["C", "W"]), 0  # torch warns otherwise
 
@@ -133,4 +133,6 @@ class Predictor:
 
     def class_shares(self, probabilities: FloatArray) -> dict[str, float]:
         """Classes believed to occur among samples, with the share predicted as each, the largest first."""
-        return {self.classes[k]: share for k, share in believed_classes(predicted_shares(probabilities)).items()}
+        return {
+            self.classes[k]: share for k, share in estimate_present_classes(predicted_shares(probabilities)).items()
+        }

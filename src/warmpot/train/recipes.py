@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from warmpot._settings import merged, suggestion
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 __all__ = ["layered", "preset_for", "preset_names", "presets_of", "read_preset", "read_yaml"]
 
@@ -45,7 +45,7 @@ def read_preset(name: str) -> dict[str, Any]:
     """Read a recipe as a plain mapping, laid over the one that it names as its base."""
     if name not in preset_names():
         allowed = ", ".join(preset_names())
-        raise InputError(explain("preset", got=repr(name), allowed=allowed, remedy=suggestion(name, preset_names())))
+        raise InputError("preset", got=repr(name), allowed=allowed, remedy=suggestion(name, preset_names()))
     found = copy.deepcopy(_parsed(name))
     base = read_preset(found.pop("base")) if "base" in found else {}
     return {**layered(base, found), "preset": name}
@@ -87,7 +87,7 @@ def preset_for(method: str, preset: str | None = None, *, images: bool = False) 
     other = read_preset(preset)["method"]
     if other != method and (own_presets := presets_of(method)):
         got, allowed = f"{preset!r}, which is for {other!r}, with the method {method!r}", ", ".join(own_presets)
-        raise InputError(explain("preset", got=got, allowed=allowed, remedy="Leave one of the two out."))
+        raise InputError("preset", got=got, allowed=allowed, remedy="Leave one of the two out.")
     return preset
 
 
@@ -112,10 +112,10 @@ def read_yaml(file: Path) -> dict[str, Any]:
         found = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         got = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise InputError(explain(str(file), got=got, allowed="a YAML file", remedy="Correct the file.")) from error
+        raise InputError(str(file), got=got, allowed="a YAML file", remedy="Correct the file.") from error
     if found is None:
         return {}
     if not isinstance(found, dict):
         remedy = "Write `name: value` lines."
-        raise InputError(explain(str(file), got=type(found).__name__, allowed="a mapping", remedy=remedy))
+        raise InputError(str(file), got=type(found).__name__, allowed="a mapping", remedy=remedy)
     return found

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from warmpot._files import replacing, write_csv
+from warmpot._files import atomic_write, write_csv
 from warmpot.data import Task
-from warmpot.errors import InputError, MissingExtraError, explain
+from warmpot.errors import InputError, MissingExtraError
 from warmpot.train.config import RunConfig, load_config
 from warmpot.train.state import Checkpoint, latest_checkpoint, load_checkpoint, save_checkpoint
 
@@ -52,7 +52,7 @@ def _board(folder: Path) -> Callable[[], Any]:
     """Return a function that opens TensorBoard's writer when it is first needed: only one process may write."""
     if importlib.util.find_spec("tensorboard") is None:
         remedy = "Install it: pip install 'warmpot[track]'."
-        raise MissingExtraError(explain("tensorboard", got="not installed", allowed="installed", remedy=remedy))
+        raise MissingExtraError("tensorboard", got="not installed", allowed="installed", remedy=remedy)
 
     @cache
     def opened() -> Any:
@@ -92,15 +92,13 @@ class RunDir:
             return checkpoint
         if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
             remedy = "Name a new folder, or continue the run in it with --resume."
-            message = explain(str(self.folder), got="something that is there already", allowed="a new or empty folder",
-                              remedy=remedy)  # fmt: skip
-            raise InputError(message)
+            got, allowed = "something that is there already", "a new or empty folder"
+            raise InputError(str(self.folder), got=got, allowed=allowed, remedy=remedy)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             remedy = "Choose a place you may write to."
-            message = explain(str(self.folder), got=error.strerror, allowed="a folder", remedy=remedy)
-            raise InputError(message) from error
+            raise InputError(str(self.folder), got=error.strerror, allowed="a folder", remedy=remedy) from error
         self.write_text("config.yaml", config.dump())
         self.write_text("run.json", json.dumps(mark, indent=1))
         return None
@@ -122,10 +120,10 @@ class RunDir:
         recorded = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
         if recorded.get("fingerprint") != data:
             got, remedy = "other data than the run was started on", "Resume with the same files, or start a new run."
-            raise InputError(explain(str(self.folder), got=got, allowed="the same data", remedy=remedy))
+            raise InputError(str(self.folder), got=got, allowed="the same data", remedy=remedy)
         if load_config(file=self.folder / "config.yaml") != config:  # not the text: a newer version may know more
             got, remedy = "another configuration than config.yaml there", "Leave the flags out when you resume."
-            raise InputError(explain(str(self.folder), got=got, allowed="the same configuration", remedy=remedy))
+            raise InputError(str(self.folder), got=got, allowed="the same configuration", remedy=remedy)
 
     def _forget_after(self, step: int) -> None:
         """Drop the metrics that the run will write again."""
@@ -157,7 +155,7 @@ class RunDir:
 
     def write_text(self, name: str, text: str) -> None:
         """Write a file whole."""
-        with replacing(self.folder / name) as draft:
+        with atomic_write(self.folder / name) as draft:
             draft.write_text(text, encoding="utf-8")
 
     def write_csv(self, name: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from warmpot._files import replacing_folder
-from warmpot.errors import InputError, explain
+from warmpot._files import atomic_folder
+from warmpot.errors import InputError
 
 __all__ = [
     "Checkpoint",
@@ -46,7 +46,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write ``folder/step-<n>``, drop the oldest beyond the last two."""
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / f"step-{checkpoint.step:08d}"
-    with replacing_folder(place) as draft:
+    with atomic_folder(place) as draft:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
         save_file(tensors, draft / TENSORS)
         (draft / FACTS).write_text(json.dumps({"step": checkpoint.step, **checkpoint.facts}), encoding="utf-8")
@@ -75,7 +75,7 @@ def load_checkpoint(place: Path) -> Checkpoint:
     except Exception as error:  # parsers raise almost anything on a damaged file
         got = f"{type(error).__name__}: {error}"
         remedy = f"Remove {place}; the run then goes on from the checkpoint before it."
-        raise InputError(explain(str(place), got=got, allowed="a whole checkpoint", remedy=remedy)) from error
+        raise InputError(str(place), got=got, allowed="a whole checkpoint", remedy=remedy) from error
 
 
 def pack_optimizer(optimizer: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:

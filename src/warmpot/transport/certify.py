@@ -10,7 +10,7 @@ from scipy.sparse import coo_array, csr_array, issparse
 from warmpot._checks import check_matrix, check_nonnegative_matrix
 from warmpot._interop import kind_of, to_numpy
 from warmpot._typing import Array, FloatArray
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.transport.problem import PartialProblem, check_masses, residuals_of
 from warmpot.transport.solution import Potentials, Residuals
 
@@ -117,7 +117,7 @@ def _check_potential(potentials: Potentials, n_cols: int) -> FloatArray:
     except (AttributeError, TypeError, ValueError) as error:
         remedy = "Pass the potentials of a Solution of this problem, or leave them out."
         got, allowed = f"{type(potentials).__name__} ({error})", f"Potentials with {n_cols} finite v"
-        raise InputError(explain("potentials", got=got, allowed=allowed, remedy=remedy)) from error
+        raise InputError("potentials", got=got, allowed=allowed, remedy=remedy) from error
     positive: FloatArray = np.maximum(0.0, v[0])
     return positive
 

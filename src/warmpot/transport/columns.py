@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from scipy.sparse import csr_array
 
-from warmpot._progress import Report
+from warmpot._progress import ProgressCallback
 from warmpot._typing import FloatArray, IntArray
 from warmpot.transport.certify import trim_sparse
 from warmpot.transport.network import Flow, solve_arcs
@@ -93,7 +93,7 @@ class _Arcs:
 class _Scanner:
     """Prices pairs block by block, skipping rows that provably hold no attractive pair."""
 
-    def __init__(self, cost: BlockCost, block_rows: int, report: Report) -> None:
+    def __init__(self, cost: BlockCost, block_rows: int, report: ProgressCallback) -> None:
         self.cost, self.block_rows, self.report = cost, block_rows, report
         self.row_min = np.full(cost.shape[0], -np.inf)  # lower bound of min_j C_ij + v_j
         self.v = np.zeros(cost.shape[1])
@@ -146,7 +146,7 @@ def generate(
     block_rows: int,
     detour: int,
     max_iter: int,
-    report: Report,
+    report: ProgressCallback,
 ) -> Generated:
     """Solve the exact partial problem for positive `a`, `b` over a cost known by blocks.
 
@@ -164,7 +164,7 @@ def generate(
         How many times the cost range the slack route costs; see `solve_arcs`.
     max_iter : int
         Limit on simplex pivots, each round.
-    report : Report
+    report : ProgressCallback
         Called with the share of each pass that is done.
 
     Returns

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from warmpot._typing import FloatArray
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.transport.exact import snap_to_movable, solve_exact, to_feasible
 from warmpot.transport.problem import Answer, PartialProblem
 from warmpot.transport.status import Status
@@ -62,7 +62,7 @@ def units(problem: PartialProblem, eps: float) -> Units:
     span = float(finite.max()) - low or eps
     if eps < SMALLEST_EPS * span:
         allowed = f"eps >= {SMALLEST_EPS * span:.3g}, 1e-12 of the cost range, or None"
-        raise InputError(explain("eps", got=eps, allowed=allowed, remedy="Pass eps=None for the exact solver."))
+        raise InputError("eps", got=eps, allowed=allowed, remedy="Pass eps=None for the exact solver.")
     return Units(problem, low, span)
 
 

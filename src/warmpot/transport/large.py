@@ -22,7 +22,7 @@ from warmpot._checks import (
 from warmpot._interop import Kind, kind_of
 from warmpot._progress import progress
 from warmpot._typing import Array, FloatArray, IntArray
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.transport.columns import BlockCost, Generated, generate
 from warmpot.transport.exact import MAX_PIVOTS, optimality
 from warmpot.transport.problem import check_masses, infeasible, residuals_of
@@ -84,7 +84,7 @@ class _Called:
         if found.shape != (rows.size, self.shape[1]):
             remedy = "Return one row per source sample given and one column per target sample given."
             allowed = f"shape {(rows.size, self.shape[1])}"
-            raise InputError(explain("cost(xs, xt)", got=f"shape {found.shape}", allowed=allowed, remedy=remedy))
+            raise InputError("cost(xs, xt)", got=f"shape {found.shape}", allowed=allowed, remedy=remedy)
         return found
 
 
@@ -182,7 +182,7 @@ def _capacities(a: Array | None, beta: float | None, n: int) -> Array:
         return a
     if a is not None:
         remedy = "Pass beta for equal capacities, or a for your own."
-        raise InputError(explain("beta", got=f"{beta} beside a", allowed="one of beta and a", remedy=remedy))
+        raise InputError("beta", got=f"{beta} beside a", allowed="one of beta and a", remedy=remedy)
     remedy = "It is the share of the source believed to matter: pass a number in (0, 1]."
     return np.full(n, 1.0 / (check_fraction("beta", beta, remedy) * n))
 
@@ -195,12 +195,12 @@ def _samples(xs: Array, xt: Array, cost: str | Callable[[Any, Any], Any]) -> tup
         target = _matrix("xt", xt, width=source.shape[1])
         if (largest := max(max(float(x.max()), -float(x.min())) for x in (source, target))) > LARGEST:
             remedy = "Rescale the features."
-            raise InputError(explain("xs, xt", got=f"up to {largest:g}", allowed=f"up to {LARGEST:g}", remedy=remedy))
+            raise InputError("xs, xt", got=f"up to {largest:g}", allowed=f"up to {LARGEST:g}", remedy=remedy)
         return source, target
     for name, x in (("xs", xs), ("xt", xt)):
         if len(getattr(x, "shape", ())) < 1 or x.shape[0] == 0:
             remedy = "Pass an array or tensor with one sample a row."
-            raise InputError(explain(name, got=type(x).__name__, allowed="a non-empty array", remedy=remedy))
+            raise InputError(name, got=type(x).__name__, allowed="a non-empty array", remedy=remedy)
     return xs, xt
 
 

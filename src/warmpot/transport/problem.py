@@ -19,7 +19,7 @@ import numpy as np
 from warmpot._checks import check_cost, check_mass, check_weights
 from warmpot._interop import kind_of
 from warmpot._typing import BoolArray, FloatArray
-from warmpot.errors import InfeasibleError, explain
+from warmpot.errors import InfeasibleError
 from warmpot.transport.solution import Residuals
 from warmpot.transport.status import Status
 
@@ -94,7 +94,7 @@ def infeasible(mass: float, movable: float) -> InfeasibleError:
     """Build the error for forbidden pairs that leave too little room."""
     allowed = f"0 < mass <= {movable!r}, all that the pairs of finite cost can move"
     remedy = "Lower the mass or allow more pairs (fewer +inf costs)."
-    return InfeasibleError(explain("mass", got=repr(mass), allowed=allowed, remedy=remedy), mass=mass, movable=movable)
+    return InfeasibleError("mass", got=repr(mass), allowed=allowed, remedy=remedy, mass=mass, movable=movable)
 
 
 def check_masses(

@@ -11,7 +11,7 @@ import numpy as np
 from warmpot._checks import check_cost, check_count, check_positive
 from warmpot._interop import Kind, is_torch, kind_of
 from warmpot._typing import Array
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 from warmpot.transport.certify import linear_cost
 from warmpot.transport.entropic import DEFAULT_MAX_ITER, solve_entropic
 from warmpot.transport.exact import MAX_PIVOTS, solve_exact
@@ -155,7 +155,7 @@ def _check_rows(a: Any, b: Any, size: int) -> None:
         if _per_problem(weights) and len(weights) != size:
             allowed = f"one row for all, or one for each of the {size} problems"
             got, remedy = f"{len(weights)} rows", "Match the leading axis of the costs."
-            raise InputError(explain(name, got=got, allowed=allowed, remedy=remedy))
+            raise InputError(name, got=got, allowed=allowed, remedy=remedy)
 
 
 def _row(weights: Any, k: int) -> Any:

@@ -26,7 +26,7 @@ import numpy as np
 from warmpot._checks import check_choice, check_cost, check_count, check_positive, check_weights
 from warmpot._interop import is_torch, kind_of
 from warmpot._typing import Array, FloatArray
-from warmpot.errors import InputError, NotConvergedError, explain
+from warmpot.errors import InputError, NotConvergedError
 from warmpot.transport.certify import linear_cost
 from warmpot.transport.solution import Potentials
 from warmpot.transport.status import Status
@@ -236,10 +236,10 @@ def _stages(problem: _Problem) -> list[float]:
     reach = max(span, -low)
     if eps < SMALLEST_EPS * reach:
         allowed = f"eps >= {SMALLEST_EPS * reach:.3g}, 1e-12 of the costs"
-        raise InputError(explain("eps", got=eps, allowed=allowed, remedy="Raise eps or rescale the costs."))
+        raise InputError("eps", got=eps, allowed=allowed, remedy="Raise eps or rescale the costs.")
     if not eps / LARGEST_RATIO <= tau <= eps * LARGEST_RATIO:
         allowed = f"between 1e-12 and 1e12 times eps = {eps:g}"
-        raise InputError(explain("tau", got=tau, allowed=allowed, remedy="Bring tau and eps closer together."))
+        raise InputError("tau", got=tau, allowed=allowed, remedy="Bring tau and eps closer together.")
     # Scaling the optimal plan cannot help: with Jensen's inequality that bounds its mass.
     totals = float(np.log(a.sum()) + np.log(b.sum()))
     log_reference = totals if relative else float(np.log(cost.size))
@@ -247,7 +247,7 @@ def _stages(problem: _Problem) -> list[float]:
     if log_mass > LARGEST_LOG_MASS:
         got = f"costs down to {low:g}, for which the mass of the plan may reach exp({log_mass:.3g})"
         allowed = f"a mass up to exp({LARGEST_LOG_MASS:g})"
-        raise InputError(explain("cost", got=got, allowed=allowed, remedy="Add a constant to the costs, or raise tau."))
+        raise InputError("cost", got=got, allowed=allowed, remedy="Add a constant to the costs, or raise tau.")
     stages = [eps]
     while stages[-1] * ANNEAL_FACTOR * ANNEAL_COST < span and stages[-1] * ANNEAL_FACTOR * ANNEAL_TAU < tau:
         stages.append(stages[-1] * ANNEAL_FACTOR)

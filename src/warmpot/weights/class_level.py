@@ -8,16 +8,16 @@ import numpy as np
 
 from warmpot._checks import check_matrix
 from warmpot._typing import FloatArray, IntArray
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 __all__ = [
     "SMALLEST_BETA",
-    "believed_alpha",
-    "believed_beta",
-    "believed_classes",
     "class_means",
     "class_share_weights",
     "class_shares",
+    "estimate_alpha",
+    "estimate_beta",
+    "estimate_present_classes",
     "predicted_shares",
 ]
 
@@ -44,7 +44,7 @@ def predicted_shares(outputs: Any) -> FloatArray:
     return np.bincount(best, minlength=outputs.shape[1]) / len(best)
 
 
-def believed_beta(outputs: Any, labels: Any) -> float:
+def estimate_beta(outputs: Any, labels: Any) -> float:
     """Share of the source that matters if the target's classes are as predicted, ``1 / sum_c pi_t(c)^2 / pi_s(c)``.
 
     It is the `effective_share` of source samples weighted by ``pi_t(y) / pi_s(y)``, and k / C when k of C equal classes
@@ -60,7 +60,7 @@ def believed_beta(outputs: Any, labels: Any) -> float:
 
     Examples
     --------
-    >>> believed_beta(np.eye(4)[[0, 0, 0, 1, 1, 1]], np.arange(4))  # 6 of 15 pairs agree; with many samples: 0.5
+    >>> estimate_beta(np.eye(4)[[0, 0, 0, 1, 1, 1]], np.arange(4))  # 6 of 15 pairs agree; with many samples: 0.5
     0.625
     """
     source = np.bincount(np.asarray(labels), minlength=outputs.shape[1])
@@ -70,7 +70,7 @@ def believed_beta(outputs: Any, labels: Any) -> float:
     return float(np.clip(pairs / twice, SMALLEST_BETA, 1.0)) if twice > 0 else 1.0
 
 
-def believed_alpha(probabilities: Any, labels: Any, beta: float) -> float:
+def estimate_alpha(probabilities: Any, labels: Any, beta: float) -> float:
     """Share of the target that can be matched rightly: ``sum_c min(kappa_c, pi_s(c) / beta)``.
 
     ``kappa_c`` is the share of the target predicted as c, every sample counted with its probability: what the
@@ -82,11 +82,11 @@ def believed_alpha(probabilities: Any, labels: Any, beta: float) -> float:
     probabilities : (n_t, C) array
         Class probabilities of the target samples.
     labels, beta
-        As in `believed_beta`, and its result or another.
+        As in `estimate_beta`, and its result or another.
 
     Examples
     --------
-    >>> believed_alpha(np.array([[0.8, 0.2], [0.6, 0.4]]), np.array([0, 0, 1]), beta=1.0)  # 2/3 could be served
+    >>> estimate_alpha(np.array([[0.8, 0.2], [0.6, 0.4]]), np.array([0, 0, 1]), beta=1.0)  # 2/3 could be served
     0.6666666666666666
     """
     n, classes = probabilities.shape
@@ -95,12 +95,12 @@ def believed_alpha(probabilities: Any, labels: Any, beta: float) -> float:
     return float(np.clip(np.minimum(expected, source / beta).sum(), SMALLEST_ALPHA, 1.0))
 
 
-def believed_classes(shares: FloatArray) -> dict[int, float]:
+def estimate_present_classes(shares: FloatArray) -> dict[int, float]:
     """Classes believed to occur, by code, with their shares, the largest first; stray predictions are left out.
 
     Examples
     --------
-    >>> believed_classes(np.array([0.3, 0.65, 0.05, 0.0]))
+    >>> estimate_present_classes(np.array([0.3, 0.65, 0.05, 0.0]))
     {1: 0.65, 0: 0.3}
     """
     order = np.argsort(-shares, kind="stable")
@@ -186,8 +186,8 @@ def _codes(labels: Any, n_classes: int) -> IntArray:
     remedy = "Pass class codes that count the columns of the outputs."
     if codes.ndim != 1 or codes.size == 0 or codes.dtype.kind not in "iu":
         got = f"shape {codes.shape} of {codes.dtype}"
-        raise InputError(explain("labels", got=got, allowed=allowed, remedy=remedy))
+        raise InputError("labels", got=got, allowed=allowed, remedy=remedy)
     if codes.min() < 0 or codes.max() >= n_classes:
         got = f"codes from {codes.min()} to {codes.max()}"
-        raise InputError(explain("labels", got=got, allowed=allowed, remedy=remedy))
+        raise InputError("labels", got=got, allowed=allowed, remedy=remedy)
     return codes

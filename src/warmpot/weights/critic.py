@@ -14,7 +14,7 @@ import numpy as np
 from warmpot._checks import check_fraction, check_nonnegative
 from warmpot._interop import to_numpy
 from warmpot._typing import FloatArray
-from warmpot.errors import InputError, explain
+from warmpot.errors import InputError
 
 __all__ = ["capped_weights", "chi2_ball_weights"]
 
@@ -126,12 +126,12 @@ def _checked(scores: object) -> FloatArray:
         d = to_numpy(scores)
     except (TypeError, ValueError, OverflowError) as error:
         got, remedy = f"{type(scores).__name__} ({error})", "Pass one score a source sample."
-        raise InputError(explain("scores", got=got, allowed=allowed, remedy=remedy)) from error
+        raise InputError("scores", got=got, allowed=allowed, remedy=remedy) from error
     if d.ndim != 1 or d.size == 0:
         remedy = "Pass one score a source sample."
-        raise InputError(explain("scores", got=f"shape {d.shape}", allowed=allowed, remedy=remedy))
+        raise InputError("scores", got=f"shape {d.shape}", allowed=allowed, remedy=remedy)
     if not np.isfinite(d).all():
         got = f"{int((~np.isfinite(d)).sum())} non-finite entries"
         remedy = "The critic has diverged: lower its learning rate, or rescale the features."
-        raise InputError(explain("scores", got=got, allowed=allowed, remedy=remedy))
+        raise InputError("scores", got=got, allowed=allowed, remedy=remedy)
     return d
