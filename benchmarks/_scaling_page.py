@@ -131,7 +131,7 @@ RECIPES = {
 
 def passes_of(config: Any) -> tuple[int, int]:
     """Return the passes over source and target in a run of a recipe, the last ones for its results included."""
-    weighting = config.make_weighting()
+    weighting = config.built_weighting
     source = target = 1
     refreshes = getattr(weighting, "periods", 1) - 1 + getattr(weighting, "from_start", False)
     if config.weights not in ("own", "uniform"):

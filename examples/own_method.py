@@ -13,7 +13,7 @@ from typing import ClassVar
 from warmpot.cli import main as command_line
 from warmpot.data import digits_task
 from warmpot.estimators import AdaptedClassifier
-from warmpot.methods import METHODS, Memory, Method, Step, View
+from warmpot.methods import METHODS, BatchContext, Memory, Method, StepResult
 from warmpot.methods.losses import weighted_cross_entropy
 from warmpot.weights import normalized
 
@@ -28,12 +28,12 @@ class Means(Method):
 
     strength: float = 0.05
 
-    def step(self, view: View, memory: Memory) -> Step:  # noqa: ARG002
+    def step(self, view: BatchContext, memory: Memory) -> StepResult:  # noqa: ARG002
         """Return the loss of one batch; there is no field for target labels."""
         weights = normalized(view.weights)
         apart = (weights @ view.source.features - view.target.features.mean(dim=0)).square().sum()
         loss = weighted_cross_entropy(view.source.logits, view.labels, view.weights)
-        return Step(loss + self.strength * apart, weights, {"apart": apart.detach()})
+        return StepResult(loss + self.strength * apart, weights, {"apart": apart.detach()})
 
 
 def main() -> None:

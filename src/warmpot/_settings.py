@@ -91,8 +91,16 @@ def _converted(hint: Any, value: Any, where: str) -> Any:
 
 
 def to_mapping(settings: Any) -> dict[str, Any]:
-    """Turn a settings object into plain dictionaries, as YAML and JSON can hold them."""
-    return dataclasses.asdict(settings)
+    """Turn a settings object into plain dictionaries, as YAML and JSON can hold them; computed fields are left out."""
+
+    def plain(value: Any) -> Any:
+        if dataclasses.is_dataclass(value):
+            return to_mapping(value)
+        if isinstance(value, Mapping):
+            return {key: plain(each) for key, each in value.items()}
+        return [plain(each) for each in value] if isinstance(value, list) else value
+
+    return {each.name: plain(getattr(settings, each.name)) for each in dataclasses.fields(settings) if each.init}
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

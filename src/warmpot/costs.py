@@ -1,6 +1,6 @@
 """What it costs to match a source sample with a target sample.
 
-The joint cost of Theorem 2 and of the training problem (SPEC section 2),
+The joint cost of Theorem 3.3 and of the training problem (docs/theory.md, "Joint cost"),
 
     C_ij = eta1 * ||f(x_i) - f(x~_j)||_2 + eta2 * loss(y_i, w(x~_j)),
 
@@ -11,23 +11,22 @@ square it (``squared=True``), and then `eta1` is per unit of its square.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from warmpot._checks import check_choice, check_count, check_nonnegative, check_positive
+from warmpot._checks import check_count, check_nonnegative, check_positive
 from warmpot._typing import Array, FloatArray, IntArray
+from warmpot.losses import LABEL_LOSSES, LabelLoss, at_least_float32, get_label_loss
 from warmpot.transport.large import EuclideanBlocks
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["LABEL_LOSSES", "PairCosts", "feature_distance", "joint_cost", "label_loss", "rms_distance"]
+__all__ = ["LABEL_LOSSES", "JointCost", "PairCosts", "feature_distance", "joint_cost", "label_loss", "rms_distance"]
 
 ROUNDING = 1e-14
 """Squared distances below this share of the squared norms are taken for 0."""
-LABEL_LOSSES = ("cross_entropy", "absolute", "squared")
 
 
 def feature_distance(source: Tensor, target: Tensor, *, squared: bool = False) -> Tensor:
@@ -37,14 +36,14 @@ def feature_distance(source: Tensor, target: Tensor, *, squared: bool = False) -
     above 25 rows, without its loss of half of the digits between close points in float32. The gradient at distance 0
     is 0.
     """
-    dtype = _at_least_float32(source).dtype
+    dtype = at_least_float32(source).dtype
     centre = target.detach().double().mean(dim=0)
     x, y = source.double() - centre, target.double() - centre
     x_square, y_square = x.square().sum(dim=1, keepdim=True), y.square().sum(dim=1)
     square = x_square + y_square - 2.0 * (x @ y.T)
     same = square <= ROUNDING * (x_square + y_square).detach()  # what is left there is rounding, also in its gradient
-    found = square if squared else square.masked_fill(same, 1.0).sqrt()
-    return found.masked_fill(same, 0.0).to(dtype)
+    distance = square if squared else square.masked_fill(same, 1.0).sqrt()
+    return distance.masked_fill(same, 0.0).to(dtype)
 
 
 def rms_distance(source: Any, target: Any) -> float:
@@ -63,28 +62,22 @@ def rms_distance(source: Any, target: Any) -> float:
     return float(np.sqrt(spread + np.square(centre_x - centre_y).sum()))
 
 
-def label_loss(labels: Tensor, outputs: Tensor, loss: str = "cross_entropy") -> Tensor:
-    """Loss of predicting `outputs` of the target where the source says `labels`, for every pair.
+def label_loss(labels: Tensor, outputs: Tensor, loss: str | LabelLoss = "cross_entropy") -> Tensor:
+    """Loss of the target's `outputs` against the source's `labels`, for every pair.
 
     Parameters
     ----------
     labels : (n_s,) tensor
-        Class codes, or real values in regression.
+        Class codes, or numbers in regression.
     outputs : (n_t, C) tensor of logits, or (n_t, 1) tensor of predictions
-    loss : "cross_entropy", "absolute" or "squared"
-        ``-log softmax(outputs_j)[y_i]``, ``|y_i - outputs_j|`` or its square.
+    loss : LabelLoss, or its name
+        "cross_entropy" ``-log softmax(outputs_j)[y_i]``, "absolute" ``|y_i - outputs_j|`` or "squared", its square.
 
     Returns
     -------
     (n_s, n_t) tensor
     """
-    import torch
-
-    outputs = _at_least_float32(outputs)
-    if check_choice("loss", loss, LABEL_LOSSES) == "cross_entropy":
-        return -torch.log_softmax(outputs, dim=1).T[labels]
-    difference = labels.to(outputs.dtype)[:, None] - outputs[:, 0]
-    return difference.abs() if loss == "absolute" else difference.square()
+    return get_label_loss(loss).pairwise(labels, outputs)
 
 
 def joint_cost(
@@ -95,10 +88,10 @@ def joint_cost(
     *,
     eta1: float,
     eta2: float,
-    loss: str = "cross_entropy",
+    loss: str | LabelLoss = "cross_entropy",
     squared: bool = False,
 ) -> Tensor:
-    """Cost of every pair of two batches (Theorem 2), differentiable in features and outputs.
+    """Cost of every pair of two batches (Theorem 3.3), differentiable in features and outputs.
 
     Parameters
     ----------
@@ -107,10 +100,10 @@ def joint_cost(
     labels : (n_s,) tensor
         Source labels.
     outputs : (n_t, C) tensor
-        What the network says of the target samples; see `label_loss`.
+        Outputs of the network for the target samples; see `label_loss`.
     eta1, eta2 : float
         Weights of feature distance and label loss.
-    loss : str
+    loss : LabelLoss, or its name
         See `label_loss`.
     squared : bool
         Square the distances (MPOT, JUMBOT).
@@ -119,22 +112,16 @@ def joint_cost(
     return cost + eta2 * label_loss(labels, outputs, loss) if eta2 else cost
 
 
-def _at_least_float32(x: Tensor) -> Tensor:
-    import torch
-
-    return x if x.dtype in (torch.float32, torch.float64) else x.float()
-
-
 def _nearest(x: Array, count: int) -> IntArray:
     """Row numbers of the `count` nearest other rows of each row, in no order."""
     blocks = EuclideanBlocks(np.asarray(x, np.float64), np.asarray(x, np.float64))
-    found = np.empty((len(x), count), np.int64)
+    nearest = np.empty((len(x), count), np.int64)
     for start in range(0, len(x), 1024):
         rows = np.arange(start, min(start + 1024, len(x)))
         distances = blocks.block(rows)
         distances[np.arange(len(rows)), rows] = np.inf
-        found[rows] = np.argpartition(distances, max(count - 1, 0), axis=1)[:, :count]
-    return found
+        nearest[rows] = np.argpartition(distances, max(count - 1, 0), axis=1)[:, :count]
+    return nearest
 
 
 class PairCosts:
@@ -184,10 +171,10 @@ class PairCosts:
     def _smoothed(self, outputs: Tensor) -> Tensor:
         if self._near is None or self._near.shape[1] == 0:
             return outputs
-        found = outputs
+        averaged = outputs
         for _ in range(2):  # neighbours of neighbours
-            found = (1 - self._smooth) * outputs + self._smooth * found[self._near].mean(dim=1)
-        return found
+            averaged = (1 - self._smooth) * outputs + self._smooth * averaged[self._near].mean(dim=1)
+        return averaged
 
     def joint(
         self,
@@ -196,26 +183,52 @@ class PairCosts:
         *,
         eta1: float,
         eta2: float,
-        loss: str = "cross_entropy",
+        loss: str | LabelLoss = "cross_entropy",
         squared: bool = False,
-    ) -> Callable[[IntArray, Any], FloatArray]:
-        """Return the joint cost as a function of blocks of row numbers, as `solve_partial_points` takes it."""
+    ) -> JointCost:
+        """Return the joint cost, a block cost that `solve_partial_blocks` takes; arguments as in `joint_cost`."""
+        smoothed = self._smoothed(outputs.detach().cpu().double())
+        return JointCost(
+            self, labels.detach().cpu(), smoothed, eta1=eta1, eta2=eta2, loss=get_label_loss(loss), squared=squared
+        )
+
+
+class JointCost:
+    """The joint cost between whole data sets, by blocks of source rows; made by `PairCosts.joint`.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    """
+
+    def __init__(
+        self,
+        costs: PairCosts,
+        labels: Tensor,
+        outputs: Tensor,
+        *,
+        eta1: float,
+        eta2: float,
+        loss: LabelLoss,
+        squared: bool,
+    ) -> None:
         import torch
 
-        outputs, known = self._smoothed(outputs.detach().cpu().double()), labels.detach().cpu()
-        by_class: Any = None
-        if eta2 and loss == "cross_entropy":  # looked up for every block: a row a class, made once
-            by_class = eta2 * label_loss(torch.arange(outputs.shape[1]), outputs, loss).contiguous().numpy()
+        self.shape = costs.shape
+        self._distances, self._labels, self._outputs, self._loss = costs.distances, labels, outputs, loss
+        self._eta1, self._eta2, self._squared = eta1, eta2, squared
+        self._by_class: Any = None
+        if eta2 and loss.classification:  # looked up for every block: one row per class, computed once
+            self._by_class = eta2 * loss.pairwise(torch.arange(outputs.shape[1]), outputs).contiguous().numpy()
 
-        def cost(rows: IntArray, _: Any) -> FloatArray:
-            block = self.distances(rows)
-            if squared:
-                block *= block
-            block *= eta1
-            if by_class is not None:
-                block += by_class[known[rows].numpy()]
-            elif eta2:
-                block += eta2 * label_loss(known[rows], outputs, loss).numpy()
-            return block
-
-        return cost
+    def block(self, rows: IntArray) -> FloatArray:
+        """Return the costs of some source rows against all target rows."""
+        block = self._distances(rows)
+        if self._squared:
+            block *= block
+        block *= self._eta1
+        if self._by_class is not None:
+            block += self._by_class[self._labels[rows].numpy()]
+        elif self._eta2:
+            block += self._eta2 * self._loss.pairwise(self._labels[rows], self._outputs).numpy()
+        return block

@@ -21,7 +21,7 @@ import torch
 from warmpot._settings import merged
 from warmpot.data import Task, as_table, make_task
 from warmpot.errors import InputError, WarmpotWarning
-from warmpot.methods import METHODS, OWN, WEIGHTINGS, Learner, View
+from warmpot.methods import METHODS, OWN, WEIGHTINGS, BatchContext, Learner
 from warmpot.train import Fitted, RunConfig, fit, load_config, preset_names
 
 CLASSES, SHARED = 6, 3
@@ -194,7 +194,7 @@ def stop_after(patch: pytest.MonkeyPatch, count: int) -> None:
     """Ask for a stop during the step of this number, as Ctrl-C does."""
     calls, step = 0, Learner.step
 
-    def pressing(self: Learner, view: View) -> Any:
+    def pressing(self: Learner, view: BatchContext) -> Any:
         nonlocal calls
         calls += 1
         if calls == count:
@@ -249,8 +249,8 @@ def rank() -> str:
 
 def run_all(devices: int) -> dict[str, Any]:
     """Train with every method; return weights, and for several processes what a plan per process is told."""
+    from warmpot.train.batch_engine import train_in_batches
     from warmpot.train.hardware import make_fabric
-    from warmpot.train.loop import train_minibatch
 
     torch.set_num_threads(1)
     (task, _), found = make_toy(n=60, m=40), {}
@@ -258,7 +258,7 @@ def run_all(devices: int) -> dict[str, Any]:
     fabric = make_fabric(of_method("warmpot", 1, {"minibatch": {"hardware": flags}}).minibatch.hardware)
     # BatchNorm, whose statistics each process takes from its own share, before a refresh looks at the whole data
     batch_norm = configured("pwan", 10, {"weights": "chi2_ball", "minibatch": {"hardware": flags}})
-    done = train_minibatch(task, batch_norm, fabric, run=None, start=None, report=lambda *_: None)
+    done = train_in_batches(task, batch_norm, fabric, run=None, start=None, report=lambda *_: None)
     assert isinstance(done.weights, torch.Tensor)
     found["batch norm"] = {"weights": done.weights.tolist(), "losses": [line["loss"] for line in done.history]}
     for name in METHODS:
@@ -266,14 +266,14 @@ def run_all(devices: int) -> dict[str, Any]:
         if devices > 1:
             by_rank = of_method(name, 1, {"minibatch": {"hardware": {**flags, "plan": "rank"}}})
             try:
-                train_minibatch(task, by_rank, fabric, run=None, start=None, report=lambda *_: None)
+                train_in_batches(task, by_rank, fabric, run=None, start=None, report=lambda *_: None)
             except InputError as error:
                 refused = str(error)
         changes: dict[str, Any] = {"minibatch": {"hardware": flags}}
         if "augmentation" in of_method(name, 1).params:
             changes["params"] = {"periods": 1}  # a further batch of 6 throughout; odd ones are cut to equal shares
         config = of_method(name, 10, changes)
-        done = train_minibatch(task, config, fabric, run=None, start=None, report=lambda *_: None)
+        done = train_in_batches(task, config, fabric, run=None, start=None, report=lambda *_: None)
         weights = np.ones(1) if done.weights is None else np.asarray(getattr(done.weights, "p", done.weights))
         parameters = torch.cat([p.detach().flatten() for p in done.network.parameters()])
         found[name] = {

@@ -7,15 +7,15 @@ import ot
 import pytest
 import torch
 
-from warmpot.methods import Clock, Memory, View, Warmpot
+from warmpot.methods import BatchContext, Memory, TrainProgress, Warmpot
 from warmpot.nets import Outputs, build_network
 from warmpot.train import load_config
 
 N, M, WIDTH, CLASSES = 26, 22, 12, 5
 
 
-def view(source: Outputs, labels: torch.Tensor, target: Outputs, progress: float, loss: str) -> View:
-    return View(source, labels, target, Clock(round(1000 * progress), 1000), loss)
+def view(source: Outputs, labels: torch.Tensor, target: Outputs, progress: float, loss: str) -> BatchContext:
+    return BatchContext(source, labels, target, TrainProgress(round(1000 * progress), 1000), loss)
 
 
 def _batch(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -48,7 +48,7 @@ def _by_hand(network, xs, ys, xt, *, eta1, eta2, eps, alpha, beta, loss_scale, n
 @pytest.mark.parametrize("progress", [0.0, 0.2, 1.0])
 def test_loss_and_gradients_equal_an_independent_computation(preset: str, progress: float) -> None:
     config = load_config(preset)
-    method = config.make_method()
+    method = config.built_method
     assert isinstance(method, Warmpot)
     network = build_network(config.minibatch.network, WIDTH, CLASSES, seed=3).double().eval()
     xs, ys, xt = _batch(0)

@@ -16,12 +16,12 @@ from warmpot.bounds import head_lipschitz, joint_bound
 from warmpot.bounds.losses import LOSSES
 from warmpot.data import Task, as_table, digits_task, make_task
 from warmpot.errors import InputError
+from warmpot.methods.alternation import Alternation
+from warmpot.methods.bound_objective import PlannedBound, descend, tightest_plan
+from warmpot.methods.refit import mapped
 from warmpot.nets import Outputs
 from warmpot.train import fit, load_config
-from warmpot.train.bound_objective import PlannedBound, descend, tightest_plan
 from warmpot.train.config import FullSettings
-from warmpot.train.full import _Alternation
-from warmpot.train.head import mapped
 from warmpot.transport import solve_partial
 
 MODEL = ("model.safetensors", "model.json", "predictions.csv", "source_weights.csv", "metrics.jsonl")
@@ -169,15 +169,15 @@ def test_printed_digits_certify_handwritten_ones() -> None:
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("pressed_in", [2, 4])
 def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path: Path, pressed_in: int) -> None:
-    work, changes = _Alternation.round, {"rounds": 2, "bound_rounds": 4}
+    work, changes = Alternation.round, {"rounds": 2, "bound_rounds": 4}
 
-    def pressing(self: _Alternation, state: Any, number: int) -> Any:
+    def pressing(self: Alternation, state: Any, number: int) -> Any:
         if number == pressed_in:
             os.kill(os.getpid(), signal.SIGINT)
         return work(self, state, number)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Alternation, "round", pressing)
+        patch.setattr(Alternation, "round", pressing)
         with pytest.raises(KeyboardInterrupt):
             fit(small_task(), config(**changes), out=tmp_path / "run")
     resumed = fit(small_task(), config(**changes), out=tmp_path / "run", resume=True)

@@ -423,7 +423,7 @@ def test_weights_and_parameters_of_any_method() -> None:
         7.5,
     )
     assert (model.config_.weights, model.config_.weight_params["rho"]) == ("chi2_ball", 3.0)
-    assert model.config_.make_weighting().critic.hidden == 8
+    assert model.config_.built_weighting.critic.hidden == 8
     assert model.source_weights_.sum() == pytest.approx(1.0)
     assert len(set(model.source_weights_)) > 2
     assert model.plan_ is None

@@ -21,9 +21,9 @@ from warmpot.data import Task, as_table, make_task
 from warmpot.errors import DivergedError, InputError
 from warmpot.estimators import SourceOnlyClassifier, WarmpotClassifier, WarmpotRegressor
 from warmpot.methods import Warmpot
+from warmpot.methods.alternation import Alternation
+from warmpot.methods.refit import fit_classifier, fit_ridge
 from warmpot.train import Predictor, fit, load_config
-from warmpot.train.full import _Alternation
-from warmpot.train.head import fit_classifier, fit_ridge
 from warmpot.train.state import latest_checkpoint, load_checkpoint
 from warmpot.weights import class_means, estimate_alpha, estimate_beta, predicted_shares
 from warmpot.weights.class_level import SMALLEST_BETA
@@ -78,12 +78,12 @@ sys.path.insert(0, {str(Path(__file__).parent)!r})
 import test_full as here
 from pathlib import Path
 
-work = here._Alternation.round
+work = here.Alternation.round
 def dying(self, state, number):
     if number > {rounds_before}:
         os.kill(os.getpid(), signal.SIGKILL)
     return work(self, state, number)
-here._Alternation.round = dying
+here.Alternation.round = dying
 here.fit(here.small_task(), here.config(), out=Path({str(tmp_path / "killed")!r}))
 """
     code, _, said = nursery.run(script, folder=tmp_path)
@@ -103,15 +103,15 @@ here.fit(here.small_task(), here.config(), out=Path({str(tmp_path / "killed")!r}
 def test_ctrl_c_saves_between_rounds_and_resumes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, pressed_in: int
 ) -> None:
-    work = _Alternation.round
+    work = Alternation.round
 
-    def pressing(self: _Alternation, state: Any, number: int) -> Any:
+    def pressing(self: Alternation, state: Any, number: int) -> Any:
         if number == pressed_in:
             os.kill(os.getpid(), signal.SIGINT)
         return work(self, state, number)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Alternation, "round", pressing)
+        patch.setattr(Alternation, "round", pressing)
         with pytest.raises(KeyboardInterrupt):
             fit(small_task(), config(), out=tmp_path / "run")
     assert f"stopped after round {pressed_in}; saved" in caplog.text
@@ -349,6 +349,6 @@ def test_features_that_overflow_are_refused_or_named(monkeypatch: pytest.MonkeyP
         head, metric = fit_classifier(*args, **kwargs)
         return head * torch.inf, metric
 
-    monkeypatch.setattr("warmpot.train.full.fit_classifier", overflown)
+    monkeypatch.setattr("warmpot.methods.alternation.fit_classifier", overflown)
     with pytest.raises(DivergedError, match=r"Leave full\.scale"):
         fit(task, config())

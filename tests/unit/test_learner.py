@@ -11,14 +11,14 @@ from torch import nn
 from warmpot.methods import (
     METHODS,
     WEIGHTINGS,
-    Clock,
-    Labelled,
+    BatchContext,
+    DatasetPass,
     Learner,
     Memory,
-    Sizes,
-    Step,
-    View,
-    Whole,
+    NamedBatch,
+    Setup,
+    StepResult,
+    TrainProgress,
     make_method,
     make_weighting,
 )
@@ -27,7 +27,7 @@ from warmpot.methods.weighting import Uniform
 from warmpot.nets import NetworkSettings, Outputs, build_network
 
 CLASSES, WIDTH = 5, 6
-SIZES = Sizes(20, 16, CLASSES, WIDTH, WIDTH)
+SIZES = Setup(20, 16, CLASSES, WIDTH, WIDTH)
 LABELS = torch.arange(20) % CLASSES
 HEARD = [name for name, method in METHODS.items() if method.uses_target]
 UNWEIGHTED: dict[str, dict[str, Any]] = {"pwan": {"complement": 0.0}}
@@ -40,15 +40,15 @@ def outputs(n: int, seed: int) -> Outputs:
     return Outputs(features.requires_grad_(), logits.requires_grad_(), features.detach())
 
 
-def make_view(step: int = 60, extra: bool = True) -> View:
+def make_view(step: int = 60, extra: bool = True) -> BatchContext:
     head = build_network(NetworkSettings(bottleneck="none"), WIDTH, CLASSES, seed=0).head
-    return View(
-        outputs(20, 0), LABELS, outputs(16, 1), Clock(step, 100), rows=torch.arange(20), target_rows=torch.arange(16),
-        head=head, extra=Labelled(outputs(4, 2), LABELS[:4], torch.arange(4)) if extra else None,
+    return BatchContext(
+        outputs(20, 0), LABELS, outputs(16, 1), TrainProgress(step, 100), rows=torch.arange(20), target_rows=torch.arange(16),
+        head=head, extra=NamedBatch(outputs(4, 2), LABELS[:4], torch.arange(4)) if extra else None,
     )  # fmt: skip
 
 
-def step_of(name: str, weights: torch.Tensor | None, view: View) -> Step:
+def step_of(name: str, weights: torch.Tensor | None, view: BatchContext) -> StepResult:
     method = make_method(name, UNWEIGHTED.get(name, {}))
     memory = method.memory(SIZES, 0)
     with torch.random.fork_rng():
@@ -100,11 +100,11 @@ def test_state_goes_round(name: str, weights: str) -> None:
 
     one, other = make(1), make(2)
     network = build_network(NetworkSettings(bottleneck="none"), WIDTH, CLASSES, seed=0)
-    seen = Whole(
+    seen = DatasetPass(
         *(Outputs(*(x.detach() for x in outputs(n, 5 + n))) for n in (20, 16)), LABELS, network, "cross_entropy"
     )
     for step in (0, 60):
-        one.refresh(Clock(step, 100), lambda: seen)
+        one.refresh(TrainProgress(step, 100), lambda: seen)
     other.load_state_dict(one.state_dict())
     said = []
     for learner in (one, other):
@@ -125,10 +125,10 @@ class _Told(SourceOnly):
     def __init__(self, log: list[Any]) -> None:
         object.__setattr__(self, "log", log)
 
-    def refresh(self, memory: Memory, clock: Clock, look: Any) -> None:
+    def refresh(self, memory: Memory, clock: TrainProgress, look: Any) -> None:
         self.log.append("method")  # type: ignore[attr-defined]
 
-    def step(self, view: View, memory: Memory) -> Step:
+    def step(self, view: BatchContext, memory: Memory) -> StepResult:
         self.log.append(view)  # type: ignore[attr-defined]
         return super().step(view, memory)
 
@@ -139,10 +139,10 @@ class _Rows(Uniform):
     def __init__(self, log: list[Any]) -> None:
         object.__setattr__(self, "log", log)
 
-    def refresh(self, memory: Memory, clock: Clock, look: Any) -> None:
+    def refresh(self, memory: Memory, clock: TrainProgress, look: Any) -> None:
         self.log.append("weighting")  # type: ignore[attr-defined]
 
-    def weigh(self, memory: Memory, samples: Labelled, view: View) -> torch.Tensor:
+    def weigh(self, memory: Memory, samples: NamedBatch, view: BatchContext) -> torch.Tensor:
         assert len(samples.outputs.logits) == len(samples.labels) == len(samples.rows)
         return samples.rows.float()
 
@@ -150,7 +150,7 @@ class _Rows(Uniform):
 def test_the_method_sees_the_weights_of_both_batches_after_the_refresh() -> None:
     log: list[Any] = []
     learner = Learner(_Told(log), _Rows(log), SIZES, 0)
-    learner.refresh(Clock(0, 1), lambda: pytest.fail("nobody asked"))
+    learner.refresh(TrainProgress(0, 1), lambda: pytest.fail("nobody asked"))
     learner.step(make_view())
     assert log[:2] == ["method", "weighting"]  # a method may set the head, by which a weighting goes
     assert torch.equal(log[2].weights, torch.arange(20.0))
@@ -160,12 +160,12 @@ def test_the_method_sees_the_weights_of_both_batches_after_the_refresh() -> None
 
 
 class _SetsHead(_Told):
-    def refresh(self, memory: Memory, clock: Clock, look: Any) -> None:
+    def refresh(self, memory: Memory, clock: TrainProgress, look: Any) -> None:
         look().network.head.weight.data.zero_()
 
 
 class _Looks(_Rows):
-    def refresh(self, memory: Memory, clock: Clock, look: Any) -> None:
+    def refresh(self, memory: Memory, clock: TrainProgress, look: Any) -> None:
         assert look() is look()
         self.log.append(look().target.logits)  # type: ignore[attr-defined]
 
@@ -174,10 +174,12 @@ def test_a_weighting_sees_the_head_that_the_method_has_set() -> None:
     log: list[Any] = []
     network = build_network(NetworkSettings(bottleneck="none"), WIDTH, CLASSES, seed=0)
 
-    def look() -> Whole:
-        return Whole(lambda: network(torch.ones(20, WIDTH)), lambda: network(torch.ones(16, WIDTH)), LABELS, network)
+    def look() -> DatasetPass:
+        return DatasetPass(
+            lambda: network(torch.ones(20, WIDTH)), lambda: network(torch.ones(16, WIDTH)), LABELS, network
+        )
 
-    Learner(_SetsHead([]), _Looks(log), SIZES, 0).refresh(Clock(0, 1), look)
+    Learner(_SetsHead([]), _Looks(log), SIZES, 0).refresh(TrainProgress(0, 1), look)
     assert torch.equal(log[0], torch.zeros(16, CLASSES))
 
 

@@ -10,12 +10,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from warmpot.errors import InputError
-from warmpot.methods import METHODS, Clock, Memory, SourceOnly, View, Warmpot, make_method
+from warmpot.methods import METHODS, BatchContext, Memory, SourceOnly, TrainProgress, Warmpot, make_method
 from warmpot.nets import Outputs
 
 
-def view(source: Outputs, labels: torch.Tensor, target: Outputs, progress: float, loss: str) -> View:
-    return View(source, labels, target, Clock(round(1000 * progress), 1000), loss)
+def view(source: Outputs, labels: torch.Tensor, target: Outputs, progress: float, loss: str) -> BatchContext:
+    return BatchContext(source, labels, target, TrainProgress(round(1000 * progress), 1000), loss)
 
 
 def _outputs(n: int, seed: int, *, grad: bool = True) -> Outputs:

@@ -228,7 +228,7 @@ sys.path.insert(0, {here!r})
 import test_train_loop as here
 import torch
 from warmpot.train.hardware import make_fabric
-from warmpot.train.loop import train_minibatch
+from warmpot.train.batch_engine import train_in_batches
 
 plan, devices = sys.argv[1], int(sys.argv[2])
 hardware = dict(accelerator="cpu", devices=devices, strategy="ddp" if devices > 1 else "auto", plan=plan,
@@ -236,7 +236,7 @@ hardware = dict(accelerator="cpu", devices=devices, strategy="ddp" if devices > 
 config = here.small_config(steps=8, hardware=hardware, log_every=1, source_batch=16, target_batch=12)
 fabric = make_fabric(config.minibatch.hardware)
 task, silent = here.make_small_task(), lambda *a: None
-network, _, history, *_ = train_minibatch(task, config, fabric, run=None, start=None, report=silent)
+network, _, history, *_ = train_in_batches(task, config, fabric, run=None, start=None, report=silent)
 if not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0:
     print(json.dumps([[line["loss"] for line in history], [p.double().sum().item() for p in network.parameters()]]))
 """
@@ -327,8 +327,8 @@ def test_half_precision_inputs_are_scaled_within_their_range() -> None:
 
 
 def test_what_lives_on_a_device_can_be_logged() -> None:
-    from warmpot.methods import Step
-    from warmpot.train.loop import _line
+    from warmpot.methods import StepResult
+    from warmpot.train.batch_engine import _line
 
     class Elsewhere(float):
         def __array__(self, *args: Any) -> Any:
@@ -337,7 +337,7 @@ def test_what_lives_on_a_device_can_be_logged() -> None:
         def detach(self) -> Elsewhere:
             return self
 
-    said = Step(Elsewhere(1.5), torch.ones(1), {"transport": Elsewhere(0.1)})  # type: ignore[arg-type]
+    said = StepResult(Elsewhere(1.5), torch.ones(1), {"transport": Elsewhere(0.1)})  # type: ignore[arg-type]
     assert _line(3, said, {}) == {"step": 3, "loss": 1.5, "transport": float(np.float32(0.1))}
 
 

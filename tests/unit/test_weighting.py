@@ -12,14 +12,23 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from warmpot.errors import InputError
-from warmpot.methods import WEIGHTINGS, Clock, Labelled, Memory, Sizes, View, Whole, make_weighting
+from warmpot.methods import (
+    WEIGHTINGS,
+    BatchContext,
+    DatasetPass,
+    Memory,
+    NamedBatch,
+    Setup,
+    TrainProgress,
+    make_weighting,
+)
 from warmpot.methods.critic_weighting import BAND, GROWTH, adjusted_rho
 from warmpot.methods.weighting import Weighting
 from warmpot.nets import NetworkSettings, Outputs, build_network
 from warmpot.weights import chi2_ball_weights
 
 CLASSES, SHARED, WIDTH = 5, 2, 6
-SIZES = Sizes(50, 30, CLASSES, WIDTH, WIDTH)
+SIZES = Setup(50, 30, CLASSES, WIDTH, WIDTH)
 CRITIC = {"hidden": 16, "steps": 120, "batch": 16}
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in WEIGHTINGS),
@@ -36,7 +45,7 @@ def made(name: str, params: dict[str, Any]) -> Weighting:
     return make_weighting(name, params)
 
 
-def whole(seed: int = 0, far: float = 6.0) -> Whole:
+def whole(seed: int = 0, far: float = 6.0) -> DatasetPass:
     """Classes on axes of their own, of which the target has the first two; a head that knows them."""
     rng = torch.Generator().manual_seed(seed)
     labels, truth = torch.arange(SIZES.n_source) % CLASSES, torch.arange(SIZES.n_target) % SHARED
@@ -45,25 +54,25 @@ def whole(seed: int = 0, far: float = 6.0) -> Whole:
         features = far * torch.eye(WIDTH)[codes] + torch.randn(len(codes), WIDTH, generator=rng)
         outputs.append(Outputs(features, features[:, :CLASSES], features))
     network = build_network(NetworkSettings(bottleneck="none"), WIDTH, CLASSES, seed=0)
-    return Whole(*outputs, labels, network, "cross_entropy")
+    return DatasetPass(*outputs, labels, network, "cross_entropy")
 
 
-def _changed(seen: Whole, **parts: Any) -> Whole:
+def _changed(seen: DatasetPass, **parts: Any) -> DatasetPass:
     names = ("source", "target", "labels", "network", "loss")
-    return Whole(**{name: parts.get(name, getattr(seen, name)) for name in names})
+    return DatasetPass(**{name: parts.get(name, getattr(seen, name)) for name in names})
 
 
-def weigh(scheme: Weighting, memory: Memory, seen: Whole, rows: Tensor, clock: Clock) -> Tensor:
+def weigh(scheme: Weighting, memory: Memory, seen: DatasetPass, rows: Tensor, clock: TrainProgress) -> Tensor:
     source = Outputs(*(part[rows] for part in seen.source if part is not None))
-    view = View(source, seen.labels[rows], seen.target, clock, seen.loss, rows)
-    return scheme.weigh(memory, Labelled(source, view.labels, rows), view)
+    view = BatchContext(source, seen.labels[rows], seen.target, clock, seen.loss, rows)
+    return scheme.weigh(memory, NamedBatch(source, view.labels, rows), view)
 
 
 def looks(scheme: Weighting, memory: Memory, steps: int) -> list[int]:
     """Run through the refreshes of a training; return the steps that looked."""
     seen: list[int] = []
     for step in range(steps):
-        scheme.refresh(memory, Clock(step, steps), lambda step=step: seen.append(step) or whole())  # type: ignore[misc]
+        scheme.refresh(memory, TrainProgress(step, steps), lambda step=step: seen.append(step) or whole())  # type: ignore[misc]
     return seen
 
 
@@ -72,7 +81,7 @@ def test_weights_are_shares_of_the_source(name: str, params: dict[str, Any]) -> 
     scheme, everything = made(name, params), torch.arange(SIZES.n_source)
     memory = scheme.memory(SIZES, 0)
     looks(scheme, memory, 12)
-    clock = Clock(11, 12)
+    clock = TrainProgress(11, 12)
     found = weigh(scheme, memory, whole(), everything, clock)
     assert found.shape == (SIZES.n_source,)
     assert not found.requires_grad
@@ -100,7 +109,7 @@ def test_outliers_lose_weight(name: str, params: dict[str, Any]) -> None:
         assert share == pytest.approx(1 - SHARED / CLASSES)
     else:
         assert share < 0.5 * (1 - SHARED / CLASSES)
-    drawn = weigh(scheme, memory, whole(), torch.arange(SIZES.n_source), Clock(11, 12)).double()
+    drawn = weigh(scheme, memory, whole(), torch.arange(SIZES.n_source), TrainProgress(11, 12)).double()
     assert float(drawn[outlier].sum() / drawn.sum()) == pytest.approx(share, abs=0.1)
 
 
@@ -114,7 +123,7 @@ def test_weights_are_equal_until_the_first_refresh(name: str, params: dict[str, 
     start = [0] if getattr(scheme, "from_start", False) else []
     assert seen == (start + list(range(4, 4 * periods, 4)) if remembers else [])
     if remembers:
-        before = weigh(scheme, memory, whole(), torch.arange(SIZES.n_source), Clock(0, 40))
+        before = weigh(scheme, memory, whole(), torch.arange(SIZES.n_source), TrainProgress(0, 40))
         assert torch.equal(before, torch.ones(SIZES.n_source))
 
 
@@ -141,8 +150,8 @@ def test_odd_features_give_finite_weights(name: str, params: dict[str, Any], cas
         seen = _changed(seen, target=Outputs(*(1e4 * part for part in seen.target if part is not None)))
     memory = scheme.memory(SIZES, 0)
     for step in range(12):
-        scheme.refresh(memory, Clock(step, 12), lambda: seen)
-    drawn = weigh(scheme, memory, seen, torch.arange(SIZES.n_source), Clock(11, 12))
+        scheme.refresh(memory, TrainProgress(step, 12), lambda: seen)
+    drawn = weigh(scheme, memory, seen, torch.arange(SIZES.n_source), TrainProgress(11, 12))
     for weights in (drawn, scheme.everywhere(memory, seen)):
         assert torch.isfinite(weights).all()
         assert weights.min() >= 0
@@ -156,10 +165,10 @@ def test_odd_features_give_finite_weights(name: str, params: dict[str, Any], cas
 def test_class_shares_are_means_of_predictions(hard: bool) -> None:
     scheme, seen = make_weighting("class_share", {"hard": hard}), whole(far=1.0)
     memory = scheme.memory(SIZES, 0)
-    scheme.refresh(memory, Clock(10, 20), lambda: seen)
+    scheme.refresh(memory, TrainProgress(10, 20), lambda: seen)
     p = seen.target.logits.double().softmax(dim=1)
     p = torch.nn.functional.one_hot(p.argmax(dim=1), CLASSES).double() if hard else p
-    found = weigh(scheme, memory, seen, torch.arange(50), Clock(10, 20))
+    found = weigh(scheme, memory, seen, torch.arange(50), TrainProgress(10, 20))
     torch.testing.assert_close(found.double(), p.mean(dim=0)[seen.labels], atol=1e-6, rtol=0)
 
 
@@ -174,7 +183,7 @@ def test_capped_weights_are_a_knapsack(beta: float) -> None:
     scheme = made("capped", {"beta": beta})
     memory = scheme.memory(SIZES, 0)
     looks(scheme, memory, 12)
-    found = np.sort(weigh(scheme, memory, whole(), torch.arange(50), Clock(11, 12)).double().numpy())[::-1]
+    found = np.sort(weigh(scheme, memory, whole(), torch.arange(50), TrainProgress(11, 12)).double().numpy())[::-1]
     full = int(beta * 50 + 1e-9)
     np.testing.assert_allclose(found[:full], 1 / beta, rtol=1e-5)
     np.testing.assert_allclose(found[full + 1 :], 0.0, atol=1e-6)
@@ -186,7 +195,7 @@ def test_the_ball_is_kept(rho: float) -> None:
     scheme = made("chi2_ball", {"rho": rho})
     memory = scheme.memory(SIZES, 0)
     looks(scheme, memory, 12)
-    found = weigh(scheme, memory, whole(), torch.arange(50), Clock(11, 12)).double()
+    found = weigh(scheme, memory, whole(), torch.arange(50), TrainProgress(11, 12)).double()
     assert float(found.mean()) == pytest.approx(1.0, rel=1e-5)
     assert float((found - 1).square().mean()) == pytest.approx(rho, rel=1e-3, abs=1e-6)
 

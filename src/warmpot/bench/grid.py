@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from warmpot._checks import check_choice, check_count
-from warmpot._settings import from_mapping, merged, suggestion, with_value
+from warmpot._settings import from_mapping, merged, suggestion, to_mapping, with_value
 from warmpot.bench.entries import DataSet, Row, nested, read_data_set, read_row, texts
 from warmpot.bench.store import LAST, ORACLE
 from warmpot.errors import InputError
@@ -249,7 +249,7 @@ class Grid:
 
 
 def _told(data: DataSet, task: str, config: RunConfig, choose: Sequence[str]) -> dict[str, Any]:
-    settings = dataclasses.asdict(config)
+    settings = to_mapping(config)
     for name in ("preset", "minibatch" if config.engine == "full" else "full"):  # neither is trained by
         del settings[name]
     return {"data": data.identity(), "task": task, "config": settings, "choose": sorted(choose)}

@@ -29,7 +29,7 @@ MARKUP = (
 CODE = re.compile(r"`(.+?)`", re.DOTALL)
 
 
-def described(kind: type[Method] | type[Weighting]) -> Iterator[Any]:
+def described(kind: type[Method[Any]] | type[Weighting[Any]]) -> Iterator[Any]:
     """Return what to print, part by part: what it minimises, parameters, notes with deviations, references."""
     from rich.console import Group
     from rich.text import Text

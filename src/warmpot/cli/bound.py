@@ -99,7 +99,7 @@ def _of_run(run: Path, task: Task) -> _Run:
 
     config = load_config(file=run / "config.yaml")
     # features of a checkpoint that the target sample has chosen are features that it has fitted
-    saw_target = config.make_method().uses_target or config.choose != LAST
+    saw_target = config.built_method.uses_target or config.choose != LAST
     return _Run(bound_inputs(Predictor.load(run), task), saw_target)
 
 

@@ -66,7 +66,7 @@ def methods(
 def _planners() -> str:
     from warmpot.methods import METHODS
 
-    return ", ".join(name for name, cls in METHODS.items() if cls.has_plan())
+    return ", ".join(name for name, cls in METHODS.items() if cls.weighs_samples())
 
 
 def _list_all() -> None:

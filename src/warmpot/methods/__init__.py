@@ -1,31 +1,88 @@
-"""One method a file: its losses, its parameters, its deviations from its paper; and how source samples are weighted."""
+"""One method per file: losses, parameters, deviations from its paper; and how source samples are weighted."""
 
 from __future__ import annotations
 
-from warmpot.methods.base import Clock, Labelled, Look, Memory, Method, Sizes, Step, View, Whole
+from warmpot._deprecation import moved_names
+from warmpot.methods.base import (
+    BatchContext,
+    BatchSpec,
+    Component,
+    DatasetPass,
+    Memory,
+    Method,
+    NamedBatch,
+    PassRequest,
+    Phase,
+    SamplePool,
+    Setup,
+    StepResult,
+    TrainProgress,
+)
 from warmpot.methods.learner import Learner
-from warmpot.methods.registry import METHODS, OWN, WEIGHTINGS, make_method, make_weighting
+from warmpot.methods.registry import (
+    DEFAULT_METHOD,
+    METHODS,
+    OWN,
+    WEIGHTINGS,
+    get_method,
+    get_weighting,
+    make_method,
+    make_weighting,
+    method_names,
+    register_method,
+    register_weighting,
+    weighting_names,
+)
+from warmpot.methods.rounds import DatasetPlan, FullSettings, RoundResult, Rounds
 from warmpot.methods.source_only import SourceOnly
 from warmpot.methods.warmpot import Warmpot
 from warmpot.methods.weighting import Weighting
 
 __all__ = [
+    "DEFAULT_METHOD",
     "METHODS",
     "OWN",
     "WEIGHTINGS",
-    "Clock",
-    "Labelled",
+    "BatchContext",
+    "BatchSpec",
+    "Component",
+    "DatasetPass",
+    "DatasetPlan",
+    "FullSettings",
     "Learner",
-    "Look",
     "Memory",
     "Method",
-    "Sizes",
+    "NamedBatch",
+    "PassRequest",
+    "Phase",
+    "RoundResult",
+    "Rounds",
+    "SamplePool",
+    "Setup",
     "SourceOnly",
-    "Step",
-    "View",
+    "StepResult",
+    "TrainProgress",
     "Warmpot",
     "Weighting",
-    "Whole",
+    "get_method",
+    "get_weighting",
     "make_method",
     "make_weighting",
+    "method_names",
+    "register_method",
+    "register_weighting",
+    "weighting_names",
 ]
+
+__getattr__ = moved_names(
+    __name__,
+    {
+        "Clock": "warmpot.methods:TrainProgress",
+        "Labelled": "warmpot.methods:NamedBatch",
+        "Look": "warmpot.methods:PassRequest",
+        "Sizes": "warmpot.methods:Setup",
+        "Step": "warmpot.methods:StepResult",
+        "View": "warmpot.methods:BatchContext",
+        "Whole": "warmpot.methods:DatasetPass",
+    },
+)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from warmpot._checks import check_nonnegative
-from warmpot.methods.base import Memory, Method, Step, View
+from warmpot.methods.base import BatchContext, Memory, Method, StepResult
 from warmpot.methods.losses import mean_entropy, weighted_cross_entropy
 from warmpot.nets import frozen_head
 from warmpot.weights import normalized
@@ -15,7 +15,7 @@ __all__ = ["Ar"]
 
 
 @dataclass(frozen=True)
-class Ar(Method):
+class Ar(Method[Memory]):
     """Minimise ``sum_i w_i CE(z_i, y_i) / sum_i w_i + entropy * mean_j H(p_j)`` [1]_ (METHODS section 4).
 
     The weights w are those of a critic (`Chi2Ball`). The target's predictions p come from a head that does not learn
@@ -59,13 +59,12 @@ class Ar(Method):
         check_nonnegative("entropy", self.entropy)
         check_nonnegative("label_smooth", self.label_smooth, maximum=1.0)
 
-    def step(self, view: View, memory: Memory) -> Step:  # noqa: ARG002
+    def step(self, context: BatchContext, memory: Memory) -> StepResult:  # noqa: ARG002
         """Return the loss of one batch."""
-        assert view.weights is not None
-        assert view.head is not None
+        weights = context.given_weights
         classification = weighted_cross_entropy(
-            view.source.logits, view.labels, view.weights, smoothing=self.label_smooth
+            context.source.logits, context.labels, weights, smoothing=self.label_smooth
         )  # fmt: skip
-        entropy = mean_entropy(frozen_head(view.head, view.target.features))
+        entropy = mean_entropy(frozen_head(context.head, context.target.features))
         metrics = {"classification": classification.detach(), "entropy": entropy.detach()}
-        return Step(classification + self.entropy * entropy, normalized(view.weights).detach(), metrics)
+        return StepResult(classification + self.entropy * entropy, normalized(weights).detach(), metrics)

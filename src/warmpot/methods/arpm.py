@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -10,7 +11,18 @@ import torch
 from torch.nn import functional
 
 from warmpot._checks import check_count, check_nonnegative, check_positive
-from warmpot.methods.base import Clock, Look, Memory, Method, Sizes, Step, View, Whole
+from warmpot.methods.base import (
+    BatchContext,
+    DatasetPass,
+    Domain,
+    Memory,
+    Method,
+    PassRequest,
+    Phase,
+    Setup,
+    StepResult,
+    TrainProgress,
+)
 from warmpot.methods.losses import weighted_cross_entropy
 from warmpot.nets import Outputs, SphereHead, frozen_head
 from warmpot.weights import normalized
@@ -22,6 +34,8 @@ __all__ = ["Arpm", "pca_head"]
 
 logger = logging.getLogger(__name__)
 
+TARGET = "target"
+"""Name of the phase with the terms of the target."""
 NEIGHBOUR_WEIGHT = 0.1
 """Of each neighbour of a neighbour."""
 SAME = 1e-6
@@ -35,8 +49,8 @@ def _directions(outputs: Outputs) -> Tensor:
     return functional.normalize(pooled.detach().float(), dim=1)
 
 
-class _Bank(Memory):
-    """What the network last said of every target sample.
+class TargetBank(Memory):
+    """The latest outputs of the network for every target sample.
 
     `nearest` is valid as long as `still`: the directions are those of the last fill, as with frozen features always.
     """
@@ -46,11 +60,11 @@ class _Bank(Memory):
     nearest: Tensor
     still: Tensor
 
-    def __init__(self, sizes: Sizes, count: int) -> None:
+    def __init__(self, setup: Setup, count: int) -> None:
         super().__init__()
-        n = sizes.n_target
-        self.register_buffer("features", torch.zeros(n, sizes.pooled))
-        self.register_buffer("scores", torch.zeros(n, sizes.n_classes))
+        n = setup.n_target
+        self.register_buffer("features", torch.zeros(n, setup.pooled))
+        self.register_buffer("scores", torch.zeros(n, setup.n_classes))
         self.register_buffer("nearest", torch.zeros(n, min(count, n - 1), dtype=torch.long))
         self.register_buffer("still", torch.tensor(False))
 
@@ -81,7 +95,7 @@ class _Bank(Memory):
 
 
 @dataclass(frozen=True)
-class Arpm(Method):
+class Arpm(Method[TargetBank]):
     """Minimise ``wCE(w) - power_weight * mean_j sum_k p_jk^power + consistency * L`` [1]_ (METHODS section 3).
 
     wCE is the cross-entropy with smoothed labels under the weights w of a critic (`Chi2Ball`), over their sum.
@@ -134,7 +148,7 @@ class Arpm(Method):
     summary: ClassVar[str] = "adversarial reweighting, certain predictions, agreement of target neighbours"
     reference: ClassVar[str] = "Gu et al., IJCV 2024"
     tags: ClassVar[tuple[str, ...]] = ("critic", "neighbours", "partial")
-    pooled: ClassVar[bool] = True
+    passes: ClassVar[Mapping[Domain, tuple[str, ...]]] = {"source": ("features",), "target": ("features", "pooled")}
     weights: ClassVar[str] = "chi2_ball"
 
     label_smooth: float = 0.1
@@ -156,66 +170,62 @@ class Arpm(Method):
         check_nonnegative("start", self.start, maximum=1.0)
 
     @property
-    def stages(self) -> tuple[float, float]:
-        """When the terms of the target begin."""
-        return self.start, self.start
+    def phases(self) -> tuple[Phase, ...]:
+        """The source alone, then the terms of the target too."""
+        return Phase("source", self.start, adapts=False), Phase(TARGET)
 
-    def memory(self, sizes: Sizes, seed: int) -> Memory:  # noqa: ARG002
+    def make_memory(self, setup: Setup) -> TargetBank:
         """Make an empty bank."""
-        return _Bank(sizes, max(self.neighbours, self.second_neighbours))
+        return TargetBank(setup, max(self.neighbours, self.second_neighbours))
 
-    def refresh(self, memory: Memory, clock: Clock, look: Look) -> None:
+    def refresh(self, memory: TargetBank, progress: TrainProgress, request: PassRequest) -> None:
         """Set the head before the first step; fill the bank before the first step that uses it."""
-        if clock.step == 0 and self.pca_head:
-            _start_head(look())
-        before = clock.step > 0 and (clock.step - 1) / clock.steps >= self.start
-        if clock.progress >= self.start and not before:
-            assert isinstance(memory, _Bank)
-            target, head = look().target, look().network.head
+        if progress.step == 0 and self.pca_head:
+            _start_head(request())
+        if progress.phase == TARGET and progress.starts_phase:
+            target, head = request().target, request().network.head
             # At step 0 the head is newer than the outputs.
             logits = frozen_head(head, target.features.to(head.weight))
             memory.fill(_directions(target), torch.softmax(logits.float(), dim=1))
 
-    def step(self, view: View, memory: Memory) -> Step:
+    def step(self, context: BatchContext, memory: TargetBank) -> StepResult:
         """Return the loss of one batch."""
-        assert view.weights is not None
+        weights = context.given_weights
         classification = weighted_cross_entropy(
-            view.source.logits, view.labels, view.weights, smoothing=self.label_smooth
+            context.source.logits, context.labels, weights, smoothing=self.label_smooth
         )  # fmt: skip
         total, metrics = classification, {"classification": classification.detach()}
-        if view.clock.progress >= self.start:
-            assert isinstance(memory, _Bank)
-            assert view.head is not None
-            p = torch.softmax(frozen_head(view.head, view.target.features).float(), dim=1)
+        if context.progress.phase == TARGET:
+            p = torch.softmax(frozen_head(context.head, context.target.features).float(), dim=1)
             power = p.pow(self.power).sum(dim=1).mean()
-            consistency = self._consistency(p, view, memory)
+            consistency = self._consistency(p, context, memory)
             total = total - self.power_weight * power + self.consistency * consistency
             metrics |= {"power": power.detach(), "consistency": consistency.detach()}
-        return Step(total, normalized(view.weights).detach(), metrics)
+        return StepResult(total, normalized(weights).detach(), metrics)
 
-    def _consistency(self, p: Tensor, view: View, bank: _Bank) -> Tensor:
+    def _consistency(self, p: Tensor, context: BatchContext, bank: TargetBank) -> Tensor:
         """Minus the agreement with the neighbours of neighbours; the bank sees the batch first."""
-        rows = view.target_rows
+        rows = context.target_rows
         assert rows is not None
         with torch.no_grad():
-            bank.write(rows, _directions(view.target), p.detach())
+            bank.write(rows, _directions(context.target), p.detach())
             first = bank.neighbours(rows, self.neighbours)
             second = bank.neighbours(first.flatten(), self.second_neighbours)
             wanted = bank.scores[second.reshape(len(rows), first.shape[1] * second.shape[1])].sum(dim=1)
         return -NEIGHBOUR_WEIGHT * (p * wanted).sum(dim=1).mean()
 
 
-def _start_head(whole: Whole) -> None:
-    head, features = whole.network.head, whole.target.features
+def _start_head(seen: DatasetPass) -> None:
+    head, features = seen.network.head, seen.target.features
     n_classes, limit = head.out_features, min(features.shape)
     if n_classes > limit:
         reason = "the head starts at random: %d classes need as many target samples and features, here at least %d"
         logger.info(reason, n_classes, limit)
         return
     with torch.no_grad():
-        found = pca_head(whole.source.features, whole.labels, features, head.weight.detach()).to(head.weight)
+        weight = pca_head(seen.source.features, seen.labels, features, head.weight.detach()).to(head.weight)
         # In place: assigning would cut a distributed wrapper's hooks.
-        (head.raw_weight if isinstance(head, SphereHead) else head.weight).copy_(found)
+        (head.raw_weight if isinstance(head, SphereHead) else head.weight).copy_(weight)
 
 
 def pca_head(source: Tensor, labels: Tensor, target: Tensor, otherwise: Tensor) -> Tensor:

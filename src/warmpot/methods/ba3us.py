@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from warmpot._checks import check_count, check_nonnegative
-from warmpot.methods.base import Clock, Memory, Method, Sizes, Step, View
+from warmpot.methods.base import BatchContext, BatchSpec, Memory, Method, Setup, StepResult, TrainProgress
 from warmpot.methods.losses import (
     complement_entropy,
     mean_entropy,
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Ba3us"]
 
+EXTRA = "augmentation"
+"""Name of the further source batch that fills up the target."""
 DELTA = 1e-8
 """Of the weighted mean, as in the official code."""
 
 
-class _Memory(Memory):
+class DiscriminatorMemory(Memory):
     """The discriminator; the run's own optimiser trains it."""
 
     def __init__(self, width: int, hidden: int, seed: int) -> None:
@@ -43,14 +45,14 @@ class _Memory(Memory):
 
 
 @dataclass(frozen=True)
-class Ba3us(Method):
+class Ba3us(Method[DiscriminatorMemory]):
     """Minimise ``wCE(c) + adversarial L_adv + entropy mean_j H(p_j) + complement L_cot`` (METHODS section 7).
 
     The weights c of the source samples are the shares of the target predicted as their class (`ClassShare`).
 
     ``L_adv`` is the cross-entropy of a discriminator that tells the source batch from the target batch *and a further,
     shrinking source batch*, which fills up the classes that the target lacks. A sample counts by ``v = 1 + exp(-H)``,
-    the more the surer its prediction, times c if it is of the source; source samples of both batches together count
+    the more the surer its prediction, times c if it is from the source; source samples of both batches together count
     ``1 + n_extra / n``, those of the target 1. The discriminator descends on it. The features ascend, through a
     reversed gradient of strength ``2 / (1 + exp(-slope i / N)) - 1`` at step i of N; so do the predictions, through v.
 
@@ -63,7 +65,7 @@ class Ba3us(Method):
     augmentation : float
         Size of the further source batch at the start, as a share of the source batch.
     periods : int
-        It shrinks with each of so many stretches of the training, to a `periods`-th of that in the last.
+        It shrinks with each of this many equal periods of the training, to a `periods`-th of that in the last.
     slope : float
         How fast the reversal comes up.
     hidden : int
@@ -110,30 +112,28 @@ class Ba3us(Method):
         for name in ("periods", "hidden"):
             check_count(name, getattr(self, name))
 
-    def memory(self, sizes: Sizes, seed: int) -> Memory:
+    def make_memory(self, setup: Setup) -> DiscriminatorMemory:
         """Make the discriminator of features."""
-        return _Memory(sizes.width, self.hidden, seed)
+        return DiscriminatorMemory(setup.width, self.hidden, setup.seed)
 
-    def extra_samples(self, clock: Clock, source_batch: int) -> int:
-        """Return ``floor(floor(augmentation n) (1 - period / periods))``.
+    def extra_batches(self, progress: TrainProgress, source_batch: int) -> Mapping[str, BatchSpec]:
+        """Return the further source batch, of ``floor(floor(augmentation n) (1 - period / periods))`` samples.
 
         Examples
         --------
-        >>> [Ba3us().extra_samples(Clock(step, 5000), 36) for step in (0, 499, 500, 2500, 4499, 4500)]
-        [9, 9, 8, 4, 1, 0]
+        >>> [Ba3us().extra_batches(TrainProgress(step, 5000), 36)[EXTRA].size for step in (0, 500, 2500, 4499, 4500)]
+        [9, 8, 4, 1, 0]
         """
         largest = int(self.augmentation * source_batch)
-        return largest * (self.periods - clock.period(self.periods)) // self.periods
+        return {EXTRA: BatchSpec(largest * (self.periods - progress.period(self.periods)) // self.periods)}
 
-    def step(self, view: View, memory: Memory) -> Step:
+    def step(self, context: BatchContext, memory: DiscriminatorMemory) -> StepResult:
         """Return the loss of one batch; the discriminator learns from the same."""
-        assert isinstance(memory, _Memory)
-        assert view.weights is not None
-        logits, labels = view.source.logits, view.labels
-        classification = weighted_cross_entropy(logits, labels, view.weights, delta=DELTA)
-        adversarial = self._adversarial(view, memory.discriminator)
-        entropy = mean_entropy(view.target.logits)
-        complement = complement_entropy(logits, labels, view.weights)
+        logits, labels, weights = context.source.logits, context.labels, context.given_weights
+        classification = weighted_cross_entropy(logits, labels, weights, delta=DELTA)
+        adversarial = self._adversarial(context, memory.discriminator)
+        entropy = mean_entropy(context.target.logits)
+        complement = complement_entropy(logits, labels, weights)
         total = classification + self.adversarial * adversarial + self.entropy * entropy + self.complement * complement
         metrics = {
             "classification": classification.detach(),
@@ -141,17 +141,17 @@ class Ba3us(Method):
             "entropy": entropy.detach(),
             "complement": complement.detach(),
         }
-        return Step(total, normalized(view.weights.detach(), DELTA), metrics)
+        return StepResult(total, normalized(weights.detach(), DELTA), metrics)
 
-    def _adversarial(self, view: View, discriminator: nn.Module) -> Tensor:
-        assert view.weights is not None
-        n, m = len(view.source.features), len(view.target.features)
-        parts, shares = [view.source, view.target], [view.weights, view.weights.new_ones(m)]
-        if view.extra is not None:
-            assert view.extra_weights is not None
-            parts.append(view.extra.outputs)
-            shares.append(view.extra_weights)
-        strength = reversal_strength(view.clock.progress, self.slope)
+    def _adversarial(self, context: BatchContext, discriminator: nn.Module) -> Tensor:
+        weights = context.given_weights
+        n, m = len(context.source.features), len(context.target.features)
+        parts, shares = [context.source, context.target], [weights, weights.new_ones(m)]
+        extra = context.extra.get(EXTRA)
+        if extra is not None and extra.weights is not None:
+            parts.append(extra.outputs)
+            shares.append(extra.weights)
+        strength = reversal_strength(context.progress.share, self.slope)
         entropies = reverse_gradient(torch.cat([sample_entropy(part.logits) for part in parts]), strength)
         counts = (1.0 + torch.exp(-entropies)) * torch.cat(shares).detach().to(entropies.dtype)
         features = reverse_gradient(torch.cat([part.features for part in parts]), strength)

@@ -1,54 +1,147 @@
-"""What training asks of a method and of a weighting, and what it shows them."""
+"""The interface between training and a method or a weighting: what they are given, and what they return.
+
+A method is a frozen dataclass of parameters with a `step` (mini-batch engine), a `rounds` (full engine), or both. All
+that changes during training lives in its `Memory`, which checkpoints hold. docs/methods.md shows how to write one.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from abc import ABC
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from torch import nn
 
+from warmpot._checks import check_nonnegative
+from warmpot.losses import LABEL_LOSSES, LabelLoss
 from warmpot.nets import Network, Outputs
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
     from torch import Tensor
     from torch.optim import Optimizer
 
     from warmpot.costs import PairCosts
-    from warmpot.transport import Solution
+    from warmpot.data import Task
+    from warmpot.methods.rounds import DatasetPlan, FullSettings, Rounds
 
-__all__ = ["Clock", "Labelled", "Look", "Memory", "Method", "Part", "Sizes", "Step", "View", "Whole"]
+__all__ = [
+    "BatchContext",
+    "BatchSpec",
+    "Component",
+    "DatasetPass",
+    "Memory",
+    "Method",
+    "NamedBatch",
+    "PassRequest",
+    "Phase",
+    "SamplePool",
+    "Setup",
+    "StepResult",
+    "TrainProgress",
+]
+
+Domain = Literal["source", "target"]
+CROSS_ENTROPY = LABEL_LOSSES["cross_entropy"]
 
 
-class Clock(NamedTuple):
-    """Where the training is: steps done, of how many."""
+# ------------------------------------------------------------------------------------------------------ time
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a method's training with its own progress.
+
+    Attributes
+    ----------
+    name : str
+    share : float
+        Share of the method's steps; the last phase takes what the others leave.
+    frozen : tuple of str
+        Parts of the network ("backbone", "bottleneck", "head") that are not trained in it, and stay in evaluation mode.
+    adapts : bool
+        Whether the target takes part.
+    """
+
+    name: str
+    share: float = 1.0
+    frozen: tuple[str, ...] = ()
+    adapts: bool = True
+
+    def __post_init__(self) -> None:
+        check_nonnegative("share", self.share, maximum=1.0)
+
+
+class TrainProgress(NamedTuple):
+    """Position in a method's training, and in its current phase.
+
+    Attributes
+    ----------
+    step, steps : int
+        Steps done, and all steps of the method; steps on the source alone before it are not counted.
+    phase : str
+        Name of the current phase.
+    phase_start, phase_end : int
+        First step of the phase, and of the next one.
+    """
 
     step: int
     steps: int
+    phase: str = ""
+    phase_start: int = 0
+    phase_end: int = 0
 
     @property
-    def progress(self) -> float:
+    def share(self) -> float:
         """Share of the training that is done, in [0, 1]."""
         return self.step / self.steps
 
+    @property
+    def phase_share(self) -> float:
+        """Share of the phase that is done, in [0, 1]."""
+        return (self.step - self.phase_start) / max(self.phase_end - self.phase_start, 1)
+
+    @property
+    def starts_phase(self) -> bool:
+        """Whether this is the first step of a phase."""
+        return self.step == self.phase_start
+
     def period(self, periods: int) -> int:
-        """Return which of so many equal stretches of the training this step is in, from 0.
+        """Return which of `periods` equal parts of the training this step is in, from 0.
 
         Examples
         --------
-        >>> [Clock(step, 10).period(4) for step in range(10)]
+        >>> [TrainProgress(step, 10).period(4) for step in range(10)]
         [0, 0, 0, 1, 1, 2, 2, 2, 3, 3]
         """
         return self.step * periods // self.steps
 
-    def begins(self, periods: int) -> bool:
-        """Whether a stretch other than the first begins with this step."""
-        return self.step > 0 and self.period(periods) > Clock(self.step - 1, self.steps).period(periods)
+    def starts_period(self, periods: int) -> bool:
+        """Whether a period other than the first starts with this step."""
+        return self.step > 0 and self.period(periods) > self._replace(step=self.step - 1).period(periods)
 
 
-class Sizes(NamedTuple):
+def progress_at(step: int, steps: int, phases: tuple[Phase, ...]) -> TrainProgress:
+    """Return the progress at a step; a phase starts at the first step that is not before its share of the training.
+
+    Examples
+    --------
+    >>> progress_at(3, 10, (Phase("warm", 0.3), Phase("adapt", 0.7)))
+    TrainProgress(step=3, steps=10, phase='adapt', phase_start=3, phase_end=10)
+    """
+    starts, share = [0], 0.0
+    for phase in phases[:-1]:
+        share += phase.share
+        start = min(int(share * steps), steps)
+        starts.append(start if start >= steps or start / steps >= share else start + 1)
+    index = max(k for k, start in enumerate(starts) if start <= step)
+    return TrainProgress(step, steps, phases[index].name, starts[index], [*starts, steps][index + 1])
+
+
+# ------------------------------------------------------------------------------------------------------ data
+
+
+class Setup(NamedTuple):
     """What a memory is built for.
 
     Attributes
@@ -57,6 +150,10 @@ class Sizes(NamedTuple):
         Samples of both domains, and classes (1 in regression).
     width, pooled : int
         Widths of the features and of the bottleneck's input.
+    seed : int
+        Of the run; a memory draws from no global generator.
+    network : Network or None
+        The network before training, for a memory that holds a copy of it.
     """
 
     n_source: int
@@ -64,37 +161,125 @@ class Sizes(NamedTuple):
     n_classes: int
     width: int
     pooled: int
+    seed: int = 0
+    network: Network | None = None
 
 
-class Memory(nn.Module):
-    """What a method learns or remembers beside the network: discriminators, critics, banks, weights.
+class BatchSpec(NamedTuple):
+    """A further batch of a step: how many samples, and of which domain."""
 
-    Training keeps its parameters and buffers in every checkpoint. Over several processes each has the same: they all
-    see the joined batch.
+    size: int
+    domain: Domain = "source"
+
+
+class SamplePool(NamedTuple):
+    """The samples that a named batch is drawn from, when that is not the whole domain.
+
+    Attributes
+    ----------
+    rows : (k,) tensor of int
+        Rows of the domain.
+    labels : (k,) tensor or None
+        Labels for them, such as pseudo-labels of target samples; None: the source's own labels, or none.
     """
 
-    def trained(self) -> Iterable[nn.Parameter]:
-        """Return the parameters that the run's own optimiser trains, by the loss of a step."""
-        return ()
-
-    def optimizers(self) -> dict[str, Optimizer]:
-        """Return further optimisers, by name, whose state belongs into a checkpoint."""
-        return {}
+    rows: Tensor
+    labels: Tensor | None = None
 
 
-class Whole:
+class NamedBatch(NamedTuple):
+    """A batch of one domain as the network sees it.
+
+    Attributes
+    ----------
+    outputs : Outputs
+        Features and logits, with gradient.
+    rows : (n,) tensor of int
+        Rows of the data set that the samples are.
+    labels : (n,) tensor or None
+        Source labels, or pseudo-labels of a `SamplePool`; there is no way for target labels.
+    inputs : tensor or None
+        What the network got; over several processes the share of this process.
+    weights : (n,) tensor or None
+        Of source samples, not normalised; None: the method weighs samples itself.
+    """
+
+    outputs: Outputs
+    rows: Tensor
+    labels: Tensor | None = None
+    inputs: Tensor | None = None
+    weights: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class BatchContext:
+    """What a method sees of one step. There is no field for target labels.
+
+    Attributes
+    ----------
+    source, target : Outputs
+        Features and logits of both batches, with gradient.
+    labels : (n_s,) tensor
+        Source labels.
+    progress : TrainProgress
+    loss : LabelLoss
+    rows, target_rows : tensors of int
+        Rows of the data sets that the samples are.
+    weights : (n_s,) tensor or None
+        Of the source samples, not normalised; None: the method weighs samples by its own plan.
+    extra : mapping of str to NamedBatch
+        The batches that `Method.extra_batches` asked for, by name.
+    inputs, target_inputs : tensors or None
+        What the network got; over several processes the share of this process.
+    network : Network or None
+        For its head (`warmpot.nets.frozen_head`) and its parts.
+    forward : callable or None
+        Applies the network to further inputs, with gradient: ``context.forward(x)``. Over several processes it takes
+        the share of this process, and returns the outputs of the joined batch.
+    """
+
+    source: Outputs
+    labels: Tensor
+    target: Outputs
+    progress: TrainProgress
+    loss: LabelLoss = CROSS_ENTROPY
+    rows: Tensor | None = None
+    target_rows: Tensor | None = None
+    weights: Tensor | None = None
+    extra: Mapping[str, NamedBatch] = field(default_factory=dict)
+    inputs: Tensor | None = None
+    target_inputs: Tensor | None = None
+    network: Network | None = None
+    forward: Callable[[Tensor], Outputs] | None = None
+
+    @property
+    def head(self) -> nn.Linear:
+        """The network's head."""
+        if self.network is None:
+            raise RuntimeError("this context was made without a network")
+        return self.network.head
+
+    @property
+    def given_weights(self) -> Tensor:
+        """The weights, for a method that has no plan of its own."""
+        if self.weights is None:
+            raise RuntimeError("a method without a plan needs a weighting")
+        return self.weights
+
+
+class DatasetPass:
     """Both domains as the network sees them now, in evaluation mode. There is no field for target labels.
 
     Parameters
     ----------
     source, target : Outputs, or functions that return them
-        Of all samples, detached. A function is called when somebody asks, once: a pass over a domain has its price.
+        Of all samples, detached. A function is called when the domain is first read: a pass takes time. It holds the
+        parts that the method or weighting names in `Component.passes`; others are None.
     labels : (n_s,) tensor
         Source labels.
     network : Network
-        The one that is trained; a method may set its head before the first step.
-    loss : str
-        Label loss.
+        The network in training; a method may set its head before the first step.
+    loss : LabelLoss
     """
 
     def __init__(
@@ -103,73 +288,32 @@ class Whole:
         target: Outputs | Callable[[], Outputs],
         labels: Tensor,
         network: Network,
-        loss: str = "cross_entropy",
+        loss: LabelLoss = CROSS_ENTROPY,
     ) -> None:
         self._source, self._target = source, target
         self.labels, self.network, self.loss = labels, network, loss
 
-    @cached_property
+    @property
     def source(self) -> Outputs:
-        """Features and outputs of all source samples."""
-        return self._source() if callable(self._source) else self._source
+        """Outputs of all source samples."""
+        if not isinstance(self._source, Outputs):
+            self._source = self._source()
+        return self._source
 
-    @cached_property
+    @property
     def target(self) -> Outputs:
-        """Features and outputs of all target samples."""
-        return self._target() if callable(self._target) else self._target
+        """Outputs of all target samples."""
+        if not isinstance(self._target, Outputs):
+            self._target = self._target()
+        return self._target
 
 
-Look = Callable[[], Whole]
-"""Looks at both domains as they are before a step."""
+PassRequest = Callable[[], DatasetPass]
+"""Makes a pass over both domains as they are before a step."""
 
 
-class Labelled(NamedTuple):
-    """Samples of the source: what the network says of them, their labels, and which they are."""
-
-    outputs: Outputs
-    labels: Tensor
-    rows: Tensor
-
-
-class View(NamedTuple):
-    """What a method sees of one step. There is no field for target labels.
-
-    Attributes
-    ----------
-    source, target : Outputs
-        Features and outputs of both batches.
-    labels : (n_s,) tensor
-        Source labels.
-    clock : Clock
-    loss : str
-        Label loss, one of `warmpot.costs.LABEL_LOSSES`.
-    rows, target_rows : tensors of int
-        Which samples of the data sets they are.
-    head : torch.nn.Linear
-        The network's, for `warmpot.nets.frozen_head`.
-    extra : Labelled or None
-        What `Method.extra_samples` asked for.
-    weights : (n_s,) tensor or None
-        Of the source samples, not normalised; None: the method weighs them by its own plan.
-    extra_weights : tensor or None
-        Of the further batch, on the same scale.
-    """
-
-    source: Outputs
-    labels: Tensor
-    target: Outputs
-    clock: Clock
-    loss: str = "cross_entropy"
-    rows: Tensor | None = None
-    target_rows: Tensor | None = None
-    head: nn.Linear | None = None
-    extra: Labelled | None = None
-    weights: Tensor | None = None
-    extra_weights: Tensor | None = None
-
-
-class Step(NamedTuple):
-    """What a method says of one batch.
+class StepResult(NamedTuple):
+    """What a method returns for one batch.
 
     Attributes
     ----------
@@ -186,8 +330,31 @@ class Step(NamedTuple):
     metrics: dict[str, Any]
 
 
-class Part(ABC):
+# ------------------------------------------------------------------------------------------------------ components
+
+
+class Memory(nn.Module):
+    """What a method learns or remembers besides the network: discriminators, critics, banks, weights.
+
+    Checkpoints hold its parameters and buffers. Over several processes each has the same: all see the joined batch.
+    """
+
+    def trained(self) -> Iterable[nn.Parameter]:
+        """Return the parameters that the run's own optimiser trains, by the loss of a step."""
+        return ()
+
+    def optimizers(self) -> dict[str, Optimizer]:
+        """Return further optimisers, by name, whose state belongs into a checkpoint."""
+        return {}
+
+
+M = TypeVar("M", bound=Memory)
+
+
+class Component(ABC, Generic[M]):
     """What methods and weightings have in common: frozen dataclasses whose fields are their parameters.
+
+    The type parameter is the class of the memory.
 
     Class attributes
     ----------------
@@ -196,44 +363,44 @@ class Part(ABC):
     summary : str
         One line for lists.
     regression : bool
-        Whether it can do with real labels.
-    pooled : bool
-        Whether it needs what the bottleneck got, when it looks at whole domains: the widest part of a pass.
+        Whether it works with continuous targets.
+    passes : mapping of "source" and "target" to names of parts
+        What it reads of a `DatasetPass`: any of "features", "logits", "pooled". Everything else is not kept.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     regression: ClassVar[bool] = False
-    pooled: ClassVar[bool] = False
+    passes: ClassVar[Mapping[Domain, tuple[str, ...]]] = {}
 
     @property
     def expected_share(self) -> float:
-        """Share of the source samples that carry the weight at least when it has settled; 1: all of them."""
+        """Smallest share of the source samples that should carry the weight in the end; 1: all of them."""
         return 1.0
 
-    def memory(self, sizes: Sizes, seed: int) -> Memory:  # noqa: ARG002
-        """Return what it learns or remembers, as it is before the first step; draws from no global generator."""
-        return Memory()
+    def make_memory(self, setup: Setup) -> M:  # noqa: ARG002
+        """Return what it learns or remembers, as it is before the first step."""
+        return Memory()  # type: ignore[return-value]
 
-    def refresh(self, memory: Memory, clock: Clock, look: Look) -> None:  # noqa: B027 - most have nothing to do
-        """Do what is due before a step, such as weighing the whole source anew."""
+    def refresh(self, memory: M, progress: TrainProgress, request: PassRequest) -> None:
+        """Do what is due before a step, such as weighing the whole source again."""
 
 
-class Method(Part):
+class Method(Component[M]):
     """What is minimised.
 
     Class attributes
     ----------------
     reference : str
-        Where it comes from.
+        The publication.
     tags : tuple of str
         For lists: what it works with.
     engines : tuple of str
-        Which engines can train it.
+        Which engines can train it: "minibatch" needs `step`, "full" needs `rounds`.
     uses_target : bool
         Whether the target takes part; if not, not even the units of features are read off it.
     weights : str
-        The weighting it has in its paper, by name; "own": row sums of its own plan.
+        The weighting it has in its paper, by name; "own": it weighs source samples itself, by its plan for instance.
     """
 
     reference: ClassVar[str]
@@ -243,27 +410,39 @@ class Method(Part):
     weights: ClassVar[str] = "uniform"
 
     @classmethod
-    def has_plan(cls) -> bool:
-        """Whether it can weigh the whole source by a plan of its own."""
-        return cls.plan is not Method.plan
+    def weighs_samples(cls) -> bool:
+        """Whether it can weigh source samples itself: by a plan over all pairs, or by its own memory."""
+        return cls.weights == "own" or cls.plan is not Method.plan
 
     @property
-    def stages(self) -> tuple[float, float]:
-        """Shares of the training after which adaptation begins, and after which nothing is ramped any more."""
-        return 0.0, 0.0
+    def phases(self) -> tuple[Phase, ...]:
+        """The parts of the training, in order."""
+        return (Phase("train"),)
 
-    def extra_samples(self, clock: Clock, source_batch: int) -> int:  # noqa: ARG002
-        """Return the size of the further source batch at a step; the largest comes first."""
-        return 0
+    def extra_batches(self, progress: TrainProgress, source_batch: int) -> Mapping[str, BatchSpec]:  # noqa: ARG002
+        """Return the batches of a step besides source and target, by name; those of the first step are the largest."""
+        return {}
 
-    @abstractmethod
-    def step(self, view: View, memory: Memory) -> Step:
+    def pools(self, memory: M) -> Mapping[str, SamplePool]:  # noqa: ARG002
+        """Return what the batches "source", "target" or a further one are drawn from; default: the whole domain.
+
+        Called after every `refresh`, which may change it. It depends on the memory alone, so that a resumed run draws
+        the same.
+        """
+        return {}
+
+    def step(self, context: BatchContext, memory: M) -> StepResult:
         """Return the loss of one batch (mini-batch engine)."""
+        raise NotImplementedError(f"{self.name} is not trained by mini-batches")
+
+    def rounds(self, task: Task, settings: FullSettings, loss: LabelLoss, seed: int) -> Rounds:
+        """Return the training over whole data sets, round by round (full engine)."""
+        raise NotImplementedError(f"{self.name} is not trained in rounds")
 
     def plan(
-        self, costs: PairCosts, labels: Tensor, outputs: Tensor, progress: float, loss: str  # noqa: ARG002
-    ) -> Solution[csr_array] | None:  # fmt: skip
-        """Return the plan over all pairs (full engine), or None for a method that has none.
+        self, costs: PairCosts, labels: Tensor, outputs: Tensor, progress: float, loss: LabelLoss  # noqa: ARG002
+    ) -> DatasetPlan | None:  # fmt: skip
+        """Return the exact plan over all pairs, or None for a method that has none.
 
         Parameters
         ----------
@@ -272,8 +451,13 @@ class Method(Part):
         labels : (n_s,) tensor
             Source labels.
         outputs : (n_t, C) tensor
-            What the current classifier says of the target.
-        progress, loss
-            As in `View`.
+            Outputs of the current classifier for the target.
+        progress : float
+            Share of the training that is done.
+        loss : LabelLoss
         """
         return None
+
+    def final_network(self, memory: M, network: Network) -> Network:  # noqa: ARG002
+        """Return the network that predicts after the training; default: the one that was trained."""
+        return network

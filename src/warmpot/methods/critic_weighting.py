@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -14,8 +15,8 @@ import numpy as np
 import torch
 
 from warmpot._checks import check_count, check_fraction, check_nonnegative, check_positive
-from warmpot.methods.base import Clock, Labelled, Look, Memory, Sizes, View, Whole
-from warmpot.methods.weighting import Weighting, _Remembered
+from warmpot.methods.base import BatchContext, Domain, NamedBatch, PassRequest, Setup, TrainProgress
+from warmpot.methods.weighting import Weighting, WeightMemory
 from warmpot.nets import Critic, gradient_penalty
 from warmpot.weights import capped_weights, chi2_ball_weights
 from warmpot.weights.class_level import SMALLEST_BETA
@@ -123,7 +124,7 @@ class CriticSettings:
         critic.train(self.noisy_scores)
 
 
-class _Judged(_Remembered):
+class CriticWeightMemory(WeightMemory):
     """A weight for every source sample; the critic they come from, unless there is a fresh one every time."""
 
     seed: Tensor
@@ -153,16 +154,18 @@ class _Judged(_Remembered):
 
 
 @dataclass(frozen=True)
-class _ByCritic(Weighting):
+class CriticWeighting(Weighting[CriticWeightMemory]):
     """The least mean score of a critic over a set of weights.
 
     Attributes
     ----------
     periods : int
-        The critic learns and the source is weighed at the start of so many stretches of the training, all but the
-        first: weights are equal until then.
+        The critic is trained and the source is weighed at the start of each of this many equal periods of the
+        training but the first: weights are equal until then.
     critic : CriticSettings
     """
+
+    passes: ClassVar[Mapping[Domain, tuple[str, ...]]] = {"source": ("features",), "target": ("features",)}
 
     periods: int = 6
     critic: CriticSettings = field(default_factory=CriticSettings)
@@ -174,37 +177,29 @@ class _ByCritic(Weighting):
     def _solve(self, scores: FloatArray, of_target: float) -> FloatArray:
         """Return weights that sum to 1, by the scores of the source and the mean score of the target."""
 
-    def memory(self, sizes: Sizes, seed: int) -> Memory:
+    def make_memory(self, setup: Setup) -> CriticWeightMemory:
         """Remember a weight for every source sample, and the critic."""
-        return _Judged(sizes.n_source, sizes.width, self.critic, seed)
+        return CriticWeightMemory(setup.n_source, setup.width, self.critic, setup.seed)
 
-    def refresh(self, memory: Memory, clock: Clock, look: Look) -> None:
+    def refresh(self, memory: CriticWeightMemory, progress: TrainProgress, request: PassRequest) -> None:
         """Train the critic and weigh the whole source."""
-        if not clock.begins(self.periods):
+        if not progress.starts_period(self.periods):
             return
-        assert isinstance(memory, _Judged)
-        whole, weights = look(), memory.weights
-        source, target = (part.features.to(weights) for part in (whole.source, whole.target))
-        logger.info("step %d: the critic trains for %d steps", clock.step, self.critic.steps)
-        critic = memory.trained_critic(self.critic, source, target, clock.step)
+        seen, weights = request(), memory.weights
+        source, target = (part.features.to(weights) for part in (seen.source, seen.target))
+        logger.info("step %d: the critic trains for %d steps", progress.step, self.critic.steps)
+        critic = memory.trained_critic(self.critic, source, target, progress.step)
         ds, dt = (_scores(critic, part) for part in (source, target))
-        found = self._solve(ds, float(dt.mean()))
-        weights.copy_(torch.from_numpy(len(ds) * found))
+        solved = self._solve(ds, float(dt.mean()))
+        weights.copy_(torch.from_numpy(len(ds) * solved))
         logger.info(
             "step %d: the critic's score of the source is %.4g above the target's, %.4g with the new weights",
-            clock.step, ds.mean() - dt.mean(), found @ ds - dt.mean(),
+            progress.step, ds.mean() - dt.mean(), solved @ ds - dt.mean(),
         )  # fmt: skip
 
-    def weigh(self, memory: Memory, samples: Labelled, view: View) -> Tensor:  # noqa: ARG002
+    def weigh(self, memory: CriticWeightMemory, batch: NamedBatch, context: BatchContext) -> Tensor:  # noqa: ARG002
         """Look the samples up."""
-        assert isinstance(memory, _Judged)
-        return memory.weights[samples.rows]
-
-    def everywhere(self, memory: Memory, whole: Whole) -> Tensor:  # noqa: ARG002
-        """Return the weights of the last refresh."""
-        assert isinstance(memory, _Judged)
-        found = memory.weights.double().cpu()
-        return found / found.sum()
+        return memory.weights[batch.rows]
 
 
 @torch.no_grad()
@@ -214,7 +209,7 @@ def _scores(critic: Critic, features: Tensor) -> FloatArray:
 
 
 @dataclass(frozen=True)
-class Chi2Ball(_ByCritic):
+class Chi2Ball(CriticWeighting):
     """Weights of the least mean score in a chi-squared ball (AR [1]_, ARPM [2]_; METHODS sections 2 to 4).
 
     Attributes
@@ -284,7 +279,7 @@ def adjusted_rho(scores: FloatArray, of_target: float, rho: float) -> float:
 
 
 @dataclass(frozen=True)
-class Capped(_ByCritic):
+class Capped(CriticWeighting):
     """Weights of the least mean score under a cap: WARMPOT's set of weights (Appendix H), with ARPM's critic.
 
     Attributes

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from warmpot._checks import check_choice, check_nonnegative, check_positive
-from warmpot.methods.base import Memory, Method, Step, View
+from warmpot.methods.base import BatchContext, Memory, Method, StepResult
 from warmpot.methods.mpot import squared_cost, transport_step
 from warmpot.transport import solve_unbalanced
 
@@ -14,7 +14,7 @@ __all__ = ["Jumbot"]
 
 
 @dataclass(frozen=True)
-class Jumbot(Method):
+class Jumbot(Method[Memory]):
     """Minimise ``mean_i CE(w(x_i), y_i) + loss_scale <P, C>``, ``C_ij = eta1 ||f_i - f_j||^2 + eta2 CE(y_i, w(x~_j))``.
 
     The plan P of the batch minimises ``<P, C> + eps R(P) + tau KL(P 1 | a) + tau KL(P' 1 | b)``, where a is ``1 / n_s``
@@ -69,11 +69,11 @@ class Jumbot(Method):
         check_positive("eta1 + eta2", self.eta1 + self.eta2, remedy="The cost must not be 0 everywhere.")
         check_choice("regularizer", self.regularizer, ("entropy", "kl"))
 
-    def step(self, view: View, memory: Memory) -> Step:  # noqa: ARG002
+    def step(self, context: BatchContext, memory: Memory) -> StepResult:  # noqa: ARG002
         """Return the loss of one batch, with the plan held fixed."""
-        cost = squared_cost(view, self.eta1, self.eta2)
+        cost = squared_cost(context, self.eta1, self.eta2)
         # A plan short of its tolerance is still a plan; the log shows it, training goes on.
         solution = solve_unbalanced(
             cost.detach(), tau=self.tau, eps=self.eps, regularizer=self.regularizer, throw=False
         )
-        return transport_step(view, cost, solution, self.loss_scale)
+        return transport_step(context, cost, solution, self.loss_scale)

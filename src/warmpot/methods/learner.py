@@ -1,26 +1,45 @@
-"""A method with a weighting, and what both remember: what training deals with."""
+"""A method with a weighting and their memories: the object that the mini-batch engine trains."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 from warmpot.costs import PairCosts
-from warmpot.methods.base import Clock, Labelled, Look, Memory, Method, Sizes, Step, View, Whole
+from warmpot.methods.base import (
+    BatchContext,
+    BatchSpec,
+    DatasetPass,
+    Domain,
+    Memory,
+    Method,
+    NamedBatch,
+    PassRequest,
+    Phase,
+    SamplePool,
+    Setup,
+    StepResult,
+    TrainProgress,
+    progress_at,
+)
 from warmpot.methods.source_only import SourceOnly
 from warmpot.methods.weighting import Weighting
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
     from torch import Tensor
     from torch.optim import Optimizer
 
-    from warmpot.transport import Solution
+    from warmpot.methods.rounds import DatasetPlan
+    from warmpot.nets import Network
 
 __all__ = ["Learner"]
+
+WARMUP = Phase("warmup", adapts=False)
 
 
 class Learner(nn.Module):
@@ -30,35 +49,62 @@ class Learner(nn.Module):
     ----------
     method : Method
     weighting : Weighting or None
-        None: the method's own plan.
-    sizes : Sizes
-    seed : int
+        None: the method weighs source samples itself.
+    setup : Setup
+    steps : int
+        All steps of the training.
     warmup : int
-        Steps on the source alone before the method begins; its clock starts after them.
+        Steps on the source alone before the method starts; its progress counts from there.
+
+    Attributes
+    ----------
+    training_weights : (n_s,) tensor
+        What every source sample counted when it was last in a batch, on a scale with mean 1 over the batch; 0 for a
+        sample that was in none since the method started.
     """
 
+    training_weights: Tensor
+
     def __init__(
-        self, method: Method, weighting: Weighting | None, sizes: Sizes, seed: int, warmup: int = 0
-    ) -> None:  # fmt: skip
+        self, method: Method[Any], weighting: Weighting[Any] | None, setup: Setup, *, steps: int, warmup: int = 0
+    ) -> None:
         super().__init__()
-        self.method, self.weighting, self.warmup = method, weighting, warmup
-        self.of_method = method.memory(sizes, seed)
-        self.of_weighting = Memory() if weighting is None else weighting.memory(sizes, seed)
+        self.method, self.weighting, self.steps, self.warmup = method, weighting, steps, warmup
+        self.of_method = method.make_memory(setup)
+        self.of_weighting = Memory() if weighting is None else weighting.make_memory(setup)
+        self.register_buffer("training_weights", torch.zeros(setup.n_source))
 
     @property
     def remembers(self) -> bool:
-        """Whether there is any state beside the network."""
-        return bool(self.state_dict())
+        """Whether method or weighting have state besides the network."""
+        return bool(self.of_method.state_dict()) or bool(self.of_weighting.state_dict())
 
-    @property
-    def pooled(self) -> bool:
-        """Whether a look at whole domains needs what the bottleneck got."""
-        return self.method.pooled or (self.weighting is not None and self.weighting.pooled)
+    def pass_parts(self, domain: Domain) -> set[str]:
+        """Return the parts of the outputs that a pass over a domain must keep."""
+        components = [self.method] if self.weighting is None else [self.method, self.weighting]
+        return {part for component in components for part in component.passes.get(domain, ())}
 
     @property
     def expected_share(self) -> float:
-        """Share of the source samples that carry the weight at least."""
+        """Smallest share of the source samples that should carry the weight."""
         return (self.method if self.weighting is None else self.weighting).expected_share
+
+    @property
+    def adapts_from(self) -> float:
+        """Share of all steps after which the target takes part."""
+        return self._share_of(sum(phase.share for phase in self.method.phases[: self._first_adapting]))
+
+    @property
+    def settles_at(self) -> float:
+        """Share of all steps after which the last phase starts: nothing is ramped any more."""
+        return self._share_of(sum(phase.share for phase in self.method.phases[:-1]))
+
+    @property
+    def _first_adapting(self) -> int:
+        return next((k for k, phase in enumerate(self.method.phases) if phase.adapts), 0)
+
+    def _share_of(self, share: float) -> float:
+        return (self.warmup + share * (self.steps - self.warmup)) / self.steps
 
     def trained(self) -> Iterable[nn.Parameter]:
         """Return the parameters for the run's own optimiser."""
@@ -67,47 +113,77 @@ class Learner(nn.Module):
     def optimizers(self) -> dict[str, Optimizer]:
         """Return the further optimisers."""
         memories = {"method": self.of_method, "weighting": self.of_weighting}
-        return {f"{part}.{name}": found for part, memory in memories.items()
-                for name, found in memory.optimizers().items()}  # fmt: skip
+        return {
+            f"{part}.{name}": optimizer
+            for part, memory in memories.items()
+            for name, optimizer in memory.optimizers().items()
+        }
 
-    def _own(self, clock: Clock) -> Clock | None:
-        """Return the method's clock, or None as long as it has not begun."""
-        return None if clock.step < self.warmup else Clock(clock.step - self.warmup, clock.steps - self.warmup)
+    def progress(self, step: int) -> TrainProgress | None:
+        """Return the method's progress at a step of the training, or None before it starts."""
+        if step < self.warmup:
+            return None
+        return progress_at(step - self.warmup, self.steps - self.warmup, self.method.phases)
 
-    def extra_samples(self, clock: Clock, source_batch: int) -> int:
-        """Return the size of the further source batch of a step."""
-        own = self._own(clock)
-        return 0 if own is None else self.method.extra_samples(own, source_batch)
+    def phase(self, step: int) -> Phase:
+        """Return the phase of a step."""
+        progress = self.progress(step)
+        return WARMUP if progress is None else next(p for p in self.method.phases if p.name == progress.phase)
 
-    def refresh(self, clock: Clock, look: Look) -> None:
+    def extra_batches(self, step: int, source_batch: int) -> Mapping[str, BatchSpec]:
+        """Return the further batches of a step."""
+        progress = self.progress(step)
+        return {} if progress is None else self.method.extra_batches(progress, source_batch)
+
+    def pools(self) -> Mapping[str, SamplePool]:
+        """Return what batches are drawn from, where that is not the whole domain."""
+        return self.method.pools(self.of_method)
+
+    def refresh(self, step: int, request: PassRequest) -> None:
         """Do what is due before a step."""
-        own = self._own(clock)
-        if own is None:
+        progress = self.progress(step)
+        if progress is None:
             return
-        seen = cache(look)
-        self.method.refresh(self.of_method, own, seen)
-        if own.step == 0:  # a method may have set the head
-            seen = cache(look)
+        once = cache(request)
+        self.method.refresh(self.of_method, progress, once)
+        if progress.step == 0:  # a method may have set the head
+            once = cache(request)
         if self.weighting is not None:
-            self.weighting.refresh(self.of_weighting, own, seen)
+            self.weighting.refresh(self.of_weighting, progress, once)
 
-    def step(self, view: View) -> Step:
+    def step(self, step: int, context: BatchContext) -> StepResult:
         """Weigh the source samples, and return the loss."""
-        clock = self._own(view.clock)
-        if clock is None:
-            return SourceOnly().step(view, self.of_method)
-        view = view._replace(clock=clock)
-        if self.weighting is not None:
-            assert view.rows is not None
-            weigh, own = self.weighting.weigh, self.of_weighting
-            view = view._replace(weights=weigh(own, Labelled(view.source, view.labels, view.rows), view))
-            if view.extra is not None:
-                view = view._replace(extra_weights=weigh(own, view.extra, view))
-        return self.method.step(view, self.of_method)
+        progress = self.progress(step)
+        if progress is None:
+            return self._recorded(context, SourceOnly().step(context, self.of_method))
+        if progress.step == 0:
+            self.training_weights.zero_()
+        context = dataclasses.replace(context, progress=progress)
+        if self.weighting is not None and context.rows is not None:
+            main = NamedBatch(context.source, context.rows, context.labels)
+            weights = self.weighting.weigh(self.of_weighting, main, context)
+            extra = {
+                name: batch if batch.labels is None else batch._replace(
+                    weights=self.weighting.weigh(self.of_weighting, batch, context)
+                )
+                for name, batch in context.extra.items()
+            }  # fmt: skip
+            context = dataclasses.replace(context, weights=weights, extra=extra)
+        return self._recorded(context, self.method.step(context, self.of_method))
 
-    def finish(self, whole: Whole) -> Solution[csr_array] | Tensor | None:
-        """Return the weights of the whole source; as the method's own plan over all pairs where there is one."""
+    def _recorded(self, context: BatchContext, result: StepResult) -> StepResult:
+        """Note what the samples of a batch counted."""
+        if context.rows is not None:
+            self.training_weights[context.rows] = (len(context.rows) * result.weights).to(self.training_weights)
+        return result
+
+    def final_plan(self, seen: DatasetPass) -> DatasetPlan | None:
+        """Return the plan over all pairs after the training: the method's own, or that of its weighting."""
         if self.weighting is not None:
-            return self.weighting.everywhere(self.of_weighting, whole)
-        costs = PairCosts(whole.source.features.numpy(), whole.target.features.numpy())
-        return self.method.plan(costs, whole.labels, whole.target.logits, 1.0, whole.loss)
+            return self.weighting.final_plan(seen)
+        costs = PairCosts(seen.source.features.numpy(), seen.target.features.numpy())
+        return self.method.plan(costs, seen.labels, seen.target.logits, 1.0, seen.loss)
+
+    def final_network(self, network: Network) -> Network:
+        """Return the network that predicts after the training."""
+        return self.method.final_network(self.of_method, network)

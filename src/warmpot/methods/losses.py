@@ -8,29 +8,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from warmpot.losses import at_least_float32
 from warmpot.weights import normalized
 
 __all__ = [
     "complement_entropy",
     "mean_entropy",
     "sample_entropy",
-    "supervised",
     "weighted_cross_entropy",
 ]
-
-
-def _wide(x: Tensor) -> Tensor:
-    """Half precision has no room for logarithms of small probabilities."""
-    return x if x.dtype == torch.float64 else x.float()
-
-
-def supervised(outputs: Tensor, labels: Tensor, loss: str) -> Tensor:
-    """Loss of every sample against its own label; the label loss of the joint cost on the diagonal."""
-    outputs = _wide(outputs)
-    if loss == "cross_entropy":
-        return functional.cross_entropy(outputs, labels, reduction="none")
-    difference = outputs[:, 0] - labels.to(outputs.dtype)
-    return difference.abs() if loss == "absolute" else difference.square()
 
 
 def weighted_cross_entropy(
@@ -49,14 +35,14 @@ def weighted_cross_entropy(
     delta : float
         Keeps the mean finite where nothing has weight.
     """
-    losses = functional.cross_entropy(_wide(logits), labels, reduction="none", label_smoothing=smoothing)
+    losses = functional.cross_entropy(at_least_float32(logits), labels, reduction="none", label_smoothing=smoothing)
     weighted: Tensor = normalized(weights.detach().to(losses.dtype), delta) * losses
     return weighted.sum()
 
 
 def sample_entropy(logits: Tensor) -> Tensor:
     """Entropy of every prediction, in nats: (n, C) to (n,)."""
-    log_probabilities = torch.log_softmax(_wide(logits), dim=1)
+    log_probabilities = torch.log_softmax(at_least_float32(logits), dim=1)
     return -(log_probabilities.exp() * log_probabilities).sum(dim=1)
 
 
@@ -84,7 +70,7 @@ def complement_entropy(logits: Tensor, labels: Tensor, weights: Tensor | None = 
     q is a softmax over the wrong classes, so nothing is divided by ``1 - p_y``: value and gradient stay finite for
     certain predictions, where the official code has a guard of 1e-7.
     """
-    logits = _wide(logits)
+    logits = at_least_float32(logits)
     if logits.shape[1] < 3:
         return logits.new_zeros(())
     right = functional.one_hot(labels, logits.shape[1]).bool()

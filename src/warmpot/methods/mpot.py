@@ -9,15 +9,15 @@ import torch
 
 from warmpot._checks import check_fraction, check_nonnegative, check_positive
 from warmpot.costs import joint_cost
-from warmpot.methods.base import Memory, Method, Step, View
-from warmpot.methods.losses import supervised
+from warmpot.losses import LabelLoss
+from warmpot.methods.base import BatchContext, Memory, Method, Phase, StepResult
+from warmpot.methods.rounds import DatasetPlan
 from warmpot.methods.schedules import ramped
 from warmpot.methods.warmpot import plan_over_all
 from warmpot.transport import solve_partial
 from warmpot.weights import normalized, plan_weights
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
     from torch import Tensor
 
     from warmpot.costs import PairCosts
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 __all__ = ["Mpot", "squared_cost", "transport_step"]
 
 
-def squared_cost(view: View, eta1: float, eta2: float) -> Tensor:
+def squared_cost(context: BatchContext, eta1: float, eta2: float) -> Tensor:
     """Return ``eta1 ||f_i - f_j||^2 + eta2 CE(y_i, z_j)`` of a batch, with gradient: the cost of MPOT and JUMBOT."""
-    source, target = view.source, view.target
+    source, target = context.source, context.target
     return joint_cost(
-        source.features, view.labels, target.features, target.logits,
-        eta1=eta1, eta2=eta2, loss=view.loss, squared=True,
+        source.features, context.labels, target.features, target.logits,
+        eta1=eta1, eta2=eta2, loss=context.loss, squared=True,
     )  # fmt: skip
 
 
 def transport_step(
-    view: View, cost: Tensor, solution: Solution[Tensor] | UnbalancedSolution, loss_scale: float
-) -> Step:
+    context: BatchContext, cost: Tensor, solution: Solution[Tensor] | UnbalancedSolution, loss_scale: float
+) -> StepResult:
     """Return ``sum_i w_i CE(x_i, y_i) + loss_scale <P, C>`` with the plan P and the weights w held fixed.
 
-    The weights are the view's, or the row sums of P where it has none; they are divided by their sum.
+    The weights are the context's, or the row sums of P where it has none; they are divided by their sum.
     """
-    weights = normalized(plan_weights(solution.plan) if view.weights is None else view.weights)
-    classification = (weights * supervised(view.source.logits, view.labels, view.loss)).sum()
+    weights = normalized(plan_weights(solution.plan) if context.weights is None else context.weights)
+    classification = (weights * context.loss.per_sample(context.source.logits, context.labels)).sum()
     transport = (solution.plan * cost).sum()
     metrics = {
         "classification": classification.detach(),
@@ -52,11 +52,11 @@ def transport_step(
         "alpha": solution.plan.sum(dtype=torch.float64),
         "plan_ok": float(solution.status.ok),
     }
-    return Step(classification + loss_scale * transport, weights, metrics)
+    return StepResult(classification + loss_scale * transport, weights, metrics)
 
 
 @dataclass(frozen=True)
-class Mpot(Method):
+class Mpot(Method[Memory]):
     """Minimise ``mean_i CE(w(x_i), y_i) + loss_scale <P, C>``, ``C_ij = eta1 ||f_i - f_j||^2 + eta2 CE(y_i, w(x~_j))``.
 
     The plan P of the batch is the entropic partial one: row sums at most ``1 / n_s``, column sums at most ``1 / n_t``,
@@ -116,25 +116,23 @@ class Mpot(Method):
         return self.alpha
 
     @property
-    def stages(self) -> tuple[float, float]:
-        """Plans begin at once; the mass is reached at the end of the ramp."""
-        return 0.0, self.ramp
+    def phases(self) -> tuple[Phase, ...]:
+        """The mass grows, then it is constant."""
+        return Phase("ramp", self.ramp), Phase("constant")
 
     def alpha_at(self, progress: float) -> float:
         """Return the mass to move after a share `progress` of the training."""
         return ramped(self.alpha_start, self.alpha, progress, self.ramp)
 
-    def step(self, view: View, memory: Memory) -> Step:  # noqa: ARG002
+    def step(self, context: BatchContext, memory: Memory) -> StepResult:  # noqa: ARG002
         """Return the loss of one batch, with the plan held fixed."""
-        cost = squared_cost(view, self.eta1, self.eta2)
-        mass = self.alpha_at(view.clock.progress)
+        cost = squared_cost(context, self.eta1, self.eta2)
+        mass = self.alpha_at(context.progress.share)
         # A plan short of its tolerance is still feasible; the log shows it, training goes on.
         solution = solve_partial(cost.detach(), mass=mass, eps=self.eps, throw=False)
-        return transport_step(view, cost, solution, self.loss_scale)
+        return transport_step(context, cost, solution, self.loss_scale)
 
-    def plan(
-        self, costs: PairCosts, labels: Tensor, outputs: Tensor, progress: float, loss: str
-    ) -> Solution[csr_array]:
+    def plan(self, costs: PairCosts, labels: Tensor, outputs: Tensor, progress: float, loss: LabelLoss) -> DatasetPlan:
         """Return the exact plan over all pairs."""
         cost = costs.joint(labels, outputs, eta1=self.eta1, eta2=self.eta2, loss=loss, squared=True)
-        return plan_over_all(costs, cost, beta=1.0, mass=self.alpha_at(progress))
+        return plan_over_all(cost, beta=1.0, mass=self.alpha_at(progress))

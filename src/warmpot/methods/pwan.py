@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -10,7 +11,17 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from warmpot._checks import check_count, check_fraction, check_nonnegative, check_positive
-from warmpot.methods.base import Clock, Look, Memory, Method, Sizes, Step, View, Whole
+from warmpot.methods.base import (
+    BatchContext,
+    DatasetPass,
+    Domain,
+    Memory,
+    Method,
+    PassRequest,
+    Setup,
+    StepResult,
+    TrainProgress,
+)
 from warmpot.methods.losses import complement_entropy, mean_entropy, weighted_cross_entropy
 from warmpot.nets import Critic, Outputs, gradient_penalty
 from warmpot.weights import normalized, predicted_shares
@@ -22,12 +33,12 @@ if TYPE_CHECKING:
 __all__ = ["Pwan"]
 
 LABEL_UNIT = 0.01
-"""Length of a label beside the features in the critic's input."""
+"""Length of a label next to the features in the critic's input."""
 SLOPE = 0.2
 """Of the critic's units below 0."""
 
 
-class _Memory(Memory):
+class CriticMemory(Memory):
     """The critic with its own optimiser, and the share of the source that is matched at the start."""
 
     rho0: Tensor
@@ -44,25 +55,25 @@ class _Memory(Memory):
 
     def potential(self, x: Tensor) -> Tensor:
         """Return the potential of the rows, never above 0."""
-        found: Tensor = -self.critic(x).abs()
-        return found
+        potential: Tensor = -self.critic(x).abs()
+        return potential
 
     def fixed_potential(self, x: Tensor) -> Tensor:
         """Return the same; no gradient reaches the critic."""
         constants = {name: p.detach() for name, p in self.critic.named_parameters()}
-        found: Tensor = -functional_call(self.critic, constants, (x,)).abs()
-        return found
+        potential: Tensor = -functional_call(self.critic, constants, (x,)).abs()
+        return potential
 
 
-def _matched_share(whole: Whole) -> float:
+def _matched_share(seen: DatasetPass) -> float:
     """Share of the classes that more target samples are predicted as than if all classes were equally frequent.
 
     The predictor is the nearest class mean, by the cosine, of the source in front of the bottleneck: no training.
     """
-    parts = [part.features if part.pooled is None else part.pooled for part in (whole.source, whole.target)]
-    centre, n_classes = parts[0].mean(dim=0), whole.source.logits.shape[1]
+    parts = [part.features if part.pooled is None else part.pooled for part in (seen.source, seen.target)]
+    centre, n_classes = parts[0].mean(dim=0), seen.network.head.out_features
     source, target = (functional.normalize(part - centre, dim=1) for part in parts)
-    labels = whole.labels.to(source.device)
+    labels = seen.labels.to(source.device)
     means = source.new_zeros(n_classes, source.shape[1]).index_add_(0, labels, source)
     scores = target @ functional.normalize(means, dim=1).T
     empty = torch.bincount(labels, minlength=n_classes) == 0
@@ -71,13 +82,13 @@ def _matched_share(whole: Whole) -> float:
 
 
 @dataclass(frozen=True)
-class Pwan(Method):
+class Pwan(Method[CriticMemory]):
     """Minimise ``wCE(c) + transfer PW_rho + entropy mean_j H(p_j) + complement L_cot`` (METHODS section 8).
 
     The weights c of the source samples are the shares of the target predicted as their class (`ClassShare`).
     ``PW_rho = mean_i h(s_i) / rho - mean_j h(t_j)`` at the potential ``h <= 0`` that makes it largest among those of
     slope 1: a partial Wasserstein distance in which the target is matched in full, and the source has the mass
-    ``1 / rho`` to do it. Points are features beside .01 times the label (source) or the predicted probabilities
+    ``1 / rho`` to do it. Points are features next to .01 times the label (source) or the predicted probabilities
     (target). The critic ``h = -|MLP|`` makes `critic_steps` steps in each training step, with a one-sided gradient
     penalty at the points in the first of them. Only the target moves towards the source: ``h(s_i)`` is a constant in
     the loss.
@@ -125,7 +136,7 @@ class Pwan(Method):
     summary: ClassVar[str] = "adversarial: a critic of partial transport moves the target to a part of the source"
     reference: ClassVar[str] = "Wang et al., arXiv 2409.10499, 2024"
     tags: ClassVar[tuple[str, ...]] = ("adversarial", "partial")
-    pooled: ClassVar[bool] = True
+    passes: ClassVar[Mapping[Domain, tuple[str, ...]]] = {"source": ("pooled",), "target": ("pooled",)}
     weights: ClassVar[str] = "class_share"
 
     transfer: float = 0.05
@@ -150,27 +161,24 @@ class Pwan(Method):
         for name in ("critic_steps", "hidden"):
             check_count(name, getattr(self, name))
 
-    def memory(self, sizes: Sizes, seed: int) -> Memory:
+    def make_memory(self, setup: Setup) -> CriticMemory:
         """Make the critic."""
         rho0 = 1.0 if self.rho0 == "auto" else self.rho0
-        return _Memory(sizes.width + sizes.n_classes, self.hidden, self.critic_lr, rho0, seed)
+        return CriticMemory(setup.width + setup.n_classes, self.hidden, self.critic_lr, rho0, setup.seed)
 
-    def refresh(self, memory: Memory, clock: Clock, look: Look) -> None:
+    def refresh(self, memory: CriticMemory, progress: TrainProgress, request: PassRequest) -> None:
         """Estimate rho0 once."""
-        if self.rho0 == "auto" and clock.step == 0:
-            assert isinstance(memory, _Memory)
-            memory.rho0.fill_(_matched_share(look()))
+        if self.rho0 == "auto" and progress.step == 0:
+            memory.rho0.fill_(_matched_share(request()))
 
-    def step(self, view: View, memory: Memory) -> Step:
+    def step(self, context: BatchContext, memory: CriticMemory) -> StepResult:
         """Train the critic, and return the loss of one batch at it."""
-        assert isinstance(memory, _Memory)
-        assert view.weights is not None
-        logits, labels, target = view.source.logits, view.labels, view.target
+        logits, labels, target, weights = context.source.logits, context.labels, context.target, context.given_weights
         known = functional.one_hot(labels, logits.shape[1])
-        points = _points(view.source, known), _points(target, target.logits.softmax(dim=1))
-        rho = memory.rho0 * self.kappa**view.clock.progress
+        points = _points(context.source, known), _points(target, target.logits.softmax(dim=1))
+        rho = memory.rho0 * self.kappa**context.progress.share
         self._train_critic(memory, points[0].detach(), points[1].detach(), rho)
-        classification = weighted_cross_entropy(logits, labels, view.weights, self.smoothing)
+        classification = weighted_cross_entropy(logits, labels, weights, self.smoothing)
         transfer = -_gap(memory.fixed_potential(points[0].detach()), memory.fixed_potential(points[1]), rho)
         entropy, complement = mean_entropy(target.logits), complement_entropy(logits, labels)
         total = classification + self.transfer * transfer + self.entropy * entropy + self.complement * complement
@@ -181,9 +189,9 @@ class Pwan(Method):
             "complement": complement.detach(),
             "rho": rho.detach(),
         }
-        return Step(total, normalized(view.weights.detach()), metrics)
+        return StepResult(total, normalized(weights.detach()), metrics)
 
-    def _train_critic(self, memory: _Memory, source: Tensor, target: Tensor, rho: Tensor) -> None:
+    def _train_critic(self, memory: CriticMemory, source: Tensor, target: Tensor, rho: Tensor) -> None:
         """Make the critic's steps; gradients go nowhere else, and none is left behind."""
         (optimizer,) = memory.optimizers().values()
         parameters = list(memory.critic.parameters())
@@ -199,7 +207,7 @@ class Pwan(Method):
 
 
 def _points(outputs: Outputs, labels: Tensor) -> Tensor:
-    """Features beside labels, the critic's input."""
+    """Features next to labels, the critic's input."""
     return torch.cat([outputs.features, LABEL_UNIT * labels.to(outputs.features.dtype)], dim=1)
 
 

@@ -1,8 +1,18 @@
-"""The methods and weightings by name."""
+"""The methods and weightings by name: those of this package, and those that other packages register.
+
+A package adds its own through entry points, in its ``pyproject.toml``:
+
+    [project.entry-points."warmpot.methods"]
+    mine = "my_package.my_module:MyMethod"
+
+and likewise ``warmpot.weightings``. A script registers them with `register_method` and `register_weighting`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from warmpot._settings import from_mapping, suggestion
@@ -10,7 +20,7 @@ from warmpot.errors import InputError
 from warmpot.methods.ar import Ar
 from warmpot.methods.arpm import Arpm
 from warmpot.methods.ba3us import Ba3us
-from warmpot.methods.base import Method, Part
+from warmpot.methods.base import Component, Method
 from warmpot.methods.critic_weighting import Capped, Chi2Ball
 from warmpot.methods.jumbot import Jumbot
 from warmpot.methods.mpot import Mpot
@@ -19,25 +29,105 @@ from warmpot.methods.source_only import SourceOnly
 from warmpot.methods.warmpot import Warmpot
 from warmpot.methods.weighting import ClassShare, Plan, Uniform, Weighting
 
-__all__ = ["METHODS", "OWN", "WEIGHTINGS", "make_method", "make_weighting"]
+__all__ = [
+    "DEFAULT_METHOD",
+    "METHODS",
+    "OWN",
+    "WEIGHTINGS",
+    "get_method",
+    "get_weighting",
+    "make_method",
+    "make_weighting",
+    "method_names",
+    "register_method",
+    "register_weighting",
+    "weighting_names",
+]
 
-METHODS: dict[str, type[Method]] = {cls.name: cls for cls in (Warmpot, Mpot, Jumbot, Ba3us, Pwan, Ar, Arpm, SourceOnly)}
-WEIGHTINGS: dict[str, type[Weighting]] = {cls.name: cls for cls in (Uniform, ClassShare, Chi2Ball, Capped, Plan)}
+METHODS: dict[str, type[Method[Any]]] = {
+    cls.name: cls for cls in (Warmpot, Mpot, Jumbot, Ba3us, Pwan, Ar, Arpm, SourceOnly)
+}
+"""The methods of this package, and those that a script has registered."""
+WEIGHTINGS: dict[str, type[Weighting[Any]]] = {cls.name: cls for cls in (Uniform, ClassShare, Chi2Ball, Capped, Plan)}
+"""The weightings of this package, and those that a script has registered."""
+DEFAULT_METHOD = Warmpot.name
 OWN = "own"
-"""The weighting of a method by row sums of its own plan."""
+"""The weights that a method computes itself, such as row sums of its own plan."""
 
-P = TypeVar("P", bound=Part)
+C = TypeVar("C", bound=Component[Any])
 
 
-def _made(known: Mapping[str, type[P]], what: str, name: str, params: Mapping[str, Any], where: str) -> P:
+@cache
+def _installed(group: str) -> dict[str, Any]:
+    """Return the entry points of a group by name; they are imported when they are used."""
+    return {entry.name: entry for entry in entry_points(group=group)}
+
+
+def _registered(known: dict[str, type[C]], kind: type[C], what: str, cls: type[C]) -> type[C]:
+    if not (isinstance(cls, type) and issubclass(cls, kind)):
+        remedy = f"Derive it from warmpot.methods.{kind.__name__}."
+        raise InputError(what, got=repr(cls), allowed=f"a subclass of {kind.__name__}", remedy=remedy)
+    if known.get(cls.name, cls).__qualname__ != cls.__qualname__:
+        remedy = "Choose another name."
+        raise InputError(what, got=f"{cls.name!r}, which is taken", allowed="a new name", remedy=remedy)
+    known[cls.name] = cls
+    return cls
+
+
+def register_method(cls: type[Method[Any]]) -> type[Method[Any]]:
+    """Make a method known under its name; usable as a decorator."""
+    return _registered(METHODS, Method, "method", cls)
+
+
+def register_weighting(cls: type[Weighting[Any]]) -> type[Weighting[Any]]:
+    """Make a weighting known under its name; usable as a decorator."""
+    return _registered(WEIGHTINGS, Weighting, "weights", cls)  # type: ignore[type-abstract]
+
+
+def method_names() -> list[str]:
+    """Return the names of all methods, those of other packages last."""
+    return list(dict.fromkeys([*METHODS, *_installed("warmpot.methods")]))
+
+
+def weighting_names() -> list[str]:
+    """Return the names of all weightings, those of other packages last."""
+    return list(dict.fromkeys([*WEIGHTINGS, *_installed("warmpot.weightings")]))
+
+
+def get_method(name: str) -> type[Method[Any]]:
+    """Return the class of a method; an unknown name is refused with the nearest known one."""
+    if name not in METHODS and name in _installed("warmpot.methods"):
+        register_method(_loaded("warmpot.methods", name))
+    return _found(METHODS, "method", name, method_names())
+
+
+def get_weighting(name: str) -> type[Weighting[Any]]:
+    """Return the class of a weighting; an unknown name is refused with the nearest known one."""
+    if name not in WEIGHTINGS and name in _installed("warmpot.weightings"):
+        register_weighting(_loaded("warmpot.weightings", name))
+    return _found(WEIGHTINGS, "weights", name, [*weighting_names(), OWN])
+
+
+def _loaded(group: str, name: str) -> Any:
+    try:
+        return _installed(group)[name].load()
+    except Exception as error:  # the other package may raise anything
+        got, remedy = (
+            f"{name!r}, which fails to load ({type(error).__name__}: {error})",
+            "Repair or remove the package.",
+        )
+        raise InputError(
+            f"entry point {group}", got=got, allowed="a class that can be imported", remedy=remedy
+        ) from error
+
+
+def _found(known: Mapping[str, type[C]], what: str, name: str, names: list[str]) -> type[C]:
     if name not in known:
-        names = [*known, OWN] if what == "weights" else list(known)
-        remedy = suggestion(str(name), names)
-        raise InputError(what, got=repr(name), allowed=", ".join(names), remedy=remedy)
-    return from_mapping(known[name], params, where)
+        raise InputError(what, got=repr(name), allowed=", ".join(names), remedy=suggestion(str(name), names))
+    return known[name]
 
 
-def make_method(name: str, params: Mapping[str, Any] | None = None) -> Method:
+def make_method(name: str, params: Mapping[str, Any] | None = None) -> Method[Any]:
     """Make a method from its name and parameters; unknown ones are refused with the nearest known.
 
     Examples
@@ -45,10 +135,10 @@ def make_method(name: str, params: Mapping[str, Any] | None = None) -> Method:
     >>> make_method("warmpot", {"alpha": 0.5}).alpha
     0.5
     """
-    return _made(METHODS, "method", name, params or {}, "params")
+    return from_mapping(get_method(name), params or {}, "params")
 
 
-def make_weighting(name: str, params: Mapping[str, Any] | None = None) -> Weighting:
+def make_weighting(name: str, params: Mapping[str, Any] | None = None) -> Weighting[Any]:
     """Make a weighting from its name and parameters.
 
     Examples
@@ -56,4 +146,4 @@ def make_weighting(name: str, params: Mapping[str, Any] | None = None) -> Weight
     >>> make_weighting("class_share", {"hard": True}).hard
     True
     """
-    return _made(WEIGHTINGS, "weights", name, params or {}, "weight_params")
+    return from_mapping(get_weighting(name), params or {}, "weight_params")

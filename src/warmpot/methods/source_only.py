@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
-from warmpot.methods.base import Memory, Method, Step, View
-from warmpot.methods.losses import supervised
+from warmpot.losses import LabelLoss
+from warmpot.methods.base import BatchContext, Memory, Method, StepResult
+
+if TYPE_CHECKING:
+    from warmpot.data import Task
+    from warmpot.methods.rounds import FullSettings, Rounds
 
 __all__ = ["SourceOnly"]
 
 
 @dataclass(frozen=True)
-class SourceOnly(Method):
+class SourceOnly(Method[Memory]):
     """Plain training on the source; the target is never looked at.
 
     Deviations: none; "ResNet-50" in the paper's tables.
@@ -27,7 +31,13 @@ class SourceOnly(Method):
     engines: ClassVar[tuple[str, ...]] = ("full", "minibatch")
     regression: ClassVar[bool] = True
 
-    def step(self, view: View, memory: Memory) -> Step:  # noqa: ARG002
+    def step(self, context: BatchContext, memory: Memory) -> StepResult:  # noqa: ARG002
         """Return the mean source loss."""
-        losses = supervised(view.source.logits, view.labels, view.loss)
-        return Step(losses.mean(), torch.full_like(losses, 1.0 / len(losses)).detach(), {})
+        losses = context.loss.per_sample(context.source.logits, context.labels)
+        return StepResult(losses.mean(), torch.full_like(losses, 1.0 / len(losses)).detach(), {})
+
+    def rounds(self, task: Task, settings: FullSettings, loss: LabelLoss, seed: int) -> Rounds:
+        """Fit a linear classifier on the source; no round follows."""
+        from warmpot.methods.alternation import Alternation
+
+        return Alternation(self, task, settings, loss, seed)

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from warmpot._checks import check_fraction, check_nonnegative, check_positive
 from warmpot.costs import joint_cost, rms_distance
-from warmpot.methods.base import Memory, Method, Step, View
-from warmpot.methods.losses import mean_entropy, supervised
+from warmpot.losses import LabelLoss
+from warmpot.methods.base import BatchContext, Memory, Method, Phase, StepResult
+from warmpot.methods.losses import mean_entropy
+from warmpot.methods.rounds import DatasetPlan
 from warmpot.methods.schedules import ramped
 from warmpot.nets import Outputs
-from warmpot.transport import solve_partial, solve_partial_points
+from warmpot.transport import BlockCost, solve_partial, solve_partial_blocks
 from warmpot.weights import estimate_alpha, estimate_beta, normalized, plan_weights
 from warmpot.weights.class_level import SMALLEST_BETA
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_array
     from torch import Tensor
 
     from warmpot.costs import PairCosts
+    from warmpot.data import Task
+    from warmpot.methods.rounds import FullSettings, Rounds
     from warmpot.transport import Solution
 
-__all__ = ["Planned", "Warmpot", "plan_over_all"]
+__all__ = ["BatchPlan", "Warmpot", "plan_over_all"]
 
 PAPER_ALPHA, PAPER_BETA = 0.8, 0.35
 """What "auto" means where there are no classes."""
@@ -34,15 +36,12 @@ AUTO_EPS = 0.05
 """Of the standard deviation of the batch's cost."""
 
 
-def plan_over_all(costs: PairCosts, cost: Callable[..., Any], *, beta: float, mass: float) -> Solution[csr_array]:
+def plan_over_all(cost: BlockCost, *, beta: float, mass: float) -> DatasetPlan:
     """Return the exact partial plan between all samples; one short of its tolerance is still feasible."""
-    n, m = costs.shape
-    return solve_partial_points(
-        np.arange(n), np.arange(m), beta=beta, mass=mass, cost=cost, progress_bar=False, throw=False
-    )  # fmt: skip
+    return DatasetPlan(solve_partial_blocks(cost, beta=beta, mass=mass, progress_bar=False, throw=False), beta)
 
 
-class Planned(NamedTuple):
+class BatchPlan(NamedTuple):
     """The plan of a batch: its cost (with gradient), the solution, the mass it moves and beta."""
 
     cost: Tensor
@@ -52,7 +51,7 @@ class Planned(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Warmpot(Method):
+class Warmpot(Method[Memory]):
     """Minimise ``sum_i p_i CE(w(x_i), y_i) + PW_alpha((1/beta) P_source, Q_target)`` (SPEC section 3).
 
     The plan P of the partial problem with the joint cost is held fixed in the gradient; its row sums are the source
@@ -62,10 +61,10 @@ class Warmpot(Method):
     ----------
     alpha : float or "auto"
         Share of the target mass that is matched at the end of the ramp. "auto": what the predictions expect to be
-        matched rightly, anew for every plan (`estimate_alpha`, ours); .8 in regression.
+        matched correctly, again for every plan (`estimate_alpha`, ours); .8 in regression.
     beta : float or "auto"
-        Share of the source believed to matter: a source sample has capacity ``1 / (beta n_s)``. "auto": as the classes
-        predicted on the target say, anew for every plan (`estimate_beta`, ours); .35 in regression.
+        Share of the source that matters: a source sample has capacity ``1 / (beta n_s)``. "auto": estimated from the
+        classes predicted on the target, again for every plan (`estimate_beta`, ours); .35 in regression.
     eta1 : float or "auto"
         Weight of the feature distance in the cost *of the plan*. "auto": such that a pair at random is sqrt(2) apart,
         as two features of length 1 are (ours); for features whose units are not fixed.
@@ -131,9 +130,9 @@ class Warmpot(Method):
         return alpha * (SMALLEST_BETA if self.beta == "auto" else self.beta)
 
     @property
-    def stages(self) -> tuple[float, float]:
-        """Plans begin at once; alpha is reached at the end of the ramp."""
-        return 0.0, self.ramp
+    def phases(self) -> tuple[Phase, ...]:
+        """Alpha grows, then it is constant."""
+        return Phase("ramp", self.ramp), Phase("constant")
 
     def alpha_at(self, progress: float, alpha: float) -> float:
         """Return the mass to move after a share `progress` of the training, on the way to `alpha`; never above it."""
@@ -158,7 +157,9 @@ class Warmpot(Method):
             return AUTO_EPS * max(float(cost.detach().double().std(correction=0)), 1e-9)
         return self.eps
 
-    def batch_plan(self, source: Outputs, labels: Tensor, target: Outputs, progress: float, loss: str) -> Planned:
+    def batch_plan(
+        self, source: Outputs, labels: Tensor, target: Outputs, progress: float, loss: LabelLoss
+    ) -> BatchPlan:
         """Solve the plan of a batch; no gradient goes through it."""
         eta1 = self._eta1_of(rms_distance(source.features, target.features) if self.eta1 == "auto" else 1.0)
         cost = joint_cost(source.features, labels, target.features, target.logits, eta1=eta1, eta2=self.eta2, loss=loss)
@@ -166,15 +167,15 @@ class Warmpot(Method):
         capacity = np.full(n, 1.0 / (beta * n))
         # A plan short of its tolerance is still feasible; the log shows it, training goes on.
         solution = solve_partial(cost.detach(), a=capacity, mass=alpha, eps=self._eps_of(cost), throw=False)
-        return Planned(cost, solution, alpha, beta)
+        return BatchPlan(cost, solution, alpha, beta)
 
-    def step(self, view: View, memory: Memory) -> Step:  # noqa: ARG002
+    def step(self, context: BatchContext, memory: Memory) -> StepResult:  # noqa: ARG002
         """Return the loss of one batch, with the plan and the weights held fixed."""
-        source, labels, target, clock, loss = view[:5]
-        cost, solution, alpha, beta = self.batch_plan(source, labels, target, clock.progress, loss)
-        plan, p = solution.plan, plan_weights(solution.plan) if view.weights is None else view.weights
-        weights = normalized(p) if self.normalize_weights or view.weights is not None else p
-        classification = (weights * supervised(source.logits, labels, loss)).sum()
+        source, labels, target, loss = context.source, context.labels, context.target, context.loss
+        cost, solution, alpha, beta = self.batch_plan(source, labels, target, context.progress.share, loss)
+        plan, p = solution.plan, plan_weights(solution.plan) if context.weights is None else context.weights
+        weights = normalized(p) if self.normalize_weights or context.weights is not None else p
+        classification = (weights * loss.per_sample(source.logits, labels)).sum()
         transport = (plan * cost).sum()
         total = classification + self.loss_scale * transport
         if self.entropy:
@@ -187,12 +188,16 @@ class Warmpot(Method):
             "beta": beta,
             "plan_ok": float(solution.status.ok),
         }
-        return Step(total, weights, metrics)
+        return StepResult(total, weights, metrics)
 
-    def plan(
-        self, costs: PairCosts, labels: Tensor, outputs: Tensor, progress: float, loss: str
-    ) -> Solution[csr_array]:
+    def plan(self, costs: PairCosts, labels: Tensor, outputs: Tensor, progress: float, loss: LabelLoss) -> DatasetPlan:
         """Return the exact plan over all pairs."""
         cost = costs.joint(labels, outputs, eta1=self._eta1_of(costs.rms), eta2=self.eta2, loss=loss)
         alpha, beta = self.masses(outputs, labels, progress)
-        return plan_over_all(costs, cost, beta=beta, mass=alpha)
+        return plan_over_all(cost, beta=beta, mass=alpha)
+
+    def rounds(self, task: Task, settings: FullSettings, loss: LabelLoss, seed: int) -> Rounds:
+        """Solve the plan over all pairs, refit the classifier, and repeat."""
+        from warmpot.methods.alternation import Alternation
+
+        return Alternation(self, task, settings, loss, seed)

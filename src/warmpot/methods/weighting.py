@@ -6,6 +6,7 @@ The formulas live in `warmpot.weights`; a scheme says when they are evaluated, a
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -14,30 +15,43 @@ import torch
 
 from warmpot._checks import check_choice, check_count
 from warmpot.costs import PairCosts
-from warmpot.methods.base import Clock, Labelled, Look, Memory, Part, Sizes, View, Whole
+from warmpot.methods.base import (
+    BatchContext,
+    Component,
+    DatasetPass,
+    Domain,
+    M,
+    Memory,
+    NamedBatch,
+    PassRequest,
+    Setup,
+    TrainProgress,
+)
 from warmpot.methods.warmpot import Warmpot
-from warmpot.weights import class_share_weights, class_shares, plan_weights
+from warmpot.weights import class_shares, plan_weights
 from warmpot.weights.class_level import SMALLEST_BETA
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["ClassShare", "Plan", "Uniform", "Weighting"]
+    from warmpot.methods.rounds import DatasetPlan
+
+__all__ = ["ClassShare", "Plan", "Uniform", "WeightMemory", "Weighting"]
 
 
-class Weighting(Part):
-    """Weights of source samples, beside any method with a weighted source loss."""
-
-    @abstractmethod
-    def weigh(self, memory: Memory, samples: Labelled, view: View) -> Tensor:
-        """Return the weights (n,) of source samples of a step, detached; of all its batches on one scale."""
+class Weighting(Component[M]):
+    """Weights of source samples, for any method with a weighted source loss."""
 
     @abstractmethod
-    def everywhere(self, memory: Memory, whole: Whole) -> Tensor:
-        """Return the weights of the whole source after training; they sum to 1."""
+    def weigh(self, memory: M, batch: NamedBatch, context: BatchContext) -> Tensor:
+        """Return the weights (n,) of labelled samples of a step, detached; of all its batches on one scale."""
+
+    def final_plan(self, seen: DatasetPass) -> DatasetPlan | None:  # noqa: ARG002
+        """Return the plan over all pairs that the weights are row sums of; None when they come from elsewhere."""
+        return None
 
 
-class _Remembered(Memory):
+class WeightMemory(Memory):
     """A weight for every source sample, or for every class."""
 
     weights: Tensor
@@ -48,38 +62,35 @@ class _Remembered(Memory):
 
 
 @dataclass(frozen=True)
-class Uniform(Weighting):
+class Uniform(Weighting[Memory]):
     """Every sample counts the same (MPOT)."""
 
     name: ClassVar[str] = "uniform"
     summary: ClassVar[str] = "every source sample counts the same"
     regression: ClassVar[bool] = True
 
-    def weigh(self, memory: Memory, samples: Labelled, view: View) -> Tensor:  # noqa: ARG002
+    def weigh(self, memory: Memory, batch: NamedBatch, context: BatchContext) -> Tensor:  # noqa: ARG002
         """Return ones."""
-        return torch.ones_like(samples.outputs.logits[:, 0]).detach()
-
-    def everywhere(self, memory: Memory, whole: Whole) -> Tensor:  # noqa: ARG002
-        """Return equal weights."""
-        return torch.full((len(whole.labels),), 1.0 / len(whole.labels), dtype=torch.float64)
+        return torch.ones_like(batch.outputs.logits[:, 0]).detach()
 
 
 @dataclass(frozen=True)
-class ClassShare(Weighting):
-    """Weigh by class: the share of the target in the class of the sample (BA3US, METHODS section 2).
+class ClassShare(Weighting[WeightMemory]):
+    """Weigh by class: the share of the target in the class of the sample (BA3US; Section 5.3 of the paper).
 
     Attributes
     ----------
     hard : bool
         Share of predictions (as the paper prints it); False: mean predicted probability (the official code).
     periods : int
-        Shares are taken anew at the start of so many stretches of the training, uniform in the first.
+        Shares are taken again at the start of each of this many equal periods of the training; uniform in the first.
     from_start : bool
         Take them before the first step too (PWAN's code).
     """
 
     name: ClassVar[str] = "class_share"
     summary: ClassVar[str] = "share of the target predicted as the sample's class (BA3US)"
+    passes: ClassVar[Mapping[Domain, tuple[str, ...]]] = {"target": ("logits",)}
 
     hard: bool = False
     periods: int = 10
@@ -93,40 +104,33 @@ class ClassShare(Weighting):
         """Any class may be the only one."""
         return SMALLEST_BETA
 
-    def memory(self, sizes: Sizes, seed: int) -> Memory:  # noqa: ARG002
+    def make_memory(self, setup: Setup) -> WeightMemory:
         """Remember a weight for every class."""
-        return _Remembered(sizes.n_classes)
+        return WeightMemory(setup.n_classes)
 
-    def refresh(self, memory: Memory, clock: Clock, look: Look) -> None:
+    def refresh(self, memory: WeightMemory, progress: TrainProgress, request: PassRequest) -> None:
         """Take the shares of the whole target."""
-        if clock.begins(self.periods) or (self.from_start and clock.step == 0):
-            assert isinstance(memory, _Remembered)
-            whole = look()
-            shares = class_shares(whole.target.logits, hard=self.hard, labels=whole.labels)
+        if progress.starts_period(self.periods) or (self.from_start and progress.step == 0):
+            seen = request()
+            shares = class_shares(seen.target.logits, hard=self.hard, labels=seen.labels)
             memory.weights.copy_(torch.from_numpy(shares))
 
-    def weigh(self, memory: Memory, samples: Labelled, view: View) -> Tensor:  # noqa: ARG002
+    def weigh(self, memory: WeightMemory, batch: NamedBatch, context: BatchContext) -> Tensor:  # noqa: ARG002
         """Look the classes up."""
-        assert isinstance(memory, _Remembered)
-        return memory.weights[samples.labels]
-
-    def everywhere(self, memory: Memory, whole: Whole) -> Tensor:  # noqa: ARG002
-        """Return the shares by the final predictions."""
-        found = torch.from_numpy(class_share_weights(whole.target.logits, whole.labels, hard=self.hard))
-        return found / found.sum()
+        return memory.weights[batch.labels]
 
 
 @dataclass(frozen=True)
-class Plan(Weighting):
-    """Row sums of a WARMPOT plan that is solved for the weights alone (SPEC section 4).
+class Plan(Weighting[Memory]):
+    """Row sums of a WARMPOT plan that is solved for the weights alone (Section 5.3 of the paper).
 
     Attributes
     ----------
     scope : "batch" or "dataset"
-        A plan for every batch; or the exact plan over all pairs, at the start of every stretch of the training but
-        the first, whose weights are uniform.
+        A plan for every batch; or the exact plan over all pairs, at the start of every period of the training but the
+        first, whose weights are uniform.
     periods : int
-        Number of stretches.
+        Number of equal periods.
     alpha, beta, eta1, eta2, eps
         As in `Warmpot`; alpha is not ramped. With alpha 1 and eta2 0 the weights solve the problem of Appendix H.
     """
@@ -134,6 +138,7 @@ class Plan(Weighting):
     name: ClassVar[str] = "plan"
     summary: ClassVar[str] = "row sums of a partial transport plan, of the batch or of the whole data"
     regression: ClassVar[bool] = True
+    passes: ClassVar[Mapping[Domain, tuple[str, ...]]] = {"source": ("features",), "target": ("features", "logits")}
 
     scope: str = "batch"
     periods: int = 10
@@ -158,30 +163,28 @@ class Plan(Weighting):
         """As of the plan."""
         return self._method().expected_share
 
-    def memory(self, sizes: Sizes, seed: int) -> Memory:  # noqa: ARG002
+    def make_memory(self, setup: Setup) -> Memory:
         """Remember a weight for every source sample."""
-        return _Remembered(sizes.n_source) if self.scope == "dataset" else Memory()
+        return WeightMemory(setup.n_source) if self.scope == "dataset" else Memory()
 
-    def refresh(self, memory: Memory, clock: Clock, look: Look) -> None:
+    def refresh(self, memory: Memory, progress: TrainProgress, request: PassRequest) -> None:
         """Solve over all pairs."""
-        if self.scope == "dataset" and clock.begins(self.periods):
-            assert isinstance(memory, _Remembered)
-            memory.weights.copy_(len(memory.weights) * self.everywhere(memory, look()))
+        if isinstance(memory, WeightMemory) and progress.starts_period(self.periods):
+            p = torch.from_numpy(np.asarray(self.final_plan(request()).solution.p))
+            memory.weights.copy_(len(p) * (p / p.sum()))
 
-    def weigh(self, memory: Memory, samples: Labelled, view: View) -> Tensor:
+    def weigh(self, memory: Memory, batch: NamedBatch, context: BatchContext) -> Tensor:
         """Solve for the batch, or look the samples up."""
-        if self.scope == "batch":
-            planned = self._method().batch_plan(
-                samples.outputs, samples.labels, view.target, view.clock.progress, view.loss
-            )  # fmt: skip
-            found: Tensor = len(samples.labels) * plan_weights(planned.solution.plan)
-            return found
-        assert isinstance(memory, _Remembered)
-        return memory.weights[samples.rows]
+        if isinstance(memory, WeightMemory):
+            return memory.weights[batch.rows]
+        assert batch.labels is not None
+        solved = self._method().batch_plan(
+            batch.outputs, batch.labels, context.target, context.progress.share, context.loss
+        )
+        weights: Tensor = len(batch.labels) * plan_weights(solved.solution.plan)
+        return weights
 
-    def everywhere(self, memory: Memory, whole: Whole) -> Tensor:  # noqa: ARG002
-        """Return the row sums over all pairs, normalised."""
-        costs = PairCosts(*(part.features.double().cpu().numpy() for part in (whole.source, whole.target)))
-        outputs = whole.target.logits.double().cpu()
-        found = torch.from_numpy(np.asarray(self._method().plan(costs, whole.labels.cpu(), outputs, 1.0, whole.loss).p))
-        return found / found.sum()
+    def final_plan(self, seen: DatasetPass) -> DatasetPlan:
+        """Return the exact plan over all pairs."""
+        costs = PairCosts(*(part.features.double().cpu().numpy() for part in (seen.source, seen.target)))
+        return self._method().plan(costs, seen.labels.cpu(), seen.target.logits.double().cpu(), 1.0, seen.loss)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -51,6 +52,11 @@ class Outputs(NamedTuple):
     features: Tensor
     logits: Tensor
     pooled: Tensor | None = None
+
+    @classmethod
+    def of(cls, **parts: Tensor) -> Outputs:
+        """Return outputs of which only some parts were kept; reading another one gives None."""
+        return cls(*(parts.get(name) for name in cls._fields))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -218,7 +224,7 @@ class Network(nn.Module):
 
 
 class Pair(nn.Module):
-    """A network applied to a source and a target batch.
+    """A network applied to a source batch, a target batch and further ones.
 
     One module, so that a distributed wrapper sees one forward for one backward.
 
@@ -235,17 +241,15 @@ class Pair(nn.Module):
         self.network = network
         self.joint = joint
 
-    def forward(
-        self, source: Tensor, target: Tensor, extra: Tensor | None = None
-    ) -> tuple[Outputs, Outputs, Outputs | None]:
-        """Return the outputs of both batches, and of a further one, which always passes by itself."""
-        first, second = self._together(source, target) if self.joint else (self.network(source), self.network(target))
-        return first, second, None if extra is None else self.network(extra)
-
-    def _together(self, *batches: Tensor) -> tuple[Outputs, ...]:
-        sizes = [len(batch) for batch in batches]
-        parts = [part.split(sizes) for part in self.network(torch.cat(batches))]
-        return tuple(Outputs(*mine) for mine in zip(*parts, strict=True))
+    def forward(self, batches: Mapping[str, Tensor]) -> dict[str, Outputs]:
+        """Return the outputs of every batch by its name; all but "source" and "target" always pass by themselves."""
+        if not self.joint:
+            return {name: self.network(batch) for name, batch in batches.items()}
+        together = [batches[name] for name in ("source", "target")]
+        parts = [part.split([len(batch) for batch in together]) for part in self.network(torch.cat(together))]
+        source, target = (Outputs(*mine) for mine in zip(*parts, strict=True))
+        apart = {name: self.network(batch) for name, batch in batches.items() if name not in ("source", "target")}
+        return {"source": source, "target": target, **apart}
 
 
 def build_network(

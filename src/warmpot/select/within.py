@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from warmpot._typing import BoolArray, IntArray
+from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.data import Task
 from warmpot.data.lazy import Rows
 from warmpot.errors import InputError
@@ -177,9 +177,16 @@ def fit_chosen(
     warn_of_ties([line["score"] for line in fitted.history if "score" in line], config.choose, "iterates")
     if held is None:
         return fitted
-    weights = np.zeros(task.n_source)
-    weights[~held.rows] = fitted.source_weights
+    training = _with_zeros(fitted.training_weights, held.rows)
+    plan = None if fitted.plan_weights is None else _with_zeros(fitted.plan_weights, held.rows)
     if out is not None and (out / WEIGHTS).exists():  # one process of several wrote it
-        write_weights(RunDir(out), weights, task)
+        write_weights(RunDir(out), plan, training, task)
     # the plan and its certificate are of the samples that were trained on; their rows would be off by the others
-    return dataclasses.replace(fitted, source_weights=weights, solution=None)
+    return dataclasses.replace(fitted, plan_weights=plan, training_weights=training, solution=None)
+
+
+def _with_zeros(weights: FloatArray, held: BoolArray) -> FloatArray:
+    """Return the weights of all source samples: 0 for those held out."""
+    everywhere = np.zeros(len(held))
+    everywhere[~held] = weights
+    return everywhere

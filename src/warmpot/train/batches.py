@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,16 +14,20 @@ from warmpot._typing import IntArray
 from warmpot.data import Task, make_sampler
 from warmpot.data.lazy import Rows
 from warmpot.data.pixels import Pixels, in_workers
+from warmpot.data.samplers import Sampler
 from warmpot.errors import InputError
+from warmpot.methods import BatchSpec, SamplePool
 from warmpot.train.config import MinibatchSettings
 
-__all__ = ["Batch", "Batches", "Drawn", "blocks"]
+__all__ = ["Batches", "DomainBatch", "StepBatches", "blocks"]
 
 EXTRA_SEED = 1 << 40
 """Keeps the draws of further source batches apart from those of the two main ones."""
 LARGEST_BATCH = 1 << 20
 """Keeps the random views of one step apart from those of the next."""
 
+BATCH_NORM = ("bn", "bn_relu", "bn_relu_dropout")
+"""Bottlenecks with BatchNorm."""
 BLOCK, LAZY_BLOCK = 8192, 64
 """Rows given to a network at a time, of features and of what must be loaded: bounds the memory of a pass."""
 
@@ -40,41 +44,32 @@ def blocks(x: Rows, workers: int = 0) -> Iterator[Tensor]:
 
 
 def _tensor(x: Rows, rows: IntArray) -> Tensor:
-    found = torch.from_numpy(x[rows])
-    return found if found.dtype == torch.uint8 else found.float()  # pixels stay small until they reach the device
+    inputs = torch.from_numpy(x[rows])
+    return inputs if inputs.dtype == torch.uint8 else inputs.float()  # pixels stay small until they reach the device
 
 
-class Drawn(NamedTuple):
-    """Samples of the source: inputs, labels, and which they are."""
+class DomainBatch(NamedTuple):
+    """Samples of one domain: inputs, rows of the data set, and labels of source samples or pseudo-labels."""
 
     x: Tensor
-    labels: Tensor
     rows: Tensor
+    labels: Tensor | None = None
 
-    def to(self, device: torch.device) -> Drawn:
+    def to(self, device: torch.device) -> DomainBatch:
         """Move all of it."""
-        return Drawn(*(part.to(device, non_blocking=True) for part in self))
+        labels = None if self.labels is None else self.labels.to(device, non_blocking=True)
+        return DomainBatch(self.x.to(device, non_blocking=True), self.rows.to(device, non_blocking=True), labels)
 
 
-class Batch(NamedTuple):
-    """What training sees of one step. There is no field for target labels."""
-
-    source: Drawn
-    target: Tensor
-    target_rows: Tensor
-    extra: Drawn | None
-
-    def to(self, device: torch.device) -> Batch:
-        """Move all of it."""
-        target, rows = (part.to(device, non_blocking=True) for part in (self.target, self.target_rows))
-        return Batch(self.source.to(device), target, rows, None if self.extra is None else self.extra.to(device))
+StepBatches = dict[str, DomainBatch]
+"""The batches of one step by name: "source", "target" and those that a method asks for. None has target labels."""
 
 
 class Batches:
     """Batches of a task: every process takes its share of the same joined batch.
 
-    A batch, and the random view of every image in it, is a function of seed and step alone: who resumes a run, or
-    decodes by more processes, gets the same.
+    A batch, and the random view of every image in it, is a function of seed, step and sample pools alone: a resumed
+    run, or one with more decoding processes, gets the same.
 
     Parameters
     ----------
@@ -82,70 +77,127 @@ class Batches:
     settings : MinibatchSettings
     seed : int
     rank, world : int
-        Which of how many processes this is.
-    extra : int
-        Size of the largest further source batch.
+        Number of this process, and of all processes.
+    extra : mapping of str to BatchSpec
+        The largest further batches, by name.
     """
 
     def __init__(
-        self, task: Task, settings: MinibatchSettings, seed: int, *, rank: int = 0, world: int = 1, extra: int = 0
+        self,
+        task: Task,
+        settings: MinibatchSettings,
+        seed: int,
+        *,
+        rank: int = 0,
+        world: int = 1,
+        extra: Mapping[str, BatchSpec] | None = None,
     ) -> None:
         for name in ("source_batch", "target_batch"):
             if getattr(settings, name) % world:
                 got = f"{getattr(settings, name)} samples over {world} processes"
                 remedy = f"Choose a multiple of {world}."
                 raise InputError(f"minibatch.{name}", got=got, allowed="equal shares", remedy=remedy)
-        kind = "shuffled" if task.for_regression else settings.sampler
-        self._source = make_sampler(kind, settings.source_batch, 2 * seed, labels=task.ys)
-        self._target = make_sampler("shuffled", settings.target_batch, 2 * seed + 1, n=task.n_target)
-        self._extra = make_sampler("shuffled", extra, EXTRA_SEED + seed, n=task.n_source) if extra else None
-        self._seed, self._rank, self._world = seed, rank, world
-        normalises = settings.network.bottleneck == "bn_relu" or task.xs.ndim > 2  # a backbone may do so too
-        self._least = (2 if normalises else 1) * world  # BatchNorm needs two
         self.xs, self.xt = task.xs, task.xt
         self.ys = torch.as_tensor(task.ys)
+        self._seed, self._rank, self._world = seed, rank, world
+        self._balanced = settings.sampler == "balanced" and not task.for_regression
+        self._specs = {
+            "source": BatchSpec(settings.source_batch, "source"),
+            "target": BatchSpec(settings.target_batch, "target"),
+            **{name: spec for name, spec in (extra or {}).items() if spec.size > 0},
+        }
+        normalises = settings.network.bottleneck in BATCH_NORM or task.xs.ndim > 2  # a backbone may do so too
+        self._least = (2 if normalises else 1) * world  # BatchNorm needs two
+        self._pools: Mapping[str, SamplePool] = {}
+        self._samplers = {name: self._sampler(name) for name in self._specs}
 
     @property
     def decodes(self) -> bool:
         """Whether the samples are images, which take time to load."""
         return isinstance(self.xs, Pixels)
 
-    def at(self, step: int, extra: int = 0) -> Batch:
-        """Return this process's share of batch `step`, with so many further source samples over all processes."""
-        rows = self._target.batch(step)
-        target = self._x(self.xt, rows, 3 * step + 1)
-        source = self._drawn(self._source.batch(step), 3 * step)
-        further = None
-        extra -= extra % self._world  # equal shares, which processes can gather
-        if self._extra is not None and extra >= self._least:
-            further = self._drawn(self._extra.batch(step)[:extra], 3 * step + 2)
-        return Batch(source, target, torch.from_numpy(rows[self._rank :: self._world]), further)
+    def set_pools(self, pools: Mapping[str, SamplePool]) -> bool:
+        """Draw the named batches from these samples from now on; return whether that changes anything."""
 
-    def stream(self, begin: int, extra: Sequence[int], workers: int = 0) -> Generator[Batch, None, None]:
-        """Yield the batches from step `begin` on, as many as there are sizes of further batches.
+        def same(one: SamplePool | None, other: SamplePool | None) -> bool:
+            if one is None or other is None:
+                return one is other
+            pairs = zip(one, other, strict=True)
+            return all(a is b or (a is not None and b is not None and torch.equal(a, b)) for a, b in pairs)
+
+        if unknown := set(pools) - set(self._specs):
+            remedy = "Ask for it in `Method.extra_batches`."
+            raise InputError("pools", got=", ".join(sorted(unknown)), allowed=", ".join(self._specs), remedy=remedy)
+        changed = [name for name in {*pools, *self._pools} if not same(pools.get(name), self._pools.get(name))]
+        self._pools = {
+            name: SamplePool(pool.rows.cpu().clone(), None if pool.labels is None else pool.labels.cpu().clone())
+            for name, pool in pools.items()
+        }  # copies: the method may write into its own in place
+        self._samplers |= {name: self._sampler(name) for name in changed}
+        return bool(changed)
+
+    def _sampler(self, name: str) -> Sampler:
+        size, domain = self._specs[name]
+        pool, further = self._pools.get(name), list(self._specs).index(name) - 2
+        seed = EXTRA_SEED * (1 + further) + self._seed if further >= 0 else 2 * self._seed + (name == "target")
+        if pool is not None and len(pool.rows) == 0:
+            remedy = "Leave the pool out to draw from the whole domain."
+            raise InputError(f"pool {name!r}", got="no samples", allowed="at least one", remedy=remedy)
+        if name == "source" and self._balanced:
+            labels = self.ys if pool is None else self._labels(pool, slice(None))
+            return make_sampler("balanced", size, seed, labels=labels)
+        n = len(self.xs if domain == "source" else self.xt) if pool is None else len(pool.rows)
+        return make_sampler("shuffled", size, seed, n=n)
+
+    def _labels(self, pool: SamplePool, index: Any) -> Tensor:
+        return self.ys[pool.rows[index]] if pool.labels is None else pool.labels[index]
+
+    def at(self, step: int, extra: Mapping[str, int] | None = None) -> StepBatches:
+        """Return this process's share of the batches of a step; `extra` has the sizes of further, joined batches."""
+        batches = {"source": self._draw("source", step), "target": self._draw("target", step)}
+        for name, size in (extra or {}).items():
+            size -= size % self._world  # equal shares, which processes can gather
+            if name in self._samplers and size >= self._least:
+                batches[name] = self._draw(name, step, size)
+        return batches
+
+    def stream(
+        self, begin: int, extra: Sequence[Mapping[str, int]], workers: int = 0
+    ) -> Generator[StepBatches, None, None]:
+        """Yield the batches from step `begin` on, one per entry of `extra`.
 
         Processes make whole batches ahead, if asked for; worth it for images only.
         """
         yield from in_workers(_Step(self), enumerate(extra, begin), workers)
 
-    def _drawn(self, rows: IntArray, draw: int) -> Drawn:
-        mine = torch.from_numpy(rows[self._rank :: self._world])
-        return Drawn(self._x(self.xs, rows, draw), self.ys[mine], mine)
+    def _draw(self, name: str, step: int, size: int | None = None) -> DomainBatch:
+        number, domain, pool = list(self._specs).index(name), self._specs[name].domain, self._pools.get(name)
+        drawn = self._samplers[name].batch(step)[:size]
+        rows = drawn if pool is None else pool.rows.numpy()[drawn]
+        mine = slice(self._rank, None, self._world)
+        # The draws of random views: three interleaved sequences, as many as a step had before there were more batches.
+        x = self._x(self.xs if domain == "source" else self.xt, rows, 3 * step + min(number, 2), number)
+        labels = None
+        if pool is not None and (pool.labels is not None or domain == "source"):
+            labels = self._labels(pool, torch.from_numpy(drawn[mine]))
+        elif domain == "source":
+            labels = self.ys[torch.from_numpy(rows[mine])]
+        return DomainBatch(x, torch.from_numpy(rows[mine]), labels)
 
-    def _x(self, x: Rows, rows: IntArray, draw: int) -> Tensor:
+    def _x(self, x: Rows, rows: IntArray, draw: int, number: int) -> Tensor:
         mine = slice(self._rank, None, self._world)
         if isinstance(x, Pixels) and x.view.augment:
             draws = draw * LARGEST_BATCH + np.arange(len(rows))
-            return torch.from_numpy(x.drawn(rows[mine], draws[mine], self._seed))
+            return torch.from_numpy(x.drawn(rows[mine], draws[mine], self._seed + max(number - 2, 0)))
         return _tensor(x, rows[mine])
 
 
 @dataclass(frozen=True)
 class _Step:
-    """Makes the batch of a step, in whatever process."""
+    """Makes the batches of a step, in whatever process."""
 
     batches: Batches
 
-    def __call__(self, job: tuple[int, int]) -> Batch:
+    def __call__(self, job: tuple[int, Mapping[str, int]]) -> StepBatches:
         step, extra = job
         return self.batches.at(step, extra)

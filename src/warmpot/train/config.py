@@ -12,16 +12,24 @@ import yaml
 
 from warmpot._checks import check_choice, check_count, check_fraction, check_nonnegative, check_positive
 from warmpot._settings import from_mapping, to_mapping
-from warmpot.costs import LABEL_LOSSES
 from warmpot.errors import InputError
-from warmpot.methods import OWN, WEIGHTINGS, Method, Weighting, make_method, make_weighting
-from warmpot.nets import SCALES, NetworkSettings
+from warmpot.losses import LabelLoss, get_label_loss
+from warmpot.methods import (
+    DEFAULT_METHOD,
+    OWN,
+    FullSettings,
+    Method,
+    Weighting,
+    make_method,
+    make_weighting,
+    weighting_names,
+)
+from warmpot.nets import NetworkSettings
 from warmpot.train.images import ImageSettings
 from warmpot.train.recipes import DEFAULT, layered, preset_for, presets_of, read_preset, read_yaml
 
 __all__ = [
     "LAST",
-    "FullSettings",
     "HardwareSettings",
     "MinibatchSettings",
     "OptimizerSettings",
@@ -30,9 +38,8 @@ __all__ = [
 ]
 
 ENGINES = ("full", "minibatch")
-OBJECTIVES = ("cross_entropy", "bound")
 LAST = "last"
-"""The choice of no chooser: the last iterate."""
+"""The choice without a validator: the last iterate."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class OptimizerSettings:
         The authors' 1e-3: their scheduler overwrites the 5e-4 of the constructor at every step.
     decay_rate, decay_power : float
     backbone, bottleneck, head, extra : float
-        Multipliers of the learning rate; the last is of what a method trains beside the network.
+        Multipliers of the learning rate; the last is for what a method trains besides the network.
     """
 
     name: str = "sgd"
@@ -115,15 +122,14 @@ class MinibatchSettings:
     steps : int
         Training steps.
     warmup : float
-        Share of the steps on the source alone, before the method begins and its schedules start (ours). An untrained
-        head guesses at the target: weights by these guesses feed back on themselves, and what has no weight is never
-        learnt.
+        Share of the steps on the source alone, before the method and its schedules start (ours). The predictions of an
+        untrained head are guesses: weights from them feed back on themselves, and what has no weight is never learned.
     source_batch, target_batch : int
-        Samples a step, over all processes together.
+        Samples per step, over all processes together.
     sampler : "balanced" or "shuffled"
-        How source batches are drawn: equally many of every class, or shuffled.
+        How source batches are drawn: equally many samples of every class, or shuffled.
     network, optimizer, hardware
-        See there.
+        See `NetworkSettings`, `OptimizerSettings`, `HardwareSettings`.
     log_every, checkpoint_every : int
         Steps between lines of ``metrics.jsonl``, and between checkpoints.
     """
@@ -147,93 +153,8 @@ class MinibatchSettings:
 
     @property
     def warmup_steps(self) -> int:
-        """Steps before the method begins; it has one at least."""
+        """Steps before the method starts; it has at least one."""
         return min(round(self.warmup * self.steps), self.steps - 1)
-
-
-@dataclass(frozen=True)
-class FullSettings:
-    """The full engine: plan over all pairs, refit, plan ... (ours).
-
-    Attributes
-    ----------
-    rounds : int
-        Plans solved.
-    scale : str
-        Of the inputs, as in `NetworkSettings`.
-    width : int
-        Principal axes of both domains that are kept.
-    penalty : float
-        Ridge on the head's weights.
-    metric_penalty : float or None
-        Ridge that holds the metric under the head to the identity; None: there is none to learn.
-    iterations : int
-        L-BFGS steps of a refit.
-    recentre : bool
-        Take off each domain the mean of its matched part, so that both agree.
-    class_share : float
-        Part of a source weight that is its class's mean weight.
-    fill : float
-        Weight of the whole source, times the beta that is believed; its classes count as in the source by that share,
-        as predicted on the target by the rest: adaptation to a target that is not partial must not forget classes.
-    smooth, neighbours, smooth_after
-        Outputs in the plan's cost are averaged with those of so many nearest target samples, by this share, after
-        so many rounds (averaging the first guesses would wipe out classes).
-    objective : "cross_entropy" or "bound"
-        What the classifier is fitted to: the labels that the plan carries; or, from where that ends, the computable
-        part of Theorem 2 (`warmpot.train.bound_objective`), for a certificate below 1.
-    bound_rounds : int
-        Plans solved for the bound.
-    bound_beta : float
-        Share of the source that the bound's plan uses at least. The theorem holds for any.
-    feature_start : float
-        Weight of feature distances in the first of these rounds; it grows to 1 over the first half of them, and from
-        then on the bound cannot rise. 1 minimises the bound from the start: tighter, but further from the labels that
-        the first rounds found.
-    """
-
-    rounds: int = 6
-    scale: str = "auto"
-    width: int = 256
-    penalty: float = 3e-5
-    metric_penalty: float | None = 0.03
-    iterations: int = 25
-    recentre: bool = True
-    class_share: float = 0.5
-    fill: float = 1.0
-    smooth: float = 0.5
-    neighbours: int = 7
-    smooth_after: int = 2
-    objective: str = "cross_entropy"
-    bound_rounds: int = 8
-    bound_beta: float = 0.1
-    feature_start: float = 0.1
-
-    def __post_init__(self) -> None:
-        for name in ("rounds", "width", "iterations", "neighbours"):
-            check_count(name, getattr(self, name))
-        check_count("smooth_after", self.smooth_after, minimum=0)
-        check_choice("scale", self.scale, SCALES)
-        check_positive("penalty", self.penalty)
-        if self.metric_penalty is not None:
-            check_positive("metric_penalty", self.metric_penalty)
-        for name in ("class_share", "smooth"):
-            check_nonnegative(name, getattr(self, name), maximum=1.0)
-        check_nonnegative("fill", self.fill)
-        check_choice("objective", self.objective, OBJECTIVES)
-        check_count("bound_rounds", self.bound_rounds)
-        for name in ("bound_beta", "feature_start"):
-            check_fraction(name, getattr(self, name))
-
-    @property
-    def all_rounds(self) -> int:
-        """Rounds of both kinds."""
-        return self.rounds + (self.bound_rounds if self.objective == "bound" else 0)
-
-    def feature_weight(self, number: int) -> float:
-        """Return the factor of feature distances in the bound's round `number`, from 1."""
-        ramp = self.bound_rounds // 2
-        return float(self.feature_start ** (1 - (number - 1) / ramp)) if number <= ramp else 1.0
 
 
 @dataclass(frozen=True)
@@ -243,19 +164,19 @@ class RunConfig:
     Attributes
     ----------
     preset : str
-        The recipe it started from, for the record.
+        The recipe that the settings started from, for the record.
     engine : "full" or "minibatch"
     method : str
-        A name from `warmpot.methods.METHODS`.
+        A name that `warmpot.methods.method_names` lists.
     params : mapping
         Parameters of the method.
     weights : str or None
-        How source samples are weighted: a name from `warmpot.methods.WEIGHTINGS`, or "own" for the row sums of the
-        method's plan; None: as the method's paper has it.
+        How source samples are weighted: a name that `warmpot.methods.weighting_names` lists, or "own": by the method
+        itself, by its plan for instance; None: as in the method's paper.
     weight_params : mapping
         Parameters of the weighting.
     loss : str
-        Label loss: "cross_entropy" for classes; "absolute" or "squared" for real labels.
+        Label loss: "cross_entropy" for classes; "absolute" or "squared" for continuous targets.
     seed : int
     choose : str
         Which iterate is the result: "last", or the best by a validator of `warmpot.select.VALIDATORS`.
@@ -267,11 +188,14 @@ class RunConfig:
         Settings of the two engines.
     images : ImageSettings or None
         How images become features; None for data that are features already.
+    built_method, built_weighting, label_loss
+        The method, the weighting (None: the method weighs samples itself) and the label loss that the names stand for,
+        built once.
     """
 
     preset: str = "full"
     engine: str = "full"
-    method: str = "warmpot"
+    method: str = DEFAULT_METHOD
     params: Mapping[str, Any] = field(default_factory=dict)
     weights: str | None = None
     weight_params: Mapping[str, Any] = field(default_factory=dict)
@@ -283,33 +207,41 @@ class RunConfig:
     full: FullSettings = field(default_factory=FullSettings)
     minibatch: MinibatchSettings = field(default_factory=MinibatchSettings)
     images: ImageSettings | None = None
+    built_method: Method[Any] = field(init=False, repr=False, compare=False)
+    built_weighting: Weighting[Any] | None = field(init=False, repr=False, compare=False)
+    label_loss: LabelLoss = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_choice("engine", self.engine, ENGINES)
         if self.engine == "full" and self.images is not None and self.images.fine_tunes:
             got, remedy = "'full' with a backbone that is trained", "Take a mini-batch preset, such as official."
             raise InputError("engine", got=got, allowed="'minibatch'", remedy=remedy)
-        check_choice("loss", self.loss, LABEL_LOSSES)
+        self._set("label_loss", get_label_loss(self.loss))
         check_count("seed", self.seed, minimum=0)
         check_fraction("held", self.held)
         method = make_method(self.method, self.params)
         self._check_engine(method)
         # What is saved is resolved, defaults and all.
-        object.__setattr__(self, "params", dataclasses.asdict(method))  # type: ignore[call-overload]
-        object.__setattr__(self, "weights", method.weights if self.weights is None else self.weights)
+        self._set("built_method", method)
+        self._set("params", dataclasses.asdict(method))  # type: ignore[call-overload]
+        self._set("weights", method.weights if self.weights is None else self.weights)
         self._check_weights(method)
-        weighting = self.make_weighting()
+        weighting = None if self.weights in (None, OWN) else make_weighting(self.weights, self.weight_params)
+        self._set("built_weighting", weighting)
         resolved = dataclasses.asdict(weighting) if weighting is not None else {}  # type: ignore[call-overload]
-        object.__setattr__(self, "weight_params", resolved)
+        self._set("weight_params", resolved)
 
-    def _check_engine(self, method: Method) -> None:
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_engine(self, method: Method[Any]) -> None:
         if self.engine not in method.engines:
             got, allowed = f"{self.engine!r} with the method {method.name!r}", " or ".join(map(repr, method.engines))
             recipes = presets_of(method.name)
             remedy = f"Take one of its presets: {', '.join(recipes)}." if recipes else "Set engine=minibatch."
             raise InputError("engine", got=got, allowed=allowed, remedy=remedy)
 
-    def _check_weights(self, method: Method) -> None:
+    def _check_weights(self, method: Method[Any]) -> None:
         """Refuse weights that the method or its engine could not use."""
         if self.weights == OWN and self.weight_params:
             remedy = "Set params of the method, or name a weighting."
@@ -320,28 +252,23 @@ class RunConfig:
         what, allowed = f"{self.weights!r} with the method {method.name!r}", repr(method.weights)
         remedy = ""
         if not method.uses_target:
-            remedy = "A method that never sees the target cannot weigh by it."
+            remedy = "A method that does not use the target cannot weigh samples by it."
         elif self.engine == "full":
             what, remedy = f"{self.weights!r} with the full engine", "Take a mini-batch preset, such as frozen."
-        elif self.weights == OWN and not method.has_plan():
-            allowed, remedy = ", ".join(WEIGHTINGS), "It has no plan of its own; `plan` solves one for the weights."
+        elif self.weights == OWN and not method.weighs_samples():
+            allowed, remedy = (
+                ", ".join(weighting_names()),
+                "It has no plan of its own; `plan` solves one for the weights.",
+            )
         if remedy:
             raise InputError("weights", got=what, allowed=allowed, remedy=remedy)
 
-    def make_method(self) -> Method:
-        """Make the method that the run trains."""
-        return make_method(self.method, self.params)
-
-    def make_weighting(self) -> Weighting | None:
-        """Make the weighting of the source samples; None: row sums of the method's own plan."""
-        return None if self.weights in (None, OWN) else make_weighting(self.weights, self.weight_params)
-
     def dump(self) -> str:
         """Write the resolved run as YAML."""
-        found = to_mapping(self)
+        settings = to_mapping(self)
         if self.images is None:
-            del found["images"]
-        return str(yaml.safe_dump(found, sort_keys=False))
+            del settings["images"]
+        return str(yaml.safe_dump(settings, sort_keys=False))
 
 
 def load_config(
@@ -352,8 +279,8 @@ def load_config(
     Parameters
     ----------
     preset : str, optional
-        A recipe of the package; default: the one the file names, else that of the method which file or changes name
-        (`preset_for`), else "full".
+        A recipe of the package; default: the one that the file names, else that of the method which file or changes
+        name (`preset_for`), else "full".
     file : path, optional
         YAML with any part of a `RunConfig`.
     changes : mapping, optional

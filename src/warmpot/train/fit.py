@@ -1,82 +1,37 @@
-"""The one face of both engines: a task and a configuration in, predictions, weights and a run directory out."""
+"""`fit`: a task and a configuration in, predictions, weights and a run folder out, with either engine."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from warmpot._checks import LARGEST, check_features
 from warmpot._progress import progress
 from warmpot._typing import FloatArray
 from warmpot.data import Task
 from warmpot.errors import InputError
+from warmpot.train.batch_engine import train_in_batches
 from warmpot.train.config import LAST, RunConfig
-from warmpot.train.full import Trained, train_full
 from warmpot.train.hardware import make_fabric
 from warmpot.train.images import make_backbone
 from warmpot.train.keep import Chooser
-from warmpot.train.loop import train_minibatch
 from warmpot.train.predictor import Predictor
+from warmpot.train.results import Fitted, Trained
+from warmpot.train.round_engine import train_in_rounds
 from warmpot.train.rundir import RunDir
 from warmpot.weights import uniform_weights
 
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-    from warmpot.transport import Solution
-
-__all__ = ["WEIGHTS", "Fitted", "fit", "write_weights"]
+__all__ = ["WEIGHTS", "fit", "write_weights"]
 
 logger = logging.getLogger(__name__)
 
 WEIGHTS = "source_weights.csv"
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A finished run.
-
-    Attributes
-    ----------
-    predictor : Predictor
-        The classifier or regressor.
-    outputs : (n_t, C) or (n_t,) array
-        Class probabilities, or predicted values, of the target samples.
-    source_weights : (n_s,) array
-        Row sums of the last plan over all pairs (Theorem 1); with another weighting its last weights, which sum to 1;
-        uniform for a method without weights, and when the chooser preferred round 0, the fit on the source alone.
-    target_weights : (n_t,) array
-        Its column sums; uniform without a plan.
-    solution : Solution or None
-        That plan with its certificate; None when the weights are no plan's.
-    step : int
-        The round or step whose model it is: the last, unless a chooser preferred another.
-    history : list of dict
-        The lines of ``metrics.jsonl``.
-    config : RunConfig
-        What made it.
-    """
-
-    predictor: Predictor
-    outputs: FloatArray
-    source_weights: FloatArray
-    target_weights: FloatArray
-    solution: Solution[csr_array] | None
-    step: int
-    history: list[dict[str, Any]]
-    config: RunConfig
-
-    def __repr__(self) -> str:
-        sizes = f"{len(self.source_weights)} source and {len(self.outputs)} target samples"
-        return f"Fitted({self.config.method}, preset {self.config.preset}, step {self.step}, {sizes})"
 
 
 def fit(
@@ -100,21 +55,21 @@ def fit(
     out : path, optional
         Run directory to write; must be new, unless `resume`.
     resume : bool
-        Go on from the last checkpoint in `out`; a run without one starts anew.
+        Continue from the last checkpoint in `out`; a run without one starts again.
     progress_bar : bool, optional
         Default: a bar on a terminal, log lines at INFO elsewhere.
     facts : mapping, optional
         Kept in ``run.json`` of a new run directory, such as where the data lies; anything JSON can hold.
     chooser : Chooser, optional
-        Says which iterate is the result, without target labels; default: the last. `warmpot.select.fit_chosen` makes
-        one from the name of a validator.
+        Chooses the final iterate, without target labels; default: the last. `warmpot.select.fit_chosen` makes one from
+        the name of a validator.
     """
     if config.choose != LAST and chooser is None:
         got, remedy = f"{config.choose!r} and no chooser", "Call warmpot.select.fit_chosen."
         raise InputError("choose", got=got, allowed=f"{LAST!r} here", remedy=remedy)
-    if task.for_regression != (config.loss != "cross_entropy"):
-        kind = "real labels" if task.for_regression else f"{task.n_classes} classes"
-        remedy = 'Use "cross_entropy" for classes, "absolute" or "squared" for real labels.'
+    if task.for_regression == config.label_loss.classification:
+        kind = "continuous targets" if task.for_regression else f"{task.n_classes} classes"
+        remedy = 'Use "cross_entropy" for classes, "absolute" or "squared" for continuous targets.'
         raise InputError("loss", got=f"{config.loss!r} for {kind}", allowed="the one that fits", remedy=remedy)
     _check_regression(task, config)
     _check_samples(task)
@@ -131,9 +86,9 @@ def fit(
     try:
         with progress(f"{config.method}, {config.engine}", logger, progress_bar) as report:
             if fabric is None:
-                trained = train_full(inner, config, run=run, start=start, report=report, chooser=chooser)
+                trained = train_in_rounds(inner, config, run=run, start=start, report=report, chooser=chooser)
             else:
-                trained = train_minibatch(inner, config, fabric, run=run, start=start, report=report, chooser=chooser)
+                trained = train_in_batches(inner, config, fabric, run=run, start=start, report=report, chooser=chooser)
     except Exception:
         if run is not None and lead:
             run.abandon()
@@ -160,58 +115,60 @@ def _writable(x: Any) -> Any:
 
 
 def _check_regression(task: Task, config: RunConfig) -> None:
-    parts = {"method": config.make_method(), "weights": config.make_weighting()}
-    for what, part in parts.items():
-        if task.for_regression and part is not None and not part.regression:
-            got, remedy = f"{part.name!r} for real labels", "Take warmpot or source-only, with the weights they have."
-            raise InputError(what, got=got, allowed="what does without classes", remedy=remedy)
+    for what, component in {"method": config.built_method, "weights": config.built_weighting}.items():
+        if task.for_regression and component is not None and not component.regression:
+            got, allowed = (
+                f"{component.name!r} for continuous targets",
+                "a method and weights that work without classes",
+            )
+            remedy = "`warmpot methods` shows which ones do."
+            raise InputError(what, got=got, allowed=allowed, remedy=remedy)
 
 
 def _label_units(task: Task) -> tuple[float, float]:
-    """Centre and spread of real labels: costs and penalties are in units of the source's spread."""
+    """Centre and spread of continuous targets: costs and penalties are in units of the source's spread."""
     if not task.for_regression:
         return 0.0, 1.0
     return float(task.ys.mean()), float(task.ys.std()) or 1.0
 
 
 def _finish(predictor: Predictor, trained: Trained, task: Task, config: RunConfig) -> Fitted:
-    """Predict, and give every sample the weight that belongs to the last iterate."""
-    found = trained.weights
-    solution = None if isinstance(found, Tensor) else found
+    """Predict, and give every sample the weight that belongs to the final iterate."""
+    solution = trained.plan
     logits = trained.target.logits.double()
     if task.for_regression:
         outputs = predictor.centre + predictor.scale * logits[:, 0].numpy()
     else:
         outputs = torch.softmax(logits, dim=1).numpy()
-    if isinstance(found, Tensor):
-        p = found.double().numpy()
-    else:
-        p = uniform_weights(task.n_source) if found is None else np.asarray(found.p)
+    p = None if solution is None else np.asarray(solution.p)
     q = uniform_weights(task.n_target) if solution is None else np.asarray(solution.q)
-    return Fitted(predictor, outputs, p, q, solution, trained.step, trained.history, config)
+    weights = trained.training_weights.double().numpy()
+    return Fitted(predictor, outputs, p, weights, q, solution, trained.step, trained.history, config)
 
 
 def _write(run: RunDir, fitted: Fitted, task: Task) -> None:
     fitted.predictor.save(run.folder)
-    q, p = fitted.target_weights * task.n_target, fitted.source_weights
+    q = fitted.target_weights * task.n_target
     if task.for_regression:
         columns = {"prediction": fitted.outputs.tolist()}
     else:
         best = [task.classes[k] for k in fitted.outputs.argmax(axis=1)]
         columns = {"prediction": best, "confidence": fitted.outputs.max(axis=1).tolist()}
     _write_rows(run, "predictions.csv", task.target_names, {**columns, "weight": q.tolist()})
-    write_weights(run, p, task)
+    write_weights(run, fitted.plan_weights, fitted.training_weights, task)
 
 
-def write_weights(run: RunDir, p: FloatArray, task: Task) -> None:
-    """Write ``source_weights.csv``: a row a source sample."""
+def write_weights(run: RunDir, plan_weights: FloatArray | None, training_weights: FloatArray, task: Task) -> None:
+    """Write ``source_weights.csv``: one row per source sample; without a plan there is no column of its weights."""
     names = [task.classes[k] for k in task.ys] if task.classes else task.ys.tolist()
-    relative = p / p.max() if p.max() > 0 else p
-    columns = {"label": names, "weight": p.tolist(), "relative": relative.tolist()}
+    columns: dict[str, Sequence[Any]] = {"label": names}
+    if plan_weights is not None:
+        columns["plan_weight"] = plan_weights.tolist()
+    columns["training_weight"] = training_weights.tolist()
     _write_rows(run, WEIGHTS, task.source_names, columns)
 
 
 def _write_rows(run: RunDir, file: str, names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> None:
-    """Write a row a sample, with its number, and its name if it has one."""
+    """Write one row per sample, with its number, and its name if it has one."""
     table = {"row": range(len(next(iter(columns.values())))), **({"name": names} if names else {}), **columns}
     run.write_csv(file, list(table), zip(*table.values(), strict=True))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from warmpot.transport.certify import Certificate, certify, round_to_feasible
-from warmpot.transport.large import solve_partial_points
+from warmpot.transport.columns import BlockCost
+from warmpot.transport.large import solve_partial_blocks, solve_partial_points
 from warmpot.transport.path import PartialPath, partial_path
 from warmpot.transport.solution import BatchSolution, Potentials, Residuals, Solution
 from warmpot.transport.solve import solve_partial, solve_partial_batch
@@ -12,6 +13,7 @@ from warmpot.transport.unbalanced import UnbalancedSolution, solve_unbalanced
 
 __all__ = [
     "BatchSolution",
+    "BlockCost",
     "Certificate",
     "PartialPath",
     "Potentials",
@@ -24,6 +26,7 @@ __all__ = [
     "round_to_feasible",
     "solve_partial",
     "solve_partial_batch",
+    "solve_partial_blocks",
     "solve_partial_points",
     "solve_unbalanced",
 ]

@@ -28,12 +28,21 @@ MAX_ROUNDS = 100
 
 
 class BlockCost(Protocol):
-    """A cost matrix that is computed a block of rows at a time."""
+    """A cost matrix that is computed a block of rows at a time.
 
-    shape: tuple[int, int]
+    Any object with these two members is a block cost: nothing has to be inherited.
+    """
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of source samples and of target samples."""
+        ...
 
     def block(self, rows: IntArray) -> FloatArray:
-        """Return the costs of some rows against all columns, C-ordered."""
+        """Return the costs of some source samples, by number, to all target samples: float64, C-ordered.
+
+        ``+inf`` marks a forbidden pair. The result may be a view: it is only read.
+        """
         ...
 
 

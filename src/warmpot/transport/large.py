@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from warmpot.transport.exact import MAX_PIVOTS, optimality
 from warmpot.transport.problem import check_masses, infeasible, residuals_of
 from warmpot.transport.solution import Potentials, Solution
 
-__all__ = ["EuclideanBlocks", "solve_partial_points"]
+__all__ = ["EuclideanBlocks", "solve_partial_blocks", "solve_partial_points"]
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ def _squares(x: FloatArray) -> FloatArray:
     return found
 
 
-class _Called:
+class _FunctionBlocks:
     """Costs from a user's function of two blocks of samples."""
 
     def __init__(self, xs: Array, xt: Array, function: Callable[[Any, Any], Any]) -> None:
@@ -80,12 +80,29 @@ class _Called:
         self.shape = (xs.shape[0], xt.shape[0])
 
     def block(self, rows: IntArray) -> FloatArray:
-        found = check_cost("cost(xs, xt)", self.function(self.xs[rows], self.xt))
-        if found.shape != (rows.size, self.shape[1]):
-            remedy = "Return one row per source sample given and one column per target sample given."
-            allowed = f"shape {(rows.size, self.shape[1])}"
-            raise InputError("cost(xs, xt)", got=f"shape {found.shape}", allowed=allowed, remedy=remedy)
-        return found
+        costs = self.function(self.xs[rows], self.xt)
+        return _check_block("cost(xs, xt)", costs, (rows.size, self.shape[1]))
+
+
+class _Restriction:
+    """Some rows and columns of a user's block cost, checked block by block."""
+
+    def __init__(self, cost: BlockCost, rows: IntArray, cols: IntArray) -> None:
+        self.cost, self.rows, self.cols = cost, rows, cols
+        self.shape = (rows.size, cols.size)
+
+    def block(self, rows: IntArray) -> FloatArray:
+        width = self.cost.shape[1]
+        costs = _check_block("cost.block(rows)", self.cost.block(self.rows[rows]), (rows.size, width))
+        return costs if self.cols.size == width else np.ascontiguousarray(costs[:, self.cols])
+
+
+def _check_block(name: str, costs: object, shape: tuple[int, int]) -> FloatArray:
+    block = check_cost(name, costs)
+    if block.shape != shape:
+        remedy = "Return one row per source sample given and one column per target sample given."
+        raise InputError(name, got=f"shape {block.shape}", allowed=f"shape {shape}", remedy=remedy)
+    return block
 
 
 def solve_partial_points(
@@ -152,32 +169,122 @@ def solve_partial_points(
      [0.  0.5]
      [0.  0. ]]
     """
-    tol = check_positive("tol", tol, maximum=0.1)
-    max_iter = MAX_PIVOTS if max_iter is None else check_count("max_iter", max_iter)
-    budget = check_positive("max_memory", max_memory, remedy="Give it in GiB.") * 2**30
+    settings = _Settings.checked(tol, max_iter, max_memory, progress_bar, throw)
     kind = kind_of(xs)
     xs, xt = _samples(xs, xt, cost)
-    n, m = xs.shape[0], xt.shape[0]
-    wa, wb, mass = check_masses(_capacities(a, beta, n), b, mass, (n, m))
-    rows, cols = np.flatnonzero(wa > 0), np.flatnonzero(wb > 0)
-    blocks = _blocks(xs if rows.size == n else xs[rows], xt if cols.size == m else xt[cols], cost)
-    block_rows = int(np.clip(budget // (8 * 3 * cols.size), 1, rows.size))
-    with progress("exact plan", logger, progress_bar) as report:
+    problem = _Capacities.checked(a, b, beta, mass, (xs.shape[0], xt.shape[0]))
+    rows, cols = problem.rows, problem.cols
+    # Samples without capacity are dropped before the distances: they must not move the centre or the scale.
+    xs, xt = xs if rows.size == xs.shape[0] else xs[rows], xt if cols.size == xt.shape[0] else xt[cols]
+    blocks = _FunctionBlocks(xs, xt, cost) if callable(cost) else EuclideanBlocks(np.asarray(xs), np.asarray(xt))
+    return _solve(blocks, problem, settings, kind)
+
+
+def solve_partial_blocks(
+    cost: BlockCost,
+    *,
+    beta: float | None = None,
+    mass: float,
+    a: Array | None = None,
+    b: Array | None = None,
+    tol: float = 1e-9,
+    max_iter: int | None = None,
+    max_memory: float = 1.0,
+    progress_bar: bool | None = None,
+    throw: bool = True,
+) -> Solution[csr_array]:
+    """Solve the exact partial problem for a cost that is computed block by block.
+
+    `solve_partial_points` without the points: for costs that know their own samples, such as the joint cost between
+    two data sets. The arguments that are not listed are those of `solve_partial_points`.
+
+    Parameters
+    ----------
+    cost : BlockCost
+        An object with `shape` and ``block(rows)``, which returns the costs of some source samples to all target
+        samples. Every block is asked for several times (once per pricing round).
+    max_memory : float
+        GiB for blocks of costs; whatever `cost` keeps comes on top.
+
+    Returns
+    -------
+    Solution
+        `plan` is a float64 ``scipy.sparse.csr_array``; p, q and the potentials are float64 arrays.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> class Distances:
+    ...     def __init__(self, x, y):
+    ...         self.x, self.y, self.shape = x, y, (x.size, y.size)
+    ...
+    ...     def block(self, rows):
+    ...         return abs(self.x[rows, None] - self.y)
+    >>> cost = Distances(np.array([0.0, 1.0, 9.0]), np.array([0.1, 1.2]))
+    >>> solve_partial_blocks(cost, beta=0.5, mass=1.0).p.round(2)
+    array([0.5, 0.5, 0. ])
+    """
+    settings = _Settings.checked(tol, max_iter, max_memory, progress_bar, throw)
+    n, m = cost.shape
+    problem = _Capacities.checked(a, b, beta, mass, (n, m))
+    return _solve(_Restriction(cost, problem.rows, problem.cols), problem, settings, Kind(np.dtype(np.float64)))
+
+
+class _Settings(NamedTuple):
+    tol: float
+    max_iter: int
+    budget: float
+    progress_bar: bool | None
+    throw: bool
+
+    @classmethod
+    def checked(
+        cls, tol: float, max_iter: int | None, max_memory: float, progress_bar: bool | None, throw: bool
+    ) -> _Settings:
+        tol = check_positive("tol", tol, maximum=0.1)
+        max_iter = MAX_PIVOTS if max_iter is None else check_count("max_iter", max_iter)
+        budget = check_positive("max_memory", max_memory, remedy="Give it in GiB.") * 2**30
+        return cls(tol, max_iter, budget, progress_bar, throw)
+
+
+class _Capacities(NamedTuple):
+    """Capacities of both sides, the mass to move, and the samples that have any capacity."""
+
+    a: FloatArray
+    b: FloatArray
+    mass: float
+    rows: IntArray
+    cols: IntArray
+
+    @classmethod
+    def checked(
+        cls, a: Array | None, b: Array | None, beta: float | None, mass: float, shape: tuple[int, int]
+    ) -> _Capacities:
+        wa, wb, mass = check_masses(_source_capacities(a, beta, shape[0]), b, mass, shape)
+        return cls(wa, wb, mass, np.flatnonzero(wa > 0), np.flatnonzero(wb > 0))
+
+
+def _solve(blocks: BlockCost, problem: _Capacities, settings: _Settings, kind: Kind) -> Solution[csr_array]:
+    """Solve on the samples with capacity, which `blocks` is restricted to."""
+    a, b, mass, rows, cols = problem
+    # A block, its products and one temporary are alive at the same time, in float64.
+    block_rows = int(np.clip(settings.budget // (8 * 3 * cols.size), 1, rows.size))
+    with progress("exact plan", logger, settings.progress_bar) as report:
         for detour in (2, min(rows.size, cols.size) + 2):
-            found = generate(
-                blocks, wa[rows], wb[cols], mass,
-                block_rows=block_rows, detour=detour, max_iter=max_iter, report=report,
+            result = generate(
+                blocks, a[rows], b[cols], mass,
+                block_rows=block_rows, detour=detour, max_iter=settings.max_iter, report=report,
             )  # fmt: skip
-            if found.slack <= 1e-12 * mass:
+            if result.slack <= 1e-12 * mass:
                 break  # else pairs are forbidden: make the slack dearer than any detour around them
-    if found.slack > 1e-9 * mass:
-        raise infeasible(mass, mass - found.slack)
-    mass -= found.slack  # what forbidden pairs leave of it, where the two differ by rounding
-    solution = _to_solution(found, wa, wb, mass, tol, rows, cols, kind)
-    return solution.or_raise() if throw else solution
+    if result.slack > 1e-9 * mass:
+        raise infeasible(mass, mass - result.slack)
+    # What forbidden pairs leave of the mass, where the two differ by rounding.
+    solution = _to_solution(result, problem._replace(mass=mass - result.slack), settings.tol, kind)
+    return solution.or_raise() if settings.throw else solution
 
 
-def _capacities(a: Array | None, beta: float | None, n: int) -> Array:
+def _source_capacities(a: Array | None, beta: float | None, n: int) -> Array:
     if a is not None and beta is None:
         return a
     if a is not None:
@@ -212,37 +319,25 @@ def _matrix(name: str, x: Array, width: int | None = None) -> NDArray[Any]:
     return check_matrix(name, x, width=width)  # it has the words for whatever is wrong
 
 
-def _blocks(xs: Any, xt: Any, cost: str | Callable[[Any, Any], Any]) -> BlockCost:
-    return _Called(xs, xt, cost) if callable(cost) else EuclideanBlocks(xs, xt)
-
-
-def _to_solution(
-    found: Generated,
-    a: FloatArray,
-    b: FloatArray,
-    mass: float,
-    tol: float,
-    rows: IntArray,
-    cols: IntArray,
-    kind: Kind,
-) -> Solution[csr_array]:
+def _to_solution(result: Generated, problem: _Capacities, tol: float, kind: Kind) -> Solution[csr_array]:
+    a, b, mass, rows, cols = problem
     u, v = np.zeros(a.size), np.zeros(b.size)
-    u[rows], v[cols] = found.u, found.v
-    entries = found.plan.tocoo()
+    u[rows], v[cols] = result.u, result.v
+    entries = result.plan.tocoo()
     plan = csr_array((entries.data, (rows[entries.row], cols[entries.col])), shape=(a.size, b.size))
     p, q = plan.sum(axis=1), plan.sum(axis=0)
-    dual_value = float(mass * found.t - a @ u - b @ v)
+    dual_value = float(mass * result.t - a @ u - b @ v)
     return Solution(
         plan=plan,
         p=kind.wrap(p),
         q=kind.wrap(q),
-        value=found.value,
-        objective=found.at_most,
-        dual_value=min(dual_value, found.at_most),
-        gap=max(0.0, found.at_most - dual_value),
-        slope=found.t,
+        value=result.value,
+        objective=result.at_most,
+        dual_value=min(dual_value, result.at_most),
+        gap=max(0.0, result.at_most - dual_value),
+        slope=result.t,
         residuals=residuals_of(p, q, a, b, mass),
-        status=optimality(found.at_most, dual_value, tol, mass * found.span, found.finished),
-        n_iter=found.rounds,
+        status=optimality(result.at_most, dual_value, tol, mass * result.span, result.finished),
+        n_iter=result.rounds,
         potentials=Potentials(kind.wrap(u), kind.wrap(v)),
     )

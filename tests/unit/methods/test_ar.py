@@ -11,7 +11,7 @@ import torch
 from warmpot._settings import from_mapping
 from warmpot.errors import InputError
 from warmpot.methods.ar import Ar
-from warmpot.methods.base import Clock, Memory, View
+from warmpot.methods.base import BatchContext, Memory, TrainProgress
 from warmpot.nets import NetworkSettings, build_network
 from warmpot.train.recipes import read_preset
 
@@ -19,15 +19,17 @@ LABELS = torch.tensor([0, 1, 2, 1])
 WEIGHTS = torch.tensor([3.0, 0.0, 1.0, 2.0])
 
 
-def _view(weights: torch.Tensor = WEIGHTS) -> tuple[View, torch.nn.Module]:
+def _view(weights: torch.Tensor = WEIGHTS) -> tuple[BatchContext, torch.nn.Module]:
     rng = torch.Generator().manual_seed(0)
     network = build_network(NetworkSettings(width=4, sphere=10.0), 5, 3, seed=1)
     source, target = (torch.randn(n, 5, generator=rng) for n in (4, 6))
-    view = View(network(source), LABELS, network(target), Clock(0, 10), head=network.head, weights=weights)
+    view = BatchContext(
+        network(source), LABELS, network(target), TrainProgress(0, 10), head=network.head, weights=weights
+    )
     return view, network
 
 
-def _by_hand(view: View, smoothing: float, entropy: float) -> float:
+def _by_hand(view: BatchContext, smoothing: float, entropy: float) -> float:
     def log_softmax(z: list[float]) -> list[float]:
         total = math.log(sum(math.exp(v - max(z)) for v in z)) + max(z)
         return [v - total for v in z]

@@ -14,13 +14,13 @@ from sklearn.decomposition import PCA
 
 from warmpot._settings import from_mapping
 from warmpot.errors import InputError
-from warmpot.methods.arpm import Arpm, _Bank, pca_head
-from warmpot.methods.base import Clock, Sizes, View, Whole
+from warmpot.methods.arpm import Arpm, TargetBank, pca_head
+from warmpot.methods.base import BatchContext, DatasetPass, Setup, TrainProgress
 from warmpot.nets import Network, NetworkSettings, build_network
 from warmpot.train.recipes import read_preset
 
 N_TARGET, N_SOURCE, INPUTS, CLASSES = 12, 9, 5, 3
-BEFORE, FIRST = Clock(1, 12), Clock(2, 12)  # 2 of 12 is the default start
+BEFORE, FIRST = TrainProgress(1, 12), TrainProgress(2, 12)  # 2 of 12 is the default start
 
 
 class _Scene:
@@ -34,27 +34,27 @@ class _Scene:
         self.weights = torch.rand(N_SOURCE, generator=rng)
         self.looks = 0
 
-    def look(self) -> Whole:
+    def look(self) -> DatasetPass:
         self.looks += 1
         with torch.no_grad():
-            return Whole(
+            return DatasetPass(
                 self.network(self.source), self.network(self.target), self.labels, self.network, "cross_entropy"
             )
 
-    def memory(self, method: Arpm) -> _Bank:
-        memory = method.memory(Sizes(N_SOURCE, len(self.target), CLASSES, 4, INPUTS), 0)
-        assert isinstance(memory, _Bank)
+    def memory(self, method: Arpm) -> TargetBank:
+        memory = method.memory(Setup(N_SOURCE, len(self.target), CLASSES, 4, INPUTS), 0)
+        assert isinstance(memory, TargetBank)
         return memory
 
-    def filled(self, method: Arpm) -> _Bank:
+    def filled(self, method: Arpm) -> TargetBank:
         memory = self.memory(method)
         method.refresh(memory, FIRST, self.look)
         return memory
 
-    def view(self, rows: list[int], clock: Clock = FIRST, shift: float = 0.0) -> View:
+    def view(self, rows: list[int], clock: TrainProgress = FIRST, shift: float = 0.0) -> BatchContext:
         picked = torch.tensor(rows)
         target = self.network(self.target[picked] + shift * torch.arange(INPUTS))
-        return View(
+        return BatchContext(
             self.network(self.source), self.labels, target, clock,
             target_rows=picked, head=self.network.head, weights=self.weights,
         )  # fmt: skip
@@ -65,7 +65,7 @@ def _softmax(z: list[float]) -> list[float]:
     return [v / sum(e) for v in e]
 
 
-def _classification(view: View, smoothing: float = 0.1) -> float:
+def _classification(view: BatchContext, smoothing: float = 0.1) -> float:
     total, weights = 0.0, view.weights.tolist()  # type: ignore[union-attr]
     for z, y, w in zip(view.source.logits.tolist(), view.labels.tolist(), weights, strict=True):
         p = _softmax(z)
@@ -78,7 +78,7 @@ def _cosine(a: list[float], b: list[float]) -> float:
     return dot / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
 
 
-def _agreement(scene: _Scene, view: View, k: int, kk: int) -> float:
+def _agreement(scene: _Scene, view: BatchContext, k: int, kk: int) -> float:
     """Mean over the batch of .1 <p, q> over neighbours of neighbours, by loops over the whole target."""
     whole = scene.look().target
     pooled, scores = whole.pooled.tolist(), [_softmax(z) for z in whole.logits.tolist()]  # type: ignore[union-attr]
@@ -148,7 +148,7 @@ def test_it_looks_at_the_start_and_when_its_terms_begin_and_never_else() -> None
     memory = scene.memory(method)
     for step in range(12):
         before = scene.looks
-        method.refresh(memory, Clock(step, 12), scene.look)
+        method.refresh(memory, TrainProgress(step, 12), scene.look)
         seen += [step] if scene.looks > before else []
     assert seen == [0, 2]
 
@@ -157,7 +157,7 @@ def test_a_bank_from_the_first_step_knows_the_new_head() -> None:
     scene = _Scene(sphere=8.0)
     method = Arpm(start=0.0)
     memory, cached = scene.memory(method), scene.look()
-    method.refresh(memory, Clock(0, 12), lambda: cached)  # training looks once a step
+    method.refresh(memory, TrainProgress(0, 12), lambda: cached)  # training looks once a step
     torch.testing.assert_close(memory.scores, scene.look().target.logits.softmax(dim=1))
     assert not torch.allclose(memory.scores, cached.target.logits.softmax(dim=1))
 
@@ -208,9 +208,9 @@ def test_small_targets(n_target: int, shift: float) -> None:
 def test_without_pooled_features_the_features_serve() -> None:
     scene = _Scene()
     method = Arpm()
-    memory = method.memory(Sizes(N_SOURCE, N_TARGET, CLASSES, 4, 4), 0)
+    memory = method.memory(Setup(N_SOURCE, N_TARGET, CLASSES, 4, 4), 0)
     whole, view = scene.look(), scene.view([2, 5])
-    bare = Whole(whole.source, whole.target._replace(pooled=None), whole.labels, whole.network)
+    bare = DatasetPass(whole.source, whole.target._replace(pooled=None), whole.labels, whole.network)
     method.refresh(memory, FIRST, lambda: bare)
     said = method.step(view._replace(target=view.target._replace(pooled=None)), memory)
     assert float(said.metrics["consistency"]) < 0
@@ -223,7 +223,7 @@ def test_resumes_bit_for_bit() -> None:
     method.step(scene.view([3, 1], shift=0.3), memory)
     resumed = scene.memory(method)
     resumed.load_state_dict(copy.deepcopy(memory.state_dict()))
-    found = [method.step(scene.view([7, 2, 3], Clock(3, 12)), each).loss for each in (memory, resumed)]
+    found = [method.step(scene.view([7, 2, 3], TrainProgress(3, 12)), each).loss for each in (memory, resumed)]
     assert torch.equal(*found)
     for mine, theirs in zip(memory.state_dict().values(), resumed.state_dict().values(), strict=True):
         assert torch.equal(mine, theirs)
@@ -261,7 +261,7 @@ def test_the_head_starts_from_the_principal_axes_of_the_target_and_can_learn(sph
     optimizer = torch.optim.SGD(scene.network.parameters(), lr=0.1)
     method = Arpm()
     memory = scene.memory(method)
-    method.refresh(memory, Clock(0, 12), scene.look)
+    method.refresh(memory, TrainProgress(0, 12), scene.look)
     start = scene.network.head.weight.detach().clone()
     np.testing.assert_allclose(start, expected, atol=1e-5)
     method.step(scene.view([0, 1], BEFORE), memory).loss.backward()
@@ -280,7 +280,7 @@ def test_a_class_without_samples_keeps_its_row() -> None:
 def _head_after(method: Arpm, scene: _Scene) -> tuple[torch.Tensor, torch.Tensor]:
     network: Network = scene.network
     before = network.head.weight.detach().clone()
-    method.refresh(scene.memory(method), Clock(0, 12), scene.look)
+    method.refresh(scene.memory(method), TrainProgress(0, 12), scene.look)
     return before, network.head.weight.detach()
 
 

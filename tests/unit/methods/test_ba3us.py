@@ -12,14 +12,14 @@ import torch
 from warmpot.data import Task
 from warmpot.errors import InputError
 from warmpot.methods.ba3us import Ba3us
-from warmpot.methods.base import Clock, Labelled, Sizes, View
+from warmpot.methods.base import BatchContext, NamedBatch, Setup, TrainProgress
 from warmpot.nets import NetworkSettings, Outputs
 from warmpot.train.batches import Batches
 from warmpot.train.config import MinibatchSettings
 
 N, M, K, C, D = 4, 3, 2, 5, 6
-SIZES = Sizes(n_source=40, n_target=30, n_classes=C, width=D, pooled=9)
-CLOCK = Clock(300, 1000)
+SIZES = Setup(n_source=40, n_target=30, n_classes=C, width=D, pooled=9)
+CLOCK = TrainProgress(300, 1000)
 
 
 def _outputs(n: int, seed: int) -> Outputs:
@@ -28,9 +28,9 @@ def _outputs(n: int, seed: int) -> Outputs:
     return Outputs(*made)
 
 
-def _view(*, further: bool = True, clock: Clock = CLOCK) -> View:
-    extra = Labelled(_outputs(K, 2), torch.tensor([4, 1]), torch.tensor([7, 8])) if further else None
-    return View(
+def _view(*, further: bool = True, clock: TrainProgress = CLOCK) -> BatchContext:
+    extra = NamedBatch(_outputs(K, 2), torch.tensor([4, 1]), torch.tensor([7, 8])) if further else None
+    return BatchContext(
         _outputs(N, 0), torch.tensor([0, 1, 2, 4]), _outputs(M, 1), clock, extra=extra,
         weights=torch.tensor([0.5, 0.1, 0.3, 0.02], dtype=torch.float64),
         extra_weights=torch.tensor([0.02, 0.1], dtype=torch.float64) if further else None,
@@ -46,7 +46,7 @@ def _probabilities(logits: torch.Tensor) -> list[list[float]]:
     return [[x / sum(row) for x in row] for row in rows]
 
 
-def _adversarial_by_loops(view: View, judged: list[float]) -> float:
+def _adversarial_by_loops(view: BatchContext, judged: list[float]) -> float:
     parts = [view.source, view.target] + ([view.extra.outputs] if view.extra else [])
     h = [-sum(x * math.log(x) for x in row) for part in parts for row in _probabilities(part.logits.detach())]
     v = [1 + math.exp(-x) for x in h]
@@ -92,7 +92,7 @@ def test_terms_are_the_formulas(further: bool) -> None:
     assert not said.weights.requires_grad
 
 
-def _gradients(view: View, memory) -> list[torch.Tensor]:  # type: ignore[no-untyped-def]
+def _gradients(view: BatchContext, memory) -> list[torch.Tensor]:  # type: ignore[no-untyped-def]
     only = Ba3us(entropy=0.0, complement=0.0)
     loss = only.step(view, memory).loss
     parts = [view.target, view.extra.outputs, view.source]
@@ -100,7 +100,7 @@ def _gradients(view: View, memory) -> list[torch.Tensor]:  # type: ignore[no-unt
     return [grad for part in parts for grad in (part.features.grad, part.logits.grad)]
 
 
-def _free(view: View, memory) -> torch.Tensor:  # type: ignore[no-untyped-def]
+def _free(view: BatchContext, memory) -> torch.Tensor:  # type: ignore[no-untyped-def]
     """Return the adversarial loss with nothing reversed: sums held, v free."""
     parts = [view.source, view.target, view.extra.outputs]
     p = torch.cat([part.logits for part in parts]).softmax(1)
@@ -132,7 +132,7 @@ def test_features_and_predictions_ascend_where_the_discriminator_descends() -> N
 
 
 def test_nothing_is_reversed_at_the_first_step() -> None:
-    view, memory = _view(clock=Clock(0, 1000)), _memory()
+    view, memory = _view(clock=TrainProgress(0, 1000)), _memory()
     Ba3us(entropy=0.0, complement=0.0).step(view, memory).loss.backward()
     assert view.target.features.grad.abs().max() == 0
     assert view.target.logits.grad.abs().max() == 0
@@ -141,9 +141,9 @@ def test_nothing_is_reversed_at_the_first_step() -> None:
 
 def test_the_further_batch_shrinks_as_in_the_official_schedule() -> None:
     truth = [int(max(0, (36 // 4) * (1 - e / 10))) for e in range(10)]
-    found = [Ba3us().extra_samples(Clock(500 * e, 5000), 36) for e in range(10)]
+    found = [Ba3us().extra_samples(TrainProgress(500 * e, 5000), 36) for e in range(10)]
     assert found == truth == [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]
-    assert Ba3us(augmentation=0.0).extra_samples(Clock(0, 10), 36) == 0
+    assert Ba3us(augmentation=0.0).extra_samples(TrainProgress(0, 10), 36) == 0
 
 
 @pytest.mark.parametrize(

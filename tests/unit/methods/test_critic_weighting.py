@@ -12,8 +12,15 @@ import torch
 
 from warmpot._settings import from_mapping
 from warmpot.errors import InputError
-from warmpot.methods.base import Clock, Labelled, Sizes, View, Whole
-from warmpot.methods.critic_weighting import Capped, Chi2Ball, CriticSettings, _ByCritic, _Judged, adjusted_rho
+from warmpot.methods.base import BatchContext, DatasetPass, NamedBatch, Setup, TrainProgress
+from warmpot.methods.critic_weighting import (
+    Capped,
+    Chi2Ball,
+    CriticSettings,
+    CriticWeightMemory,
+    _ByCritic,
+    adjusted_rho,
+)
 from warmpot.nets import NetworkSettings, Outputs, build_network
 from warmpot.train.recipes import read_preset
 
@@ -24,7 +31,7 @@ DUE, CLOCK_STEPS = 10, 60
 BOTH = [Chi2Ball(rho=1.0, critic=SMALL), Capped(beta=0.5, critic=SMALL)]
 
 
-def _whole(seed: int = 0) -> Whole:
+def _whole(seed: int = 0) -> DatasetPass:
     """Return a source of two far clusters, half and half, and a target of the first only."""
     rng = np.random.default_rng(seed)
     labels = np.arange(N_SOURCE) % 2
@@ -33,33 +40,33 @@ def _whole(seed: int = 0) -> Whole:
     target = torch.tensor(centres[0] + rng.normal(size=(N_TARGET, WIDTH)), dtype=torch.float32)
     network = build_network(NetworkSettings(bottleneck="none"), WIDTH, 2, seed=0)
     with torch.no_grad():
-        return Whole(network(source), network(target), torch.as_tensor(labels), network, "cross_entropy")
+        return DatasetPass(network(source), network(target), torch.as_tensor(labels), network, "cross_entropy")
 
 
-def _memory(weighting: _ByCritic, seed: int = 3) -> _Judged:
-    memory = weighting.memory(Sizes(N_SOURCE, N_TARGET, 2, WIDTH, WIDTH), seed)
-    assert isinstance(memory, _Judged)
+def _memory(weighting: _ByCritic, seed: int = 3) -> CriticWeightMemory:
+    memory = weighting.memory(Setup(N_SOURCE, N_TARGET, 2, WIDTH, WIDTH), seed)
+    assert isinstance(memory, CriticWeightMemory)
     return memory
 
 
-def _scores(memory: _Judged, x: torch.Tensor) -> np.ndarray:
+def _scores(memory: CriticWeightMemory, x: torch.Tensor) -> np.ndarray:
     assert memory.critic is not None
     with torch.no_grad():
         return np.asarray(memory.critic(x).double())
 
 
 def test_looks_only_when_a_stretch_begins_and_weights_are_equal_before() -> None:
-    looked: list[Whole] = []
+    looked: list[DatasetPass] = []
     weighting = dataclasses.replace(BOTH[0], critic=dataclasses.replace(SMALL, steps=1), periods=3)
     memory = _memory(weighting)
 
-    def look() -> Whole:
+    def look() -> DatasetPass:
         looked.append(_whole())
         return looked[-1]
 
     counts = []
     for step in range(9):
-        weighting.refresh(memory, Clock(step, 9), look)
+        weighting.refresh(memory, TrainProgress(step, 9), look)
         counts.append(len(looked))
         if not looked:
             assert torch.equal(memory.weights, torch.ones(N_SOURCE))
@@ -70,7 +77,7 @@ def test_looks_only_when_a_stretch_begins_and_weights_are_equal_before() -> None
 @pytest.mark.parametrize("weighting", BOTH, ids=lambda w: w.name)
 def test_the_weight_goes_to_what_looks_like_the_target(weighting: _ByCritic) -> None:
     memory, whole = _memory(weighting), _whole()
-    weighting.refresh(memory, Clock(DUE, CLOCK_STEPS), lambda: whole)
+    weighting.refresh(memory, TrainProgress(DUE, CLOCK_STEPS), lambda: whole)
     w = memory.weights.double().numpy()
     assert w.sum() == pytest.approx(N_SOURCE, rel=1e-5)
     assert w[np.asarray(whole.labels) == 1].sum() / w.sum() < 0.05
@@ -84,7 +91,7 @@ def test_the_weights_are_in_their_sets_and_the_sets_bind() -> None:
     whole = _whole()
     ball, cap = (_memory(weighting) for weighting in BOTH)
     for weighting, memory in zip(BOTH, (ball, cap), strict=True):
-        weighting.refresh(memory, Clock(DUE, CLOCK_STEPS), lambda: whole)
+        weighting.refresh(memory, TrainProgress(DUE, CLOCK_STEPS), lambda: whole)
     w = ball.weights.double().numpy()
     assert ((w - 1) ** 2).sum() == pytest.approx(1.0 * N_SOURCE, rel=1e-5)
     assert w.min() >= 0
@@ -98,8 +105,8 @@ def test_weigh_looks_rows_up_and_everywhere_sums_to_1() -> None:
     memory.weights.copy_(torch.arange(N_SOURCE))
     rows = torch.tensor([5, 0, 7])
     source = Outputs(whole.source.features[rows], whole.source.logits[rows])
-    samples = Labelled(source, whole.labels[rows], rows)
-    got = weighting.weigh(memory, samples, View(source, samples.labels, whole.target, Clock(0, 1)))
+    samples = NamedBatch(source, whole.labels[rows], rows)
+    got = weighting.weigh(memory, samples, BatchContext(source, samples.labels, whole.target, TrainProgress(0, 1)))
     assert got.tolist() == [5.0, 0.0, 7.0]
     every = weighting.everywhere(memory, whole)
     assert float(every.sum()) == pytest.approx(1.0, abs=1e-12)
@@ -176,7 +183,7 @@ def test_a_fresh_critic_is_not_remembered_and_starts_from_the_same_weights() -> 
     found = []
     for _ in range(2):
         torch.manual_seed(0)  # of dropout
-        weighting.refresh(memory, Clock(DUE, CLOCK_STEPS), lambda: whole)
+        weighting.refresh(memory, TrainProgress(DUE, CLOCK_STEPS), lambda: whole)
         found.append(memory.weights.clone())
     assert torch.equal(*found)
 
@@ -185,7 +192,7 @@ def test_a_lasting_critic_goes_on() -> None:
     weighting, whole = Chi2Ball(critic=dataclasses.replace(SMALL, steps=5)), _whole()
     memory = _memory(weighting)
     for step in (10, 20):
-        weighting.refresh(memory, Clock(step, CLOCK_STEPS), lambda: whole)
+        weighting.refresh(memory, TrainProgress(step, CLOCK_STEPS), lambda: whole)
     steps = {int(state["step"]) for state in memory.optimizers()["critic"].state_dict()["state"].values()}
     assert steps == {10}
 
@@ -195,14 +202,14 @@ def test_resumes_bit_for_bit_and_draws_from_no_global_generator(weighting: _ByCr
     short = dataclasses.replace(weighting, critic=dataclasses.replace(SMALL, steps=20))
     state, whole = torch.get_rng_state(), _whole()
     memory = _memory(short)
-    short.refresh(memory, Clock(10, CLOCK_STEPS), lambda: whole)
+    short.refresh(memory, TrainProgress(10, CLOCK_STEPS), lambda: whole)
     assert torch.equal(torch.get_rng_state(), state)
     resumed = _memory(short, seed=99)  # everything must come from the state, the seed too
     kept = copy.deepcopy((memory.state_dict(), memory.optimizers()["critic"].state_dict()))
     resumed.load_state_dict(kept[0])
     resumed.optimizers()["critic"].load_state_dict(kept[1])
     for each in (memory, resumed):
-        short.refresh(each, Clock(20, CLOCK_STEPS), lambda: whole)
+        short.refresh(each, TrainProgress(20, CLOCK_STEPS), lambda: whole)
     for mine, theirs in zip(memory.state_dict().values(), resumed.state_dict().values(), strict=True):
         assert torch.equal(mine, theirs)
 
@@ -212,22 +219,22 @@ def test_draws_depend_on_the_step() -> None:
     found = []
     for step in (10, 20):
         memory = _memory(Chi2Ball(critic=settings))
-        Chi2Ball(critic=settings).refresh(memory, Clock(step, CLOCK_STEPS), lambda: whole)
+        Chi2Ball(critic=settings).refresh(memory, TrainProgress(step, CLOCK_STEPS), lambda: whole)
         found.append(memory.weights.clone())
     assert not torch.equal(*found)
 
 
 def test_fewer_rows_than_a_batch_will_do() -> None:
     weighting = Capped(beta=0.5, critic=dataclasses.replace(SMALL, steps=2))
-    memory = weighting.memory(Sizes(3, 2, 2, WIDTH, WIDTH), 0)
+    memory = weighting.memory(Setup(3, 2, 2, WIDTH, WIDTH), 0)
     whole = _whole()
-    few = Whole(
+    few = DatasetPass(
         Outputs(whole.source.features[:3], whole.source.logits[:3]),
         Outputs(whole.target.features[:2], whole.target.logits[:2]),
         whole.labels[:3],
         whole.network,
     )
-    weighting.refresh(memory, Clock(1, 6), lambda: few)
+    weighting.refresh(memory, TrainProgress(1, 6), lambda: few)
     assert float(weighting.everywhere(memory, few).sum()) == pytest.approx(1.0)
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from warmpot.errors import InputError
-from warmpot.methods.base import Clock, Memory, View
+from warmpot.methods.base import BatchContext, Memory, TrainProgress
 from warmpot.methods.jumbot import Jumbot
 from warmpot.nets import Outputs
 
@@ -19,18 +19,20 @@ pytestmark = pytest.mark.filterwarnings("ignore:If reg_type = entropy:UserWarnin
 LABELS = torch.tensor([0, 1, 2, 0, 3])
 
 
-def _view(*, grad: bool = False, dtype: torch.dtype = torch.float64, scale: float = 1.0) -> View:
+def _view(*, grad: bool = False, dtype: torch.dtype = torch.float64, scale: float = 1.0) -> BatchContext:
     rng = torch.Generator().manual_seed(5)
     parts = [torch.randn(n, k, dtype=torch.float64, generator=rng) for n, k in ((5, 2), (5, 4), (4, 2), (4, 4))]
     fs, zs, ft, zt = (part.to(dtype).requires_grad_(grad) for part in (parts[0], parts[1], parts[2], scale * parts[3]))
-    return View(Outputs(fs, zs), LABELS, Outputs(ft, zt), Clock(0, 10), weights=torch.ones(5, dtype=dtype))
+    return BatchContext(
+        Outputs(fs, zs), LABELS, Outputs(ft, zt), TrainProgress(0, 10), weights=torch.ones(5, dtype=dtype)
+    )
 
 
 def _cross_entropy(logits: np.ndarray, label: int) -> float:
     return math.log(sum(math.exp(z - max(logits)) for z in logits)) + max(logits) - logits[label]
 
 
-def _cost(view: View, eta1: float, eta2: float) -> np.ndarray:
+def _cost(view: BatchContext, eta1: float, eta2: float) -> np.ndarray:
     fs, ft, zt = (x.detach().double().numpy() for x in (view.source.features, view.target.features, view.target.logits))
     return np.array(
         [
@@ -40,7 +42,7 @@ def _cost(view: View, eta1: float, eta2: float) -> np.ndarray:
     )
 
 
-def _source_losses(view: View) -> np.ndarray:
+def _source_losses(view: BatchContext) -> np.ndarray:
     logits = view.source.logits.detach().double().numpy()
     return np.array([_cross_entropy(z, int(label)) for z, label in zip(logits, view.labels, strict=True)])
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from warmpot.errors import InputError
-from warmpot.methods.base import Clock, Memory, Sizes, View, Whole
+from warmpot.methods.base import BatchContext, DatasetPass, Memory, Setup, TrainProgress
 from warmpot.methods.pwan import Pwan, _matched_share, _Memory
 from warmpot.nets import NetworkSettings, Outputs, build_network
 
 N, M, C, D = 5, 4, 4, 6
-SIZES = Sizes(n_source=40, n_target=30, n_classes=C, width=D, pooled=9)
+SIZES = Setup(n_source=40, n_target=30, n_classes=C, width=D, pooled=9)
 ALONE = {"entropy": 0.0, "complement": 0.0, "smoothing": 0.0}
 
 
@@ -24,9 +24,9 @@ def _outputs(n: int, seed: int) -> Outputs:
     return Outputs(*(torch.randn(n, k, generator=rng, dtype=torch.float64).requires_grad_() for k in (D, C)))
 
 
-def _view(clock: Clock = Clock(250, 1000)) -> View:  # noqa: B008 - a constant
+def _view(clock: TrainProgress = TrainProgress(250, 1000)) -> BatchContext:  # noqa: B008 - a constant
     weights = torch.tensor([0.5, 0.1, 0.3, 0.02, 0.3], dtype=torch.float64)
-    return View(_outputs(N, 0), torch.tensor([0, 1, 2, 3, 0]), _outputs(M, 1), clock, weights=weights)
+    return BatchContext(_outputs(N, 0), torch.tensor([0, 1, 2, 3, 0]), _outputs(M, 1), clock, weights=weights)
 
 
 def _memory(method: Pwan, seed: int = 3) -> _Memory:
@@ -35,7 +35,7 @@ def _memory(method: Pwan, seed: int = 3) -> _Memory:
     return found
 
 
-def _points(view: View) -> tuple[np.ndarray, np.ndarray]:
+def _points(view: BatchContext) -> tuple[np.ndarray, np.ndarray]:
     source = np.hstack([view.source.features.detach().numpy(), 0.01 * np.eye(C)[view.labels.numpy()]])
     odds = np.exp(view.target.logits.detach().numpy())
     return source, np.hstack([view.target.features.detach().numpy(), 0.01 * odds / odds.sum(1, keepdims=True)])
@@ -87,7 +87,7 @@ def test_terms_are_the_formulas() -> None:
     assert not said.weights.requires_grad
 
 
-def _first_critic_gradient(method: Pwan, view: View, memory: _Memory) -> list[torch.Tensor]:
+def _first_critic_gradient(method: Pwan, view: BatchContext, memory: _Memory) -> list[torch.Tensor]:
     """Return the gradients that the critic's optimiser was given at its first step."""
     seen: list[torch.Tensor] = []
     (optimizer,) = memory.optimizers().values()
@@ -193,11 +193,11 @@ def test_the_critic_leaves_no_gradient_behind() -> None:
 def test_mass_follows_its_schedule() -> None:
     method = Pwan(rho0=0.4, kappa=0.1)
     memory = _memory(method)
-    found = [float(method.step(_view(Clock(step, 100)), memory).metrics["rho"]) for step in (0, 50, 100)]
+    found = [float(method.step(_view(TrainProgress(step, 100)), memory).metrics["rho"]) for step in (0, 50, 100)]
     assert found == pytest.approx([0.4, 0.4 * 0.1**0.5, 0.04], rel=1e-6)
 
 
-def _blobs(n_classes: int, present: int, *, pooled: bool) -> Whole:
+def _blobs(n_classes: int, present: int, *, pooled: bool) -> DatasetPass:
     rng = np.random.default_rng(0)
     centres = 3.0 * rng.standard_normal((n_classes, 20))
     ys, yt = np.arange(20 * n_classes) % n_classes, np.arange(20 * present) % present
@@ -208,7 +208,7 @@ def _blobs(n_classes: int, present: int, *, pooled: bool) -> Whole:
         return Outputs(torch.zeros_like(z), logits, z) if pooled else Outputs(z, logits)
 
     network = build_network(NetworkSettings(), 20, n_classes, seed=0)
-    return Whole(outputs(x), outputs(t), torch.from_numpy(ys), network, "cross_entropy")
+    return DatasetPass(outputs(x), outputs(t), torch.from_numpy(ys), network, "cross_entropy")
 
 
 @pytest.mark.parametrize("pooled", [True, False])
@@ -219,7 +219,7 @@ def test_rho0_is_the_share_of_frequent_classes(pooled: bool) -> None:
 def test_classes_without_a_sample_are_not_predicted() -> None:
     whole = _blobs(10, 4, pooled=True)
     wider = [part._replace(logits=torch.zeros(len(part.logits), 20)) for part in (whole.source, whole.target)]
-    assert _matched_share(Whole(wider[0], wider[1], whole.labels, whole.network)) == 0.2
+    assert _matched_share(DatasetPass(wider[0], wider[1], whole.labels, whole.network)) == 0.2
 
 
 def test_equal_frequencies_mean_the_whole_source() -> None:
@@ -229,17 +229,17 @@ def test_equal_frequencies_mean_the_whole_source() -> None:
 def test_rho0_is_estimated_once_and_kept() -> None:
     method, looks = Pwan(), []
 
-    def look() -> Whole:
+    def look() -> DatasetPass:
         looks.append(1)
         return _blobs(10, 4, pooled=True)
 
     memory = method.memory(SIZES, 0)
     for step in range(3):
-        method.refresh(memory, Clock(step, 3), look)
+        method.refresh(memory, TrainProgress(step, 3), look)
     assert len(looks) == 1
     assert float(memory.state_dict()["rho0"]) == pytest.approx(0.4)
     fixed = Pwan(rho0=0.3)
-    fixed.refresh(fixed.memory(SIZES, 0), Clock(0, 3), look)
+    fixed.refresh(fixed.memory(SIZES, 0), TrainProgress(0, 3), look)
     assert len(looks) == 1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import logging
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +17,17 @@ from warmpot._progress import ProgressCallback
 from warmpot.data import Task
 from warmpot.data.lazy import Rows
 from warmpot.errors import DivergedError, InputError
-from warmpot.methods import Clock, Labelled, Learner, Sizes, Step, View, Whole
+from warmpot.methods import BatchContext, DatasetPass, Learner, NamedBatch, Setup, StepResult, TrainProgress
 from warmpot.nets import Network, Outputs, Pair, build_network
-from warmpot.train.batches import Batch, Batches, Drawn, blocks
+from warmpot.train.batches import BATCH_NORM, Batches, DomainBatch, StepBatches, blocks
 from warmpot.train.config import MinibatchSettings, OptimizerSettings, RunConfig
-from warmpot.train.full import Trained
 from warmpot.train.hardware import quiet_gathers
 from warmpot.train.health import Health
 from warmpot.train.images import make_backbone
 from warmpot.train.interrupt import asked_to_stop
 from warmpot.train.keep import Chooser, ChosenIterate, Snapshot
 from warmpot.train.predictor import apply_network
+from warmpot.train.results import Trained
 from warmpot.train.rundir import RunDir
 from warmpot.train.state import (
     Checkpoint,
@@ -40,25 +40,26 @@ from warmpot.train.state import (
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["make_optimizer", "train_minibatch"]
+__all__ = ["make_optimizer", "train_in_batches"]
 
 logger = logging.getLogger(__name__)
+
+PARTS = ("backbone", "bottleneck", "head")
 
 
 def make_optimizer(
     network: Network, settings: OptimizerSettings, extra: Iterable[torch.nn.Parameter] = ()
 ) -> torch.optim.Optimizer:
-    """Make the optimiser with one group a part of the network; ``lr_scale`` is the part's multiplier.
+    """Make the optimiser with one group per part of the network; ``lr_scale`` is the part's multiplier.
 
     Parameters
     ----------
     network : Network
     settings : OptimizerSettings
     extra : iterable of parameters
-        What a method trains beside the network.
+        What a method trains besides the network.
     """
-    names = ("backbone", "bottleneck", "head")
-    parts = {name: list(getattr(network, name).parameters()) for name in names} | {"extra": list(extra)}
+    parts = {name: list(getattr(network, name).parameters()) for name in PARTS} | {"extra": list(extra)}
     groups = [
         {"params": params, "lr_scale": getattr(settings, name)}
         for name, part in parts.items()
@@ -77,9 +78,9 @@ def make_optimizer(
 
 def _check_batch_norm(settings: MinibatchSettings, world: int) -> None:
     smallest = min(settings.source_batch, settings.target_batch) // world
-    if settings.network.bottleneck == "bn_relu" and smallest < 2:
+    if settings.network.bottleneck in BATCH_NORM and smallest < 2:
         remedy = "Choose larger batches, or the bottleneck `linear`."
-        got = f"{smallest} samples a process under BatchNorm"
+        got = f"{smallest} samples per process under BatchNorm"
         raise InputError("minibatch", got=got, allowed="at least 2", remedy=remedy)
 
 
@@ -91,22 +92,24 @@ class _Trainer:
         _check_batch_norm(self.settings, fabric.world_size)
         n_outputs = task.n_classes or 1
         network = self._build(task, n_outputs)
-        method = config.make_method()
+        method = config.built_method
         if network.needs_scale:
             network.fit_scale(*map(torch.as_tensor, task.arrays()[: 1 + method.uses_target]))
-        sizes = Sizes(task.n_source, task.n_target, n_outputs, network.head.in_features, network.n_inputs)
-        warm, steps = self.settings.warmup_steps, self.settings.steps
-        self.learner = Learner(method, config.make_weighting(), sizes, config.seed, warm).to(fabric.device)
+        setup = Setup(
+            task.n_source, task.n_target, n_outputs, network.head.in_features, network.n_inputs, config.seed, network
+        )
+        self.learner = Learner(
+            method, config.built_weighting, setup, steps=self.settings.steps, warmup=self.settings.warmup_steps
+        ).to(fabric.device)
         self._check_plan(fabric)
         optimizer = make_optimizer(network, self.settings.optimizer, self.learner.trained())
         self.model, self.optimizer = fabric.setup(Pair(network, joint=self.settings.network.joint), optimizer)
         self.network: Network = self.model.module.network
-        most = self.learner.extra_samples(Clock(warm, steps), self.settings.source_batch)
+        largest = self.learner.extra_batches(self.learner.warmup, self.settings.source_batch)
         self.batches = Batches(
-            task, self.settings, config.seed, rank=fabric.global_rank, world=fabric.world_size, extra=most
+            task, self.settings, config.seed, rank=fabric.global_rank, world=fabric.world_size, extra=largest
         )  # fmt: skip
-        stages = ((warm + share * (steps - warm)) / steps for share in method.stages)
-        self.health = Health(self.learner.expected_share, *stages)
+        self.health = Health(self.learner.expected_share, self.learner.adapts_from, self.learner.settles_at)
 
     def _build(self, task: Task, n_outputs: int) -> Network:
         """Build the network; with a backbone when the samples are not features yet."""
@@ -115,20 +118,36 @@ class _Trainer:
             return build_network(shape, task.width, n_outputs, seed=seed)
         if images is None:
             remedy = "Set `images`, or extract features first."
-            raise InputError(
-                "images", got="none, for samples that are no features", allowed="settings of a backbone", remedy=remedy
-            )
+            got = "none, for inputs that are not features"
+            raise InputError("images", got=got, allowed="settings of a backbone", remedy=remedy)
         backbone = make_backbone(images)
         if images.backbone.batch_norm == "sync" and self.fabric.world_size > 1 and self.fabric.device.type == "cpu":
             got, remedy = '"sync" over processes without GPUs', 'Set it to "train" or "frozen".'
             raise InputError("images.backbone.batch_norm", got=got, allowed="GPUs", remedy=remedy)
         return build_network(shape, backbone.width, n_outputs, seed=seed, backbone=backbone)
 
-    def stream(self, begin: int) -> Generator[Batch, None, None]:
-        """Yield this process's share of every batch from step `begin` on."""
-        steps, size = self.settings.steps, self.settings.source_batch
-        extra = [self.learner.extra_samples(Clock(step, steps), size) for step in range(begin, steps)]
-        return self.batches.stream(begin, extra, self._workers)
+    def steps(self, begin: int) -> Generator[tuple[int, StepBatches], None, None]:
+        """Yield the steps from `begin` on with this process's share of their batches, after what is due before each."""
+        stream: Generator[StepBatches, None, None] | None = None
+        try:
+            for step in range(begin, self.settings.steps):
+                self.learner.refresh(step, self.request_pass)
+                if self.batches.set_pools(self.learner.pools()) and stream is not None:
+                    stream.close()  # batches that were made ahead are not drawn from the new pools
+                    stream = None
+                stream = stream or self._stream(step)
+                yield step, next(stream)
+        finally:
+            if stream is not None:
+                stream.close()  # its processes end with it
+
+    def _stream(self, begin: int) -> Generator[StepBatches, None, None]:
+        size = self.settings.source_batch
+        sizes = [
+            {name: spec.size for name, spec in self.learner.extra_batches(step, size).items()}
+            for step in range(begin, self.settings.steps)
+        ]
+        return self.batches.stream(begin, sizes, self._workers)
 
     @property
     def _workers(self) -> int:
@@ -138,52 +157,72 @@ class _Trainer:
     def _check_plan(self, fabric: Fabric) -> None:
         if self.settings.hardware.plan == "rank" and fabric.world_size > 1 and self.learner.remembers:
             got = f'"rank" with {self.config.method!r} and the weights {self.config.weights!r}'
-            remedy = "They remember samples or train networks beside the main one, the same in all processes."
+            remedy = "They remember samples or train networks besides the main one, the same in all processes."
             raise InputError("minibatch.hardware.plan", got=got, allowed='"gathered"', remedy=remedy)
 
-    def step(self, step: int, batch: Batch) -> tuple[Step, Outputs]:
-        """Train on one batch; return what the method said, and the outputs of the target batch."""
+    def step(self, step: int, batches: StepBatches) -> tuple[StepResult, Outputs]:
+        """Train on the batches of a step; return the method's result, and the outputs of the target batch."""
         factor = self.settings.optimizer.decay(step)
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.optimizer.lr * group["lr_scale"] * factor
-        clock = Clock(step, self.settings.steps)
-        self.learner.refresh(clock, self.look)
-        view = self._view(clock, batch.to(self.fabric.device))
-        outputs = (*view.source[:2], *view.target[:2])  # what went into the bottleneck is finite if these are
+        frozen = [getattr(self.network, part) for part in self.learner.phase(step).frozen]
+        for part in frozen:
+            part.eval()
+        context = self._context(step, {name: batch.to(self.fabric.device) for name, batch in batches.items()})
+        outputs = (*context.source[:2], *context.target[:2])  # what went into the bottleneck is finite if these are
         if not all(bool(torch.isfinite(part).all()) for part in outputs):
             raise _diverged(step, "outputs that are not finite")
         try:
-            said = self.learner.step(view)
+            result = self.learner.step(step, context)
         except InputError as error:
             if step == 0:  # nothing can have grown yet: a setting is to blame, and the message names it
                 raise
             raise _diverged(step, f"outputs beyond use ({error})") from error
         self.optimizer.zero_grad()
-        self.fabric.backward(said.loss)
+        self.fabric.backward(result.loss)
+        for part in frozen:
+            part.zero_grad()  # an optimiser leaves alone what has no gradient, its decay and momentum too
+            part.train()
         self.optimizer.step()
-        return said, view.target
+        return result, context.target
 
-    def _view(self, clock: Clock, batch: Batch) -> View:
-        """Apply the network to the batch of a step; over several processes, to the joined batch."""
-        drawn, further = batch.source, batch.extra
-        source, target, extra = self.model(drawn.x, batch.target, None if further is None else further.x)
-        if self.fabric.world_size > 1 and self.settings.hardware.plan == "gathered":
-            source, target = self._gathered(source), self._gathered(target)
-            extra = None if extra is None else self._gathered(extra)
-            drawn, further = self._with_all(drawn), None if further is None else self._with_all(further)
-            batch = batch._replace(target_rows=self._joined(batch.target_rows))
-        return View(
-            source, drawn.labels, target, clock, self.config.loss, drawn.rows, batch.target_rows, self.network.head,
-            None if further is None else Labelled(extra, further.labels, further.rows),
+    def _context(self, step: int, batches: StepBatches) -> BatchContext:
+        """Apply the network to the batches of a step; over several processes, to the joined batches."""
+        inputs = {name: batch.x for name, batch in batches.items()}
+        outputs: dict[str, Outputs] = self.model(inputs)
+        if self._joins:
+            outputs = {name: self._gathered(part) for name, part in outputs.items()}
+            batches = {name: self._with_all(batch) for name, batch in batches.items()}
+        source, target = batches["source"], batches["target"]
+        assert source.labels is not None
+        extra = {
+            name: NamedBatch(outputs[name], batch.rows, batch.labels, batch.x)
+            for name, batch in batches.items()
+            if name not in ("source", "target")
+        }
+        return BatchContext(
+            outputs["source"], source.labels, outputs["target"], TrainProgress(step, self.settings.steps),
+            self.config.label_loss, source.rows, target.rows, extra=extra, inputs=inputs["source"],
+            target_inputs=inputs["target"], network=self.network, forward=self._forward,
         )  # fmt: skip
 
-    def look(self) -> Whole:
+    @property
+    def _joins(self) -> bool:
+        """Whether every process sees the batches of all."""
+        return self.fabric.world_size > 1 and self.settings.hardware.plan == "gathered"
+
+    def _forward(self, x: Tensor) -> Outputs:
+        """Apply the network to further inputs of a step."""
+        outputs: Outputs = self.network(x)
+        return self._gathered(outputs) if self._joins else outputs
+
+    def request_pass(self) -> DatasetPass:
         """Return both domains as the network sees them now, the same in all processes."""
         self.align()
-        most = None if self.learner.pooled else 2
-        source, target = (functools.partial(self.outputs, x, most) for x in (self.batches.xs, self.batches.xt))
+        source = functools.partial(self.outputs, self.batches.xs, self.learner.pass_parts("source"))
+        target = functools.partial(self.outputs, self.batches.xt, self.learner.pass_parts("target"))
         labels = self.batches.ys.to(self.fabric.device)
-        return Whole(source, target, labels, self.network, self.config.loss)
+        return DatasetPass(source, target, labels, self.network, self.config.label_loss)
 
     def align(self) -> None:
         """Give all processes the statistics of the first; each has taken those of BatchNorm from its own share."""
@@ -191,10 +230,10 @@ class _Trainer:
             for buffer in self.network.buffers():
                 torch.distributed.broadcast(buffer, 0)
 
-    def outputs(self, x: Rows, most: int | None = 2) -> Outputs:
+    def outputs(self, x: Rows, parts: Collection[str] = ("features", "logits")) -> Outputs:
         """Apply the network as it is now to all rows of a domain, every process to its share of them.
 
-        `most` parts of what it says are kept; the third is wide.
+        Only the named parts are kept; the others are None.
         """
         world = self.fabric.world_size
         share = -(-len(x) // world)
@@ -203,13 +242,17 @@ class _Trainer:
         mine = x if world == 1 else x[rows] if isinstance(x, np.ndarray) else x.subset(rows)
         self.network.eval()
         with torch.no_grad():
-            parts = [self.network(self._input(block))[:most] for block in blocks(mine, self._workers)]
+            passed = [self._parts(block, parts) for block in blocks(mine, self._workers)]
+            kept = {part: torch.cat([block[part] for block in passed]) for part in parts}
         self.network.train()
-        found = Outputs(*map(torch.cat, zip(*parts, strict=True)))
-        if world == 1:
-            return found
-        gathered: Any = [self.fabric.all_gather(part) for part in found if part is not None]
-        return Outputs(*(part.flatten(0, 1)[: len(x)] for part in gathered))
+        if world > 1:
+            gathered: dict[str, Any] = {part: self.fabric.all_gather(tensor) for part, tensor in kept.items()}
+            kept = {part: tensor.flatten(0, 1)[: len(x)] for part, tensor in gathered.items()}
+        return Outputs.of(**kept)
+
+    def _parts(self, block: Tensor, parts: Collection[str]) -> dict[str, Tensor]:
+        outputs = self.network(self._input(block))
+        return {part: getattr(outputs, part) for part in parts}
 
     def _input(self, block: Tensor) -> Tensor:
         moved = block.to(self.fabric.device)
@@ -220,8 +263,9 @@ class _Trainer:
         # the wrapper then takes their mean: what is left is the gradient of one process on the joined batch.
         return Outputs(*(self._joined(part, sync_grads=True) for part in outputs if part is not None))
 
-    def _with_all(self, drawn: Drawn) -> Drawn:
-        return drawn._replace(labels=self._joined(drawn.labels), rows=self._joined(drawn.rows))
+    def _with_all(self, batch: DomainBatch) -> DomainBatch:
+        labels = None if batch.labels is None else self._joined(batch.labels)
+        return batch._replace(labels=labels, rows=self._joined(batch.rows))
 
     def _joined(self, part: Tensor, sync_grads: bool = False) -> Tensor:
         everywhere: Any = self.fabric.all_gather(part, sync_grads=sync_grads)
@@ -235,27 +279,27 @@ class _Trainer:
         flags = self.fabric.all_gather(torch.tensor(float(flag), device=self.fabric.device))
         return bool(torch.as_tensor(flags).max() > 0)
 
-    def snapshot(self, step: int, task: Task, said: Step) -> Snapshot:
+    def snapshot(self, step: int, task: Task, result: StepResult) -> Snapshot:
         """Show the network as it is now, apart from the one that is trained."""
         self.align()
         network = copy.deepcopy(self.network).cpu().eval()
         source, target = self.results(network, task)
-        cost, mass = said.metrics.get("transport"), float(said.metrics.get("alpha", 0.0))
+        cost, mass = result.metrics.get("transport"), float(result.metrics.get("alpha", 0.0))
         transport = float(cost) / mass if cost is not None and mass > 0 else None
         return Snapshot(step, network, source, target, transport)
 
     def results(self, network: Network, task: Task) -> tuple[Outputs, Outputs]:
-        """Return what a network, the present one on the CPU, says of both domains.
+        """Return the outputs of a network, the present one on the CPU, for both domains.
 
         Features pass in the precision that they came in; what must be loaded passes where the training runs.
         """
         if task.xs.ndim == 2:
             return apply_network(network, task.xs), apply_network(network, task.xt)
-        found = (self.outputs(x) for x in (task.xs, task.xt))
-        source, target = (Outputs(*(part.cpu().double() for part in outputs[:2])) for outputs in found)
+        passes = (self.outputs(x) for x in (task.xs, task.xt))
+        source, target = (Outputs(*(part.cpu().double() for part in outputs[:2])) for outputs in passes)
         return source, target
 
-    def checkpoint(self, step: int, keeper: ChosenIterate) -> Checkpoint:
+    def checkpoint(self, step: int, chosen: ChosenIterate) -> Checkpoint:
         tensors, facts = pack_optimizer(self.optimizer)
         named = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
         named |= {f"optimizer.{name}": tensor for name, tensor in tensors.items()}
@@ -267,22 +311,24 @@ class _Trainer:
         named |= {f"random.{name}": tensor for name, tensor in random_state().items()}
         named |= {f"health.{name}": tensor for name, tensor in self.health.state().items()}
         others = {"optimizer": facts, "further": further, "sampler": {"seed": self.config.seed, "step": step}}
-        others |= keeper.facts()
-        return Checkpoint(step, named | keeper.tensors(), others)
+        others |= chosen.facts()
+        return Checkpoint(step, named | chosen.tensors(), others)
 
-    def restore(self, checkpoint: Checkpoint, keeper: ChosenIterate) -> int:
+    def restore(self, checkpoint: Checkpoint, chosen: ChosenIterate) -> int:
         def part(prefix: str) -> dict[str, Tensor]:
-            found = checkpoint.tensors.items()
-            return {name[len(prefix) :]: tensor for name, tensor in found if name.startswith(prefix)}
+            tensors = checkpoint.tensors.items()
+            return {name[len(prefix) :]: tensor for name, tensor in tensors if name.startswith(prefix)}
 
         self.network.load_state_dict(part("network."))
         unpack_optimizer(self.optimizer, part("optimizer."), checkpoint.facts["optimizer"])
-        self.learner.load_state_dict(part("learner."))
+        # checkpoints of version 0.1 have no training weights
+        learner = {"training_weights": self.learner.training_weights} | part("learner.")
+        self.learner.load_state_dict(learner)
         for key, optimizer in self.learner.optimizers().items():
             unpack_optimizer(optimizer, part(f"further.{key}."), checkpoint.facts["further"][key])
         set_random_state(part("random."))
         self.health.load(part("health."))
-        keeper.load(checkpoint.tensors, checkpoint.facts)
+        chosen.load(checkpoint.tensors, checkpoint.facts)
         return checkpoint.step
 
 
@@ -299,7 +345,7 @@ def _seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def train_minibatch(
+def train_in_batches(
     task: Task,
     config: RunConfig,
     fabric: Fabric,
@@ -330,22 +376,22 @@ def train_minibatch(
     Returns
     -------
     Trained
-        The network on the CPU, in evaluation mode, with its history (what ``metrics.jsonl`` holds) and what it says
-        of both domains.
+        The network on the CPU, in evaluation mode, with its history (what ``metrics.jsonl`` holds) and its outputs for
+        both domains.
     """
     settings, history = config.minibatch, (run.history() if run else [])
     with _seeded(config.seed), quiet_gathers(), asked_to_stop() as stop:
         trainer = _Trainer(task, config, fabric)
-        keeper = ChosenIterate(chooser, trainer.learner)
-        begin = trainer.restore(start, keeper) if start is not None else 0
+        chosen = ChosenIterate(chooser, trainer.learner)
+        begin = trainer.restore(start, chosen) if start is not None else 0
         trainer.model.train()
-        with closing(trainer.stream(begin)) as batches:  # its processes end with it
-            for step, batch in enumerate(batches, begin):
-                said, target = trainer.step(step, batch)
+        with closing(trainer.steps(begin)) as steps:
+            for step, batches in steps:
+                result, target = trainer.step(step, batches)
                 trainer.health.see(target.logits)
                 done = step + 1
                 if done % settings.log_every == 0 or done == settings.steps:
-                    line = _line(done, said, trainer.health.check(done / settings.steps, said.weights))
+                    line = _line(done, result, trainer.health.check(done / settings.steps, result.weights))
                     history.append(line)
                     if run is not None and fabric.is_global_zero:
                         run.log(line)
@@ -353,27 +399,32 @@ def train_minibatch(
                 stopping = trainer.agreed(stop())
                 due = done % settings.checkpoint_every == 0 or done == settings.steps
                 if due and chooser is not None:
-                    line = {"step": done, **keeper.offer(trainer.snapshot(done, task, said))}
+                    line = {"step": done, **chosen.offer(trainer.snapshot(done, task, result))}
                     history.append(line)
                     if run is not None and fabric.is_global_zero:
                         run.log(line)
                 if run is not None and (due or stopping):
                     if fabric.is_global_zero:
-                        run.save(trainer.checkpoint(done, keeper))
+                        run.save(trainer.checkpoint(done, chosen))
                     fabric.barrier()
                 if stopping:
                     if run is not None and fabric.is_global_zero:
                         logger.warning("stopped after step %d; saved. Go on with --resume %s", done, run.folder)
                     raise KeyboardInterrupt
-        keeper.restore(trainer.network)
+        chosen.restore(trainer.network)
         trainer.align()
-        network = copy.deepcopy(trainer.network).cpu().eval()
+        learner = trainer.learner
+        network = learner.final_network(copy.deepcopy(trainer.network)).cpu().eval()
         source, target = trainer.results(network, task)
-    step = settings.steps if keeper.step is None else keeper.step
-    whole = Whole(source, target, torch.as_tensor(task.ys), network, config.loss)
-    return Trained(network, settings.network, history, source, target, step, trainer.learner.cpu().finish(whole))
+    step = settings.steps if chosen.step is None else chosen.step
+    plan = learner.final_plan(DatasetPass(source, target, torch.as_tensor(task.ys), network, config.label_loss))
+    weights = learner.training_weights.double().cpu()
+    return Trained(
+        network, settings.network, history, source, target, step,
+        None if plan is None else plan.solution, weights / weights.sum(),
+    )  # fmt: skip
 
 
-def _line(step: int, said: Step, signs: dict[str, float]) -> dict[str, Any]:
-    numbers = {"loss": said.loss.detach(), **said.metrics, **signs}
+def _line(step: int, result: StepResult, signs: dict[str, float]) -> dict[str, Any]:
+    numbers = {"loss": result.loss.detach(), **result.metrics, **signs}
     return {"step": step, **{name: float(np.float32(float(value))) for name, value in numbers.items()}}

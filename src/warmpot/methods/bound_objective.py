@@ -23,8 +23,8 @@ from torch.nn import functional
 from warmpot.bounds.lipschitz import head_lipschitz
 from warmpot.bounds.report import PlanRecord
 from warmpot.bounds.theorems import BoundProblem
+from warmpot.methods.refit import mapped
 from warmpot.nets import Outputs
-from warmpot.train.head import mapped
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

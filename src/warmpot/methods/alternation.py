@@ -1,0 +1,232 @@
+"""Block-coordinate minimisation of WARMPOT's objective over whole data sets: plan and refit in turn.
+
+A round solves the exact plan over all pairs with the joint cost (Theorem 3.3), then refits a linear classifier to the
+source, weighted by the plan's row sums, and to the target, with the plan's soft labels; alpha grows over the rounds.
+With ``objective="bound"`` further rounds minimise the bound of Theorem 3.3 from there. docs/engines.md shows what each
+step adds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from scipy.linalg import eigh
+from torch import Tensor
+
+from warmpot.costs import PairCosts
+from warmpot.errors import DivergedError, InputError
+from warmpot.losses import LabelLoss
+from warmpot.methods.bound_objective import PlannedBound, descend, tightest_plan
+from warmpot.methods.refit import fit_classifier, fit_ridge, mapped
+from warmpot.methods.rounds import DatasetPlan, FullSettings, RoundResult, Rounds
+from warmpot.nets import Network, NetworkSettings, Outputs, build_network
+from warmpot.nets.network import NARROW, Projection
+from warmpot.weights import class_means, estimate_beta, predicted_shares
+
+if TYPE_CHECKING:
+    from warmpot._typing import FloatArray
+    from warmpot.data import Task
+    from warmpot.methods.base import Method
+
+__all__ = ["Alternation"]
+
+UNKNOWNS = ("head", "metric", "source_centre", "target_centre")
+
+
+class Alternation(Rounds):
+    """The data in the coordinates of their principal axes, the unknowns, and the two half-steps of a round.
+
+    Parameters
+    ----------
+    method : Method
+        Its `plan` is solved in every round; a method without a plan has no rounds.
+    task : Task
+    settings : FullSettings
+    loss : LabelLoss
+    seed : int
+
+    Attributes
+    ----------
+    head, metric : (d + 1, C) and (d, d) tensors
+        As in `warmpot.methods.refit.fit_classifier`.
+    source_centre, target_centre : (d,) tensors
+        Means of the matched parts of both domains, which are subtracted from their features.
+    """
+
+    head: Tensor
+    metric: Tensor
+    source_centre: Tensor
+    target_centre: Tensor
+
+    def __init__(self, method: Method[Any], task: Task, settings: FullSettings, loss: LabelLoss, seed: int) -> None:
+        if settings.objective == "bound" and (task.for_regression or not method.uses_target):
+            got = "continuous targets" if task.for_regression else f"{method.name!r}, which does not see the target"
+            allowed = "classes, and a method that adapts: the loss of the bound is a metric on class probabilities"
+            raise InputError('full.objective "bound"', got=got, allowed=allowed, remedy='Use "cross_entropy".')
+        self.method, self.task, self.full, self.loss = method, task, settings, loss
+        self.n_rounds, self.expected_share = settings.all_rounds, method.expected_share
+        self.labels = torch.as_tensor(task.ys)
+        n_outputs = task.n_classes or 1
+        if task.for_regression:
+            self.targets = self.labels.float()[:, None]
+        else:
+            self.targets = torch.nn.functional.one_hot(self.labels, n_outputs).float()
+        # Narrow tables are measurements: their rows have no common length worth imposing.
+        self.unit = task.width >= NARROW
+        width = min(settings.width, task.width)
+        self.settings = NetworkSettings(
+            scale=settings.scale, bottleneck="projection", width=width, unit_features=self.unit
+        )
+        self._network = build_network(self.settings, task.width, n_outputs, seed=seed)
+        xs, xt = map(torch.as_tensor, task.arrays())
+        self._network.fit_scale(*(xs, xt)[: 1 + method.uses_target])
+        xs, xt = self._network.scale(xs).float(), self._network.scale(xt).float()
+        self.centre, self.axes = principal_axes(torch.cat([xs, xt]) if method.uses_target else xs, width)
+        self.xs, self.xt = (xs - self.centre) @ self.axes, (xt - self.centre) @ self.axes
+        self._training_weights = torch.full((len(self.xs),), 1.0 / len(self.xs))
+
+    def start(self) -> None:
+        """Fit the head on the source alone."""
+        width = self.xs.shape[1]
+        self.head, self.metric = torch.zeros(width + 1, self.targets.shape[1]), torch.eye(width)
+        self.source_centre, self.target_centre = torch.zeros(width), torch.zeros(width)
+        self._fit(self.xs, self.targets, self._training_weights, 2 * self.full.iterations, None)
+
+    def _fit(
+        self, x: Tensor, targets: Tensor, weights: Tensor, iterations: int, metric_penalty: float | None
+    ) -> None:  # fmt: skip
+        if self.task.for_regression:
+            features = mapped(x, self.metric, self.unit).double()
+            self.head = fit_ridge(features, targets.double(), weights.double(), penalty=self.full.penalty).float()
+        else:
+            self.head, self.metric = fit_classifier(
+                x, targets, weights, self.head, self.metric,
+                penalty=self.full.penalty, metric_penalty=metric_penalty, iterations=iterations, unit=self.unit,
+            )  # fmt: skip
+        if not (self.head.isfinite().all() and self.metric.isfinite().all()):
+            remedy = 'Leave full.scale at "auto", or bring the features to a length of about 1.'
+            raise DivergedError("refit", got="weights that overflow", allowed="finite numbers", remedy=remedy)
+
+    @property
+    def training_weights(self) -> Tensor:
+        """What each source sample counted in the last refit; they sum to 1."""
+        return self._training_weights
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the unknowns."""
+        return {name: getattr(self, name) for name in UNKNOWNS} | {"training_weights": self._training_weights}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Continue from unknowns; those of version 0.1 have no training weights."""
+        for name in UNKNOWNS:
+            # Cloned: products of tensors that lie elsewhere in memory, as a file has them, may round otherwise.
+            setattr(self, name, state[name].clone())
+        self._training_weights = state.get("training_weights", self._training_weights).clone()
+
+    def outputs(self) -> tuple[Outputs, Outputs]:
+        """Return features and outputs of both domains."""
+        pair = ((self.xs, self.source_centre), (self.xt, self.target_centre))
+        source, target = (mapped(x - centre, self.metric, self.unit) for x, centre in pair)
+        bias, weight = self.head[-1], self.head[:-1]
+        return Outputs(source, torch.addmm(bias, source, weight)), Outputs(target, torch.addmm(bias, target, weight))
+
+    def round(self, number: int) -> RoundResult | None:
+        """Solve the plan and refit; None if the method has no plan."""
+        if number > self.full.rounds:
+            return self._bound_round(number - self.full.rounds)
+        progress = (number - 1) / max(self.full.rounds - 1, 1)
+        source, target = self.outputs()
+        smooth = self.full.smooth if number > self.full.smooth_after and not self.task.for_regression else 0.0
+        features = source.features.numpy(), target.features.numpy()
+        costs = PairCosts(*features, neighbours=self.full.neighbours, smooth=smooth)
+        plan = self.method.plan(costs, self.labels, target.logits, progress, self.loss)
+        if plan is None:
+            return None
+        solution = plan.solution
+        p, q = np.asarray(solution.p), np.asarray(solution.q)
+        carried = torch.from_numpy(np.asarray(solution.plan.T @ self.targets.numpy(), np.float32))
+        source_weights = self._source_weights(p, target.logits)
+        weights = torch.from_numpy(np.concatenate([source_weights, q])).float()
+        targets = torch.cat([self.targets, carried / torch.from_numpy(q).float().clamp_min(1e-12)[:, None]])
+        x = torch.cat([self.xs - self.source_centre, self.xt - self.target_centre])
+        if self.unit:
+            x = torch.nn.functional.normalize(x, dim=1)
+        self._fit(x, targets, weights, self.full.iterations, self.full.metric_penalty)
+        self._training_weights = torch.from_numpy(source_weights / source_weights.sum())
+        # A mean that moved may be a shift of the whole domain among classes; in regression it may be the labels' own.
+        if self.full.recentre and not self.task.for_regression and number < self.full.rounds:
+            self.source_centre = torch.from_numpy(p / p.sum()).float() @ self.xs
+            self.target_centre = torch.from_numpy(q / q.sum()).float() @ self.xt
+        metrics = {"transport": float(solution.value), "gap": solution.gap, "alpha": float(p.sum()), "beta": plan.beta}
+        return RoundResult(metrics, p)
+
+    def _bound_round(self, number: int) -> RoundResult:
+        """Solve the tightest plan and descend its bound (`warmpot.methods.bound_objective`).
+
+        Feature distances count little at first: taken in full they drown the labels in the first plan, and the descent
+        would rather flatten the head than draw classes together.
+        """
+        weight, beta = self.full.feature_weight(number), self.full.bound_beta
+        source, target = self.outputs()
+        plan, record = tightest_plan(
+            source, self.labels, target, self.head[:-1], beta=beta, feature_weight=weight
+        )  # fmt: skip
+        xs, xt = self.xs - self.source_centre, self.xt - self.target_centre
+        bound = PlannedBound(xs, self.labels, xt, plan, unit=self.unit)
+        self.head, self.metric = descend(
+            bound, self.head, self.metric,
+            iterations=self.full.iterations, feature_weight=weight, learn_metric=self.full.metric_penalty is not None,
+        )  # fmt: skip
+        terms = bound.terms(self.head.double(), self.metric.double())
+        p = np.asarray(plan.sum(axis=1))
+        self._training_weights = torch.from_numpy(p / p.sum())
+        metrics = {
+            "transport": float(terms[1:].sum()),
+            "gap": record.gap,
+            "alpha": 1.0,
+            "beta": beta,
+            "bound": float(terms.sum()) + bound.left_out,
+        }
+        return RoundResult(metrics, p)
+
+    def _source_weights(self, p: FloatArray, logits: Tensor) -> FloatArray:
+        """Half of each weight is its class's mean; the whole source joins in, the more the less partial it looks."""
+        if self.task.for_regression:
+            return p
+        labels, n_classes = self.task.ys, self.task.n_classes
+        mixed = self.full.class_share * class_means(p, labels, n_classes) + (1 - self.full.class_share) * p
+        counts, beta = np.bincount(labels, minlength=n_classes), estimate_beta(logits, labels)
+        # Its own classes keep those that the target's predictions lose; the predicted ones leave outlier classes out.
+        classes = beta * counts / len(labels) + (1 - beta) * predicted_shares(logits)
+        return mixed + self.full.fill * beta * (classes / np.maximum(counts, 1))[labels]
+
+    def network(self) -> Network:
+        """Put the unknowns into the network."""
+        projection = self._network.bottleneck[0]
+        assert isinstance(projection, Projection)
+        with torch.no_grad():
+            projection.centre.copy_(self.centre + self.axes @ self.target_centre)
+            projection.source_centre.copy_(self.centre + self.axes @ self.source_centre)
+            projection.matrix.copy_(self.axes @ self.metric)
+            self._network.head.weight.copy_(self.head[:-1].T)
+            self._network.head.bias.copy_(self.head[-1])
+        return self._network.eval()
+
+    def final_plan(self, source: Outputs, target: Outputs) -> DatasetPlan | None:
+        """Return the method's plan at its full mass, without smoothed outputs."""
+        costs = PairCosts(source.features.numpy(), target.features.numpy())
+        return self.method.plan(costs, self.labels, target.logits, 1.0, self.loss)
+
+
+def principal_axes(x: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Mean and leading principal axes."""
+    x = x.double()
+    centre = x.mean(dim=0)
+    x = x - centre
+    n = x.shape[1]
+    axes = eigh((x.T @ x).numpy(), subset_by_index=[n - width, n - 1])[1][:, ::-1]
+    # An eigenvector's sign is the library's choice; fix it, so that results do not depend on it.
+    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(width)] < 0, -1.0, 1.0)
+    return centre.float(), torch.from_numpy(np.ascontiguousarray(axes)).float()

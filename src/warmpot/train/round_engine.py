@@ -1,0 +1,131 @@
+"""The full engine: rounds over whole data sets, with checkpoints, health checks and resume."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from warmpot._progress import ProgressCallback
+from warmpot.data import Task
+from warmpot.methods import Rounds
+from warmpot.train.config import RunConfig
+from warmpot.train.health import Health
+from warmpot.train.interrupt import asked_to_stop
+from warmpot.train.keep import Chooser, ChosenIterate, Snapshot
+from warmpot.train.predictor import apply_network
+from warmpot.train.results import Trained
+from warmpot.train.rundir import RunDir
+from warmpot.train.state import Checkpoint
+
+__all__ = ["train_in_rounds"]
+
+logger = logging.getLogger(__name__)
+
+
+class _WeightsOfIterate(nn.Module):
+    """The training weights of the current iterate, in the form in which `ChosenIterate` keeps them."""
+
+    training_weights: Tensor
+
+    def __init__(self, rounds: Rounds) -> None:
+        super().__init__()
+        self.register_buffer("training_weights", rounds.training_weights.double())
+
+    def update(self, rounds: Rounds) -> None:
+        self.training_weights.copy_(rounds.training_weights)
+
+
+class _RoundTrainer:
+    """One run of the full engine."""
+
+    def __init__(self, task: Task, config: RunConfig, run: RunDir | None, chooser: Chooser | None) -> None:
+        self.task, self.run, self.chooser = task, run, chooser
+        self.rounds = config.built_method.rounds(task, config.full, config.label_loss, config.seed)
+        self.health = Health(self.rounds.expected_share)
+        self.weights = _WeightsOfIterate(self.rounds)
+        self.chosen = ChosenIterate(chooser, self.weights)
+        self.history: list[dict[str, Any]] = run.history() if run else []
+
+    def begin(self, start: Checkpoint | None) -> int:
+        """Start, or continue from a checkpoint; return the number of rounds done."""
+        if start is not None:
+            self.rounds.load(start.tensors)
+            self.health.load({name: start.tensors[name] for name in self.health.state()})
+            self.chosen.load(start.tensors, start.facts)
+            return start.step
+        self.rounds.start()
+        self.health.see(self.rounds.outputs()[1].logits)
+        self.health.check(0.0, torch.ones(1))  # what the source alone predicts is what later rounds are compared with
+        if scores := self._offer(0, None):
+            self._log({"step": 0, **scores})
+        return 0
+
+    def _offer(self, number: int, transport: float | None) -> dict[str, Any]:
+        """Offer the current iterate to the chooser; return what to log."""
+        if self.chooser is None:
+            return {}
+        self.weights.update(self.rounds)
+        return self.chosen.offer(Snapshot(number, self.rounds.network(), *self.rounds.outputs(), transport))
+
+    def _log(self, line: dict[str, Any]) -> None:
+        self.history.append(line)
+        if self.run is not None:
+            self.run.log(line)
+
+    def round(self, number: int) -> bool:
+        """Do one round, log it and save it; False when there is nothing (more) to do."""
+        result = self.rounds.round(number)
+        if result is None:
+            return False
+        if not self.task.for_regression:
+            self.health.see(self.rounds.outputs()[1].logits)
+        signs = self.health.check(number / self.rounds.n_rounds, torch.from_numpy(result.plan_weights))
+        line = {"step": number, **result.metrics, **signs}
+        self._log(line | self._offer(number, line["transport"] / line["alpha"]))
+        if self.run is not None:
+            tensors = {**self.rounds.state(), **self.health.state(), **self.chosen.tensors()}
+            self.run.save(Checkpoint(number, tensors, self.chosen.facts()))
+        return True
+
+    def finish(self, done: int) -> Trained:
+        """Return the last iterate, or the one that the chooser preferred."""
+        rounds, network, step = self.rounds, self.rounds.network(), self.chosen.step
+        self.weights.update(rounds)
+        if step is None or step == done:
+            (source, target), step = rounds.outputs(), done
+        else:
+            self.chosen.restore(network)
+            source, target = apply_network(network.for_source(), self.task.xs), apply_network(network, self.task.xt)
+        plan = rounds.final_plan(source, target) if step > 0 else None  # round 0 was trained without a plan
+        return Trained(
+            network, rounds.settings, self.history, source, target, step,
+            None if plan is None else plan.solution, self.weights.training_weights,
+        )  # fmt: skip
+
+
+def train_in_rounds(
+    task: Task,
+    config: RunConfig,
+    *,
+    run: RunDir | None,
+    start: Checkpoint | None,
+    report: ProgressCallback,
+    chooser: Chooser | None = None,
+) -> Trained:
+    """Train on frozen features, round by round over whole data sets; arguments as in `train_in_batches`."""
+    trainer = _RoundTrainer(task, config, run, chooser)
+    done, total = trainer.begin(start), trainer.rounds.n_rounds
+    with asked_to_stop() as stop:
+        for number in range(done + 1, total + 1):
+            if not trainer.round(number):
+                break
+            done = number
+            report(number / total, f"round {number} of {total}")
+            if stop():
+                if run is not None:
+                    logger.warning("stopped after round %d; saved", number)
+                raise KeyboardInterrupt
+    return trainer.finish(done)
