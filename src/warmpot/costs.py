@@ -127,8 +127,8 @@ def _nearest(x: Array, count: int) -> IntArray:
 class PairCosts:
     """Joint costs between whole data sets, by blocks of source rows.
 
-    The distances do not change while a classifier is refitted, so they are kept (in float32) when they fit into
-    `max_memory`, and computed again for every block when they do not.
+    A solver asks for every block several times, so the distances are kept when they fit into `max_memory`, and computed
+    again for every block when they do not.
 
     Parameters
     ----------
@@ -157,16 +157,16 @@ class PairCosts:
         self.shape = (xs.shape[0], xt.shape[0])
         self.rms = rms_distance(xs, xt)
         self._blocks = EuclideanBlocks(np.asarray(xs, np.float64), np.asarray(xt, np.float64))
-        self._kept: Any = None
-        if 4 * self.shape[0] * self.shape[1] <= budget:
-            self._kept = np.empty(self.shape, np.float32)
+        self._kept: FloatArray | None = None
+        if 8 * self.shape[0] * self.shape[1] <= budget:
+            self._kept = np.empty(self.shape)
             for start in range(0, self.shape[0], 1024):
                 rows = np.arange(start, min(start + 1024, self.shape[0]))
                 self._kept[rows] = self._blocks.block(rows)
 
     def distances(self, rows: IntArray) -> FloatArray:
         """Return the distances of some source rows to all target rows, as a new array."""
-        return self._blocks.block(rows) if self._kept is None else self._kept[rows].astype(np.float64)
+        return self._blocks.block(rows) if self._kept is None else self._kept[rows]
 
     def _smoothed(self, outputs: Tensor) -> Tensor:
         if self._near is None or self._near.shape[1] == 0:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from warmpot.bounds import BoundReport, BoundSearch
     from warmpot.data import Task, Truth
-    from warmpot.train.certify import BoundInputs
+    from warmpot.train.certificates import BoundInputs
 
 __all__ = ["bound"]
 
@@ -109,7 +109,7 @@ def _searched(inputs: BoundInputs, alpha: float | None, beta: float | None) -> d
     A sharp bound that proves nothing is least with no mass moved at all; it is shown where the paper's form is least.
     """
     from warmpot.bounds import head_lipschitz, tightest_bound
-    from warmpot.train.certify import LOSSES
+    from warmpot.train.certificates import LOSSES
 
     found: dict[str, BoundSearch] = {}
     for name, (kind, form) in FORMS.items():

@@ -297,7 +297,7 @@ def _other_data(run: Run, task: Task) -> str:
 def _said(run: Run, task: Task, rng: np.random.Generator) -> tuple[Points, Points, Evidence | None]:
     """Apply the model to (a draw of) both sides."""
     from warmpot.select.within import evidence_of
-    from warmpot.train.keep import Snapshot
+    from warmpot.train.iterates import Snapshot
     from warmpot.train.predictor import Predictor
 
     predictor = Predictor.load(run.folder)

@@ -31,7 +31,7 @@ from warmpot.select.search import Listed, Proposer, Searched
 from warmpot.select.space import DEFAULT_SPACE, REFERENCE, Space
 from warmpot.select.within import Held, evidence_of, fit_chosen, hold_out, warn_of_ties
 from warmpot.train import Fitted, RunConfig, load_config
-from warmpot.train.keep import Snapshot
+from warmpot.train.iterates import Snapshot
 from warmpot.train.predictor import apply_network
 from warmpot.train.rundir import fingerprint
 

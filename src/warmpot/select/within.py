@@ -24,8 +24,8 @@ from warmpot.select.guard import classes_in_effect, collapsed
 from warmpot.select.registry import make_validator
 from warmpot.train import Fitted, RunConfig, fit
 from warmpot.train.config import LAST
-from warmpot.train.fit import WEIGHTS, write_weights
-from warmpot.train.keep import Snapshot
+from warmpot.train.fitting import WEIGHTS, write_weights
+from warmpot.train.iterates import Snapshot
 from warmpot.train.predictor import apply_network
 from warmpot.train.rundir import RunDir
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from warmpot.train.certify import bound_inputs
+from warmpot.train.certificates import bound_inputs
 from warmpot.train.config import RunConfig, load_config
-from warmpot.train.fit import fit
+from warmpot.train.fitting import fit
 from warmpot.train.predictor import Predictor
 from warmpot.train.recipes import preset_names
 from warmpot.train.results import Fitted

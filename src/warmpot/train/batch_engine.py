@@ -20,22 +20,22 @@ from warmpot.errors import DivergedError, InputError
 from warmpot.methods import BatchContext, DatasetPass, Learner, NamedBatch, Setup, StepResult, TrainProgress
 from warmpot.nets import Network, Outputs, Pair, build_network
 from warmpot.train.batches import BATCH_NORM, Batches, DomainBatch, StepBatches, blocks
-from warmpot.train.config import MinibatchSettings, OptimizerSettings, RunConfig
-from warmpot.train.hardware import quiet_gathers
-from warmpot.train.health import Health
-from warmpot.train.images import make_backbone
-from warmpot.train.interrupt import asked_to_stop
-from warmpot.train.keep import Chooser, ChosenIterate, Snapshot
-from warmpot.train.predictor import apply_network
-from warmpot.train.results import Trained
-from warmpot.train.rundir import RunDir
-from warmpot.train.state import (
+from warmpot.train.checkpoints import (
     Checkpoint,
     pack_optimizer,
     random_state,
     set_random_state,
     unpack_optimizer,
 )
+from warmpot.train.config import MinibatchSettings, OptimizerSettings, RunConfig
+from warmpot.train.hardware import quiet_gathers
+from warmpot.train.health import Health
+from warmpot.train.images import make_backbone
+from warmpot.train.interrupt import asked_to_stop
+from warmpot.train.iterates import Chooser, ChosenIterate, Snapshot
+from warmpot.train.predictor import apply_network
+from warmpot.train.results import Trained
+from warmpot.train.rundir import RunDir
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

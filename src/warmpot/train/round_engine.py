@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from warmpot._progress import ProgressCallback
 from warmpot.data import Task
 from warmpot.methods import Rounds
+from warmpot.train.checkpoints import Checkpoint
 from warmpot.train.config import RunConfig
 from warmpot.train.health import Health
 from warmpot.train.interrupt import asked_to_stop
-from warmpot.train.keep import Chooser, ChosenIterate, Snapshot
+from warmpot.train.iterates import Chooser, ChosenIterate, Snapshot
 from warmpot.train.predictor import apply_network
 from warmpot.train.results import Trained
 from warmpot.train.rundir import RunDir
-from warmpot.train.state import Checkpoint
 
 __all__ = ["train_in_rounds"]
 

@@ -18,8 +18,8 @@ import numpy as np
 from warmpot._files import atomic_write, write_csv
 from warmpot.data import Task
 from warmpot.errors import InputError, MissingExtraError
+from warmpot.train.checkpoints import Checkpoint, latest_checkpoint, load_checkpoint, save_checkpoint
 from warmpot.train.config import RunConfig, load_config
-from warmpot.train.state import Checkpoint, latest_checkpoint, load_checkpoint, save_checkpoint
 
 __all__ = ["RunDir", "versions"]
 
