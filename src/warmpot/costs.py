@@ -1,6 +1,6 @@
 """What it costs to match a source sample with a target sample.
 
-The joint cost of Theorem 3.3 and of the training problem (docs/theory.md, "Joint cost"),
+The joint cost of Theorem 3.3 (Eq. (10)) and of the training problem (Eq. (19); docs/theory.md, Joint cost),
 
     C_ij = eta1 * ||f(x_i) - f(x~_j)||_2 + eta2 * loss(y_i, w(x~_j)),
 

@@ -26,7 +26,7 @@ def _batch(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def _by_hand(network, xs, ys, xt, *, eta1, eta2, eps, alpha, beta, loss_scale, normalise, entropy):
-    """Return the loss from POT's log-domain entropic plan and the formulas of SPEC section 3."""
+    """Return the loss from POT's log-domain entropic plan and the formulas of the training problem (Eq. (19))."""
     fs, zs, _ = network(xs)
     ft, zt, _ = network(xt)
     distance = torch.stack([torch.stack([torch.sqrt(((a - b) ** 2).sum()) for b in ft]) for a in fs])
@@ -55,7 +55,7 @@ def test_loss_and_gradients_equal_an_independent_computation(preset: str, progre
 
     said = method.step(view(network(xs), ys, network(xt), progress, "cross_entropy"), Memory())
     ours = torch.autograd.grad(said.loss, list(network.parameters()))
-    written = {  # the constants of SPEC section 3, written out again
+    written = {  # the constants of docs/theory.md, Paper, code and package, written out again
         "official": {"eta1": 0.5, "eta2": 7.0, "eps": 7.0, "beta": 0.35, "loss_scale": 0.25, "normalise": True},
         "paper": {"eta1": 0.125, "eta2": 1.75, "eps": 7.0, "beta": 0.35, "loss_scale": 1.0, "normalise": False},
         "imagenet-caltech": {

@@ -1,4 +1,4 @@
-"""What SPEC section 6 says must hold, on random problems, for numpy and torch."""
+"""The facts of docs/theory.md, Useful facts, on random problems, for numpy and torch."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_a_million_samples() -> None:
     d = np.random.default_rng(0).normal(size=n)
     w = chi2_ball_weights(d)
     assert n * (w @ w) - 1 == pytest.approx(5, abs=1e-9)
-    assert (w > 0).mean() == pytest.approx(0.278, abs=0.002)  # METHODS section 2: about 28 % for normal scores
+    assert (w > 0).mean() == pytest.approx(0.278, abs=0.002)  # about 28 % for normal scores
 
 
 def test_cap_by_hand() -> None:

@@ -16,7 +16,9 @@ __all__ = ["Ar"]
 
 @dataclass(frozen=True)
 class Ar(Method[Memory]):
-    """Minimise ``sum_i w_i CE(z_i, y_i) / sum_i w_i + entropy * mean_j H(p_j)`` [1]_ (METHODS section 4).
+    """Minimise ``sum_i w_i CE(z_i, y_i) / sum_i w_i + entropy * mean_j H(p_j)`` [1]_.
+
+    Specification: docs/method-specifications.md, AR.
 
     The weights w are those of a critic (`Chi2Ball`). The target's predictions p come from a head that does not learn
     from them: only features move. Reproduction of the official code's objective.

@@ -96,7 +96,9 @@ class TargetBank(Memory):
 
 @dataclass(frozen=True)
 class Arpm(Method[TargetBank]):
-    """Minimise ``wCE(w) - power_weight * mean_j sum_k p_jk^power + consistency * L`` [1]_ (METHODS section 3).
+    """Minimise ``wCE(w) - power_weight * mean_j sum_k p_jk^power + consistency * L`` [1]_.
+
+    Specification: docs/method-specifications.md, ARPM.
 
     wCE is the cross-entropy with smoothed labels under the weights w of a critic (`Chi2Ball`), over their sum.
     ``L = -mean_j sum_q .1 <p_j, q>``, where q runs over what a bank holds of the neighbours of the neighbours of target

@@ -46,7 +46,9 @@ class DiscriminatorMemory(Memory):
 
 @dataclass(frozen=True)
 class Ba3us(Method[DiscriminatorMemory]):
-    """Minimise ``wCE(c) + adversarial L_adv + entropy mean_j H(p_j) + complement L_cot`` (METHODS section 7).
+    """Minimise ``wCE(c) + adversarial L_adv + entropy mean_j H(p_j) + complement L_cot``.
+
+    Specification: docs/method-specifications.md, BA3US.
 
     The weights c of the source samples are the shares of the target predicted as their class (`ClassShare`).
 

@@ -210,7 +210,7 @@ def _scores(critic: Critic, features: Tensor) -> FloatArray:
 
 @dataclass(frozen=True)
 class Chi2Ball(CriticWeighting):
-    """Weights of the least mean score in a chi-squared ball (AR [1]_, ARPM [2]_; METHODS sections 2 to 4).
+    """Weights of the least mean score in a chi-squared ball (AR [1]_, ARPM [2]_; Eqs. (21) and (22)).
 
     Attributes
     ----------
@@ -289,8 +289,9 @@ class Capped(CriticWeighting):
 
     Notes
     -----
-    One of three readings of the paper's "ARPM with our weights, 1 / beta = 3" (METHODS section 3): the one that needs
-    no further constant. Another one, row sums of the plan over the whole data, is the weighting `plan`.
+    One of three readings of the paper's "ARPM with our weights, 1 / beta = 3" (docs/method-specifications.md, ARPM with
+    WARMPOT weights): the one that needs no further constant. Another one, row sums of the plan over the whole data, is
+    the weighting `plan`.
     """
 
     name: ClassVar[str] = "capped"

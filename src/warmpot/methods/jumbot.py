@@ -38,7 +38,7 @@ class Jumbot(Method[Memory]):
 
     Notes
     -----
-    A reproduction of the official code's objective (METHODS section 6). Deviations:
+    A reproduction of the official code's objective (docs/method-specifications.md, JUMBOT). Deviations:
 
     - the code takes the logarithm of a softmax, infinite for confident predictions; ours is ``log_softmax``;
     - the code's solver multiplies kernels ``exp(-C / eps)``, which vanish in float64 from a cross-entropy of 10 on, and

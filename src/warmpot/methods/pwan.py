@@ -83,7 +83,9 @@ def _matched_share(seen: DatasetPass) -> float:
 
 @dataclass(frozen=True)
 class Pwan(Method[CriticMemory]):
-    """Minimise ``wCE(c) + transfer PW_rho + entropy mean_j H(p_j) + complement L_cot`` (METHODS section 8).
+    """Minimise ``wCE(c) + transfer PW_rho + entropy mean_j H(p_j) + complement L_cot``.
+
+    Specification: docs/method-specifications.md, PWAN.
 
     The weights c of the source samples are the shares of the target predicted as their class (`ClassShare`).
     ``PW_rho = mean_i h(s_i) / rho - mean_j h(t_j)`` at the potential ``h <= 0`` that makes it largest among those of

@@ -52,7 +52,7 @@ class BatchPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class Warmpot(Method[Memory]):
-    """Minimise ``sum_i p_i CE(w(x_i), y_i) + PW_alpha((1/beta) P_source, Q_target)`` (SPEC section 3).
+    """Minimise ``sum_i p_i CE(w(x_i), y_i) + PW_alpha((1/beta) P_source, Q_target)`` (Eq. (19)).
 
     The plan P of the partial problem with the joint cost is held fixed in the gradient; its row sums are the source
     weights p.
@@ -85,7 +85,7 @@ class Warmpot(Method[Memory]):
 
     Notes
     -----
-    Deviations from paper and code, each a parameter above (SPEC section 3, METHODS section 1): the code's ramp
+    Deviations from paper and code, each a parameter above (docs/theory.md, Paper, code and package): the code's ramp
     overshoots alpha by .01 at its last step, ours never exceeds alpha; the code solves with 1000 fixed iterations in
     numpy, ours to a duality gap; the code reports the best evaluation by target labels, we report the last iterate.
     """

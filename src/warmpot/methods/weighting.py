@@ -76,7 +76,7 @@ class Uniform(Weighting[Memory]):
 
 @dataclass(frozen=True)
 class ClassShare(Weighting[WeightMemory]):
-    """Weigh by class: the share of the target in the class of the sample (BA3US; Section 5.3 of the paper).
+    """Weigh by class: the share of the target in the class of the sample (BA3US, Section 5.3).
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class ClassShare(Weighting[WeightMemory]):
 
 @dataclass(frozen=True)
 class Plan(Weighting[Memory]):
-    """Row sums of a WARMPOT plan that is solved for the weights alone (Section 5.3 of the paper).
+    """Row sums of a WARMPOT plan that is solved for the weights alone (Section 5.3).
 
     Attributes
     ----------

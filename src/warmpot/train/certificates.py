@@ -16,7 +16,7 @@ from warmpot.train.predictor import Predictor
 __all__ = ["BoundInputs", "bound_inputs"]
 
 LOSSES = {"features": "tv", "joint": "euclidean"}
-"""The loss of each theorem, as in SPEC."""
+"""The loss of each theorem (docs/theory.md, Losses for bounds)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -157,7 +157,7 @@ def class_shares(outputs: Any, *, hard: bool, labels: Any = None) -> FloatArray:
 
 
 def class_share_weights(outputs: Any, labels: Any, *, hard: bool) -> FloatArray:
-    """Weight of every source sample by BA3US: the share of the target in its class, ``c[y_i]`` (SPEC section 4).
+    """Weight of every source sample by BA3US: the share of the target in its class, ``c[y_i]`` (Section 5.3).
 
     The shares are not divided by the source prior: of two classes with the same share the one of more source samples
     weighs more in sum. The weights sum to 1 over classes, not over samples. Where all of them would be 0 (no source

@@ -1,4 +1,4 @@
-"""Weights from a critic's scores: the least mean score over a set of weights (SPEC section 4).
+"""Weights from a critic's scores: the least mean score over a set of weights (Appendix H).
 
 A critic that tells source from target is high where the source is unlike the target. Weights of small mean score make
 the source look like the target; the set they come from keeps them from resting on too few samples. ARPM and AR take a

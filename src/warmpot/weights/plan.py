@@ -1,4 +1,4 @@
-"""Weights read off a transport plan: WARMPOT's (SPEC section 4)."""
+"""Weights read off a transport plan: WARMPOT's (Eqs. (6) and (11))."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every source sample counts the same: source-only training, and MPOT's choice (SPEC section 4)."""
+"""Every source sample counts the same: source-only training, and MPOT's choice (Section 5.3)."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ def test_never_nan_for_certain_predictions() -> None:
 
 
 def _expected_head(source: np.ndarray, labels: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Follow METHODS section 3 with sklearn's PCA and loops."""
+    """Follow docs/method-specifications.md, ARPM, with sklearn's PCA and loops."""
     found = PCA(n_components=CLASSES, svd_solver="full").fit(target)
     axes = np.array([axis * np.sign(axis[np.abs(axis).argmax()]) for axis in found.components_])
     rows = []

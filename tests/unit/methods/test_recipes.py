@@ -1,4 +1,4 @@
-"""Every number of the recipes that follow an official code, as METHODS has them."""
+"""Every number of the recipes that follow an official code, as docs/method-specifications.md has them."""
 
 from __future__ import annotations
 
