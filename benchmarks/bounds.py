@@ -3,7 +3,7 @@
 python benchmarks/bounds.py [--tasks NAME ...] [--presets NAME ...] [--seeds N] [--jobs N] [--data DIR]
 python benchmarks/bounds.py --tables         # write the table and the figure of docs/bounds.md from the results
 
-The bound is Theorem 2 with the tightest plan at alpha 1 and two beta: the believed one and .1. Target labels are read
+The bound is Theorem 3.3 with the tightest plan at alpha 1 and two beta: the believed one and .1. Target labels are read
 after training, for the true loss and the terms that need them. Finished runs are kept; remove the file to start anew.
 """
 
@@ -123,7 +123,7 @@ def scatter(results: list[dict[str, Any]]) -> None:
         ends = np.geomspace(0.02, 1.0, 50)
         axes.plot(ends, ends, color="black", linewidth=0.8, linestyle=":", label="bound = loss")
         axes.axvline(1.0, color="black", linewidth=0.8, linestyle=(0, (4, 3)))
-        axes.set(xscale="log", yscale="log", title=title, xlabel="computable part of Theorem 2, alpha 1")
+        axes.set(xscale="log", yscale="log", title=title, xlabel="computable part of Theorem 3.3, alpha 1")
         axes.spines[["top", "right"]].set_visible(False)
     figure.axes[0].set_ylabel("true target loss")
     figure.axes[0].legend(frameon=False, fontsize=8)

@@ -5,7 +5,7 @@ The joint cost of Theorem 3.3 (Eq. (10)) and of the training problem (Eq. (19); 
     C_ij = eta1 * ||f(x_i) - f(x~_j)||_2 + eta2 * loss(y_i, w(x~_j)),
 
 has two units: `eta1` is per unit of feature distance, `eta2` per nat of cross-entropy (or per unit of the label loss
-in regression). ``eta2 = 0`` is the feature-only cost of Theorem 1. The distance is *not* squared; MPOT and JUMBOT
+in regression). ``eta2 = 0`` is the feature-only cost of Theorem 3.2. The distance is *not* squared; MPOT and JUMBOT
 square it (``squared=True``), and then `eta1` is per unit of its square.
 """
 

@@ -1,4 +1,4 @@
-"""Theorems 1 and 2 on random finite instances, where every term is known by enumeration, and what must always hold."""
+"""Theorems 3.2 and 3.3 on random finite instances, where every term is known by enumeration."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from warmpot.data import as_table, make_task
 from warmpot.train import Predictor, fit, load_config
 
 POPULATION = "PAC-Bayes"
-NAMES = {"Theorem 1", "Theorem 1, sharp", "Theorem 2", "Theorem 2, sharp", POPULATION}
+NAMES = {"Theorem 3.2", "Theorem 3.2, sharp", "Theorem 3.3", "Theorem 3.3, sharp", POPULATION}
 
 
 def invoke(*words: str) -> Any:
@@ -66,7 +66,7 @@ def test_the_numbers_are_those_of_the_library(data: Path, tmp_path: Path) -> Non
     words = ["bound", str(data / "full"), "--alpha", "0.9", "--beta", "0.5", "--out", str(tmp_path), "--quiet"]
     result = invoke(*words)
     assert (result.exit_code, result.output) == (0, "")
-    found = json.loads((tmp_path / "bound.json").read_text())["Theorem 2"]
+    found = json.loads((tmp_path / "bound.json").read_text())["Theorem 3.3"]
     predictor, s, t = Predictor.load(data / "full"), arrays(data / "s.npz"), arrays(data / "t.npz")
     source, target = predictor.outputs(s["X"], source=True), predictor.outputs(t["X"])
     weight = predictor.network.head.weight.detach().double().numpy()

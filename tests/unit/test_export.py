@@ -297,10 +297,10 @@ def test_the_card_holds_nothing_of_target_labels_and_places(finished: Path, tmp_
     known, unknown = {"value": 0.25, "computable": True}, {"value": 0.123456, "computable": False}
     bound = {"loss": "tv", "alpha": 0.5, "beta": 0.4, "terms": [known, unknown], "target_loss": 0.123456}
     bound |= {"total": 0.25, "total_with_labels": 0.373456, "total_refined": 0.3, "confidence": None}
-    (tmp_path / "bound.json").write_text(json.dumps({"Theorem 1": bound, "PAC-Bayes": {**bound, "confidence": 0.95}}))
+    (tmp_path / "bound.json").write_text(json.dumps({"Theorem 3.2": bound, "PAC-Bayes": {**bound, "confidence": 0.95}}))
     card = model_card(tmp_path)
     assert "**not measured**" in card
-    assert "| Theorem 1 | tv | 0.5 | 0.4 | 0.25 |  |" in card
+    assert "| Theorem 3.2 | tv | 0.5 | 0.4 | 0.25 |  |" in card
     assert "| PAC-Bayes | tv | 0.5 | 0.4 | 0.25 | not valid: its features have seen the target |" in card
     assert not any(number in card for number in ("0.123", "0.373", "0.3 "))
     assert "secret-place" not in card

@@ -352,7 +352,7 @@ def test_fine_tuning_from_the_command_line_and_going_on(folders: Any, tmp_path: 
     assert result.exit_code == 0, result.output
     result = _run("bound", tmp_path / "run", "--alpha", 0.5, "--beta", 0.5, "--quiet")  # its data are images
     assert result.exit_code == 0, result.output
-    assert json.loads((tmp_path / "run" / "bound.json").read_text())["Theorem 2"]["alpha"] == 0.5
+    assert json.loads((tmp_path / "run" / "bound.json").read_text())["Theorem 3.3"]["alpha"] == 0.5
 
 
 def test_a_broken_image_is_named_or_skipped(folders: Any, tmp_path: Path) -> None:

@@ -505,17 +505,17 @@ def test_bounds_come_back_from_their_file() -> None:
     report = joint_bound(rng.normal(size=(12, 2)), np.arange(12) % 3, rng.normal(size=(12, 2)), proba, proba,
                          gamma=0.1, alpha=0.8, beta=1.0)  # fmt: skip
     curve = [{"alpha": 0.5, "beta": 1.0, "terms": {"source loss": 0.25}, "total": 0.25}]
-    told = json.loads(json.dumps({"Theorem 2": {**report.to_dict(), "curve": curve}}))
+    told = json.loads(json.dumps({"Theorem 3.3": {**report.to_dict(), "curve": curve}}))
     reports, curves = read_bounds(told)
-    assert reports["Theorem 2"] == report
-    assert curves["Theorem 2"][0].total == 0.25
+    assert reports["Theorem 3.3"] == report
+    assert curves["Theorem 3.3"][0].total == 0.25
     run = dataclasses.replace(made_up([0.4, 0.3, 0.3]), bounds=told)
     seen = Seen(run)
     said = words(trust(seen, reports, {}))
     assert ("target loss at most" in said) == (report.total < 1)
     assert proven(seen, (reports, curves)) is not None
     hopeless = dataclasses.replace(report, terms=(dataclasses.replace(report.terms[0], value=2.5),))
-    assert "is 2.50; a loss is never above 1 anyway" in words(trust(seen, {"Theorem 2": hopeless}, {}))
+    assert "is 2.50; a loss is never above 1 anyway" in words(trust(seen, {"Theorem 3.3": hopeless}, {}))
 
 
 def test_the_command_repeats_the_run(trained: tuple[Path, Task, Truth]) -> None:

@@ -158,7 +158,7 @@ def _by_class(fitted: Fitted, truth: Truth) -> dict[str, float]:
 def weight_cap(config: RunConfig, n_source: int) -> float | None:
     """Return the largest weight that a source sample can have, as far as the settings tell; None if they do not.
 
-    Row sums of a plan have at most 1 / (beta n), and sum to alpha (Theorem 1); the weighting `plan` scales them to
+    Row sums of a plan have at most 1 / (beta n), and sum to alpha (Theorem 3.2); the weighting `plan` scales them to
     sum to 1. The paper's histograms are of the weight over this cap.
     """
     part: Mapping[str, Any] = config.params if config.weights == OWN else config.weight_params

@@ -136,7 +136,7 @@ class Draws(NamedTuple):
 
 
 class HeadBound:
-    """Computable part of Theorem 1 or 2 for any linear head, with one plan for all of them.
+    """Computable part of Theorem 3.2 or 3.3 for any linear head, with one plan for all of them.
 
     The theorems hold for every feasible plan, so one plan may serve all heads, each with its own Lipschitz constant.
     Of the plan only sums are needed: those of its rows, its total distance, and its mass between each source class

@@ -1,14 +1,14 @@
 """Losses a bound can be written in: metrics on the probability simplex with values in [0, 1].
 
-Cross-entropy is neither bounded nor a metric, so it cannot stand in Theorem 1 or 2. The two losses here can; a label y
-is the corner e_y of the simplex, a prediction a row of class probabilities (softmax of the logits).
+Cross-entropy is neither bounded nor a metric, so it cannot stand in Theorem 3.2 or 3.3. The two losses here can; a
+label y is the corner e_y of the simplex, a prediction a row of class probabilities (softmax of the logits).
 
 - ``"tv"``: total variation, ``l(p, r) = ||p - r||_1 / 2``, so ``l(p, y) = 1 - p[y]``: the chance that a label drawn
   from p is wrong.
 - ``"euclidean"``: ``l(p, r) = ||p - r||_2 / sqrt(2)``. It is zeta-Lipschitz in each argument with ``zeta = 1/sqrt(2)``.
 
 One convention for both theorems: *gamma is the Lipschitz constant of the head with respect to the loss*,
-``l(g(u), g(v)) <= gamma ||u - v||``. That is the gamma of Theorem 1. In Theorem 2 it stands for the paper's product
+``l(g(u), g(v)) <= gamma ||u - v||``. That is the gamma of Theorem 3.2. In Theorem 3.3 it stands for the paper's product
 ``zeta * gamma``: the proof uses the two only through ``|l(w, g(u)) - l(w, g(v))| <= zeta gamma ||u - v||``, and for a
 metric the left side is at most ``l(g(u), g(v))`` (reverse triangle inequality). So both losses serve in both theorems.
 """

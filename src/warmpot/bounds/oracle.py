@@ -3,18 +3,18 @@
 L_f and L^_f are minima over all heads of constant at most gamma. Any one such head g' gives an upper bound of both, so
 what is reported never understates the paper's term:
 
-- Theorem 1: ``L_f <= max over all labelled points of l(g'(f(x)), y)``.
-- Theorem 2: ``L^_f = min T + Xi = min (S + T) - min S <= S(g') + T(g')``, with S and T the losses on source and target
-  weighted by ``p/alpha`` and ``q/alpha`` (Eq. Xi; ``min S >= 0``).
+- Theorem 3.2: ``L_f <= max over all labelled points of l(g'(f(x)), y)``.
+- Theorem 3.3: ``L^_f = min T + Xi = min (S + T) - min S <= S(g') + T(g')``, with S and T the losses on source and
+  target weighted by ``p/alpha`` and ``q/alpha`` (Eqs. (13) and (63); ``min S >= 0``).
 
 Heads tried: the learnt one, the one that says the same everywhere, and affine heads fitted to the labels of both
 domains under the constraint ``constant <= gamma``, which holds by construction.
 
-Both proofs give more for a given g' (Lemma and Eq. joint-pf-last-step before the last step), reported as
+Both proofs give more for a given g' (Lemma A.4, and Eq. (62) before the last step), reported as
 `BoundReport.total_refined`. With ``R = S(g') + T(g')``:
 
-- Theorem 1: ``2 L_f`` may be replaced by R, an average where L_f is a maximum.
-- Theorem 2: the source loss of w may be dropped: ``L_target <= <C, P>/alpha + TV + R``.
+- Theorem 3.2: ``2 L_f`` may be replaced by R, an average where L_f is a maximum.
+- Theorem 3.3: the source loss of w may be dropped: ``L_target <= <C, P>/alpha + TV + R``.
 
 Both hold in every form of `warmpot.bounds.theorems`, with R times alpha in the mixed and the sharp one.
 """

@@ -1,11 +1,11 @@
-"""From the target sample to the target population: the PAC-Bayes lemma and both corollaries.
+"""From the target sample to the target population: Lemma 3.4 and Corollaries 3.5 and 3.6.
 
 For a loss in [0, 1], a prior that knows nothing of the target sample and a fixed lambda > 0, with probability 1 - delta
-over the target sample, for *every* posterior (the PAC-Bayes lemma and its proof),
+over the target sample, for *every* posterior (Lemma 3.4 and its proof, Appendix D),
 
     E_post[L_population]  <=  E_post[R] + lambda / (8 n_t) + (KL(post || prior) + log(1/delta)) / lambda,
 
-where R(w) is anything that is at least the loss on the target sample: here Theorem 1 or 2. What the proof allows:
+where R(w) is anything that is at least the loss on the target sample: here Theorem 3.2 or 3.3. What the proof allows:
 
 - Chance enters once, in Hoeffding's inequality for the target sample (drawn independently, and of the source). All else
   may depend on the *source*: prior, its scale, lambda, features. The whole source, not a split of it: source labels
@@ -92,7 +92,7 @@ def lambda_grid(n_t: int) -> FloatArray:
 def pac_bayes_penalty(
     kl: float, n_t: int, delta: float, lambdas: Sequence[float] | FloatArray | None = None
 ) -> Penalty:
-    """Return what the PAC-Bayes lemma adds to the posterior's mean of R, at the best lambda of a grid.
+    """Return what Lemma 3.4 adds to the posterior's mean of R, at the best lambda of a grid.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def pac_bayes_bound(
     lambdas: Sequence[float] | None = None,
     seed: int = 0,
 ) -> BoundReport:
-    """Bound the loss of a randomised linear head on the target *population* (both corollaries).
+    """Bound the loss of a randomised linear head on the target *population* (Corollaries 3.5 and 3.6).
 
     The head is drawn from ``N((W, b), s^2 I)``, the prior is ``N((W0, b0), s0^2 I)``; biases are counted at the mean of
     the source features. The mean of R over heads is estimated from `draws` heads; `delta_mc` is the probability with
@@ -156,7 +156,7 @@ def pac_bayes_bound(
     weight, bias : (C, d) and (C,) arrays or tensors
         The learnt head, in logits; no bias is a bias of 0, around which it is drawn all the same.
     kind : "joint" or "features"
-        Theorem 2 or Theorem 1.
+        Theorem 3.3 or Theorem 3.2.
     alpha, beta, plan, eps, form
         As in `joint_bound`; a plan that is solved for is that of the head (W, b), and serves all heads.
     loss : "tv" or "euclidean", optional

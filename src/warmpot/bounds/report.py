@@ -62,7 +62,7 @@ class BoundReport:
     Attributes
     ----------
     theorem : str
-        Which bound, for example "Theorem 1 (features)".
+        Which bound, for example "Theorem 3.2 (features)".
     terms : tuple of Term
     alpha, beta : float
         Mass moved, and share of the source believed to matter.

@@ -1,12 +1,12 @@
-"""Theorem 1 (features) and Theorem 2 (features and labels) as numbers.
+"""Theorem 3.2 (features, Eq. (5)) and Theorem 3.3 (features and labels, Eq. (9)) as numbers.
 
 With p, q the row and column sums of a plan P of mass alpha, row capacities ``1/(beta n_s)``, column capacities
 ``1/n_t``, and l_i the loss of source sample i, both theorems read
 
     L_target  <=  sum_i p_i l_i / alpha  +  k <C, P> / alpha  +  1/2 sum_j |1/n_t - q_j/alpha|  +  ideal term,
 
-with k = 2, ``C_ij = gamma ||f_i - f~_j||`` and ideal term ``2 L_f`` in Theorem 1; with k = 1,
-``C_ij = gamma ||f_i - f~_j|| + l(y_i, w(x~_j))`` and ideal term ``L^_f`` in Theorem 2 (gamma as in
+with k = 2, ``C_ij = gamma ||f_i - f~_j||`` and ideal term ``2 L_f`` in Theorem 3.2; with k = 1,
+``C_ij = gamma ||f_i - f~_j|| + l(y_i, w(x~_j))`` and ideal term ``L^_f`` in Theorem 3.3 (gamma as in
 `warmpot.bounds.losses`). The ideal term needs target labels and is left unknown here; see `warmpot.bounds.oracle`.
 
 What the proofs (Appendices B and C) give beyond the statements:
@@ -16,15 +16,15 @@ What the proofs (Appendices B and C) give beyond the statements:
   the default (``plan="tightest"``); ``plan="paper"`` is the optimum of C.
 - They are deterministic and hold for all alpha and beta at once. Choosing these after seeing the data costs no union
   bound. A smaller beta only loosens constraints, so source loss + transport of the tightest plan at one alpha can only
-  fall with it. In Theorem 1 that is free, L_f knows no plan; in Theorem 2 its price is hidden in L^_f: a plan free to
-  choose finds source labels that agree with any prediction.
+  fall with it. In Theorem 3.2 that is free, L_f knows no plan; in Theorem 3.3 its price is hidden in L^_f: a plan free
+  to choose finds source labels that agree with any prediction.
 - The third term is at most ``1 - alpha``, since ``sum_j (q_j/alpha - 1/n_t)_+ <= sum_j (q_j/alpha - q_j)``, and equal
   to it when every q_j is 0 or ``1/n_t``. In that case splitting the target loss as
   ``sum_j q_j l~_j + sum_j (1/n_t - q_j) l~_j`` and bounding the second sum by ``1 - alpha`` is tighter (ours):
 
       L_target  <=  sum_i p_i l_i  +  k <C, P>  +  (1 - alpha)  +  alpha * ideal term        (``form="mixed"``).
 
-- Labels are corners of the simplex, 1 apart. In Theorem 1 a matched pair with ``y_i = y~_j`` has
+- Labels are corners of the simplex, 1 apart. In Theorem 3.2 a matched pair with ``y_i = y~_j`` has
   ``l~_j <= l_i + gamma ||f_i - f~_j||`` since g is Lipschitz, and one with ``y_i != y~_j`` has
   ``l~_j <= 1 = l(y_i, y~_j) <= L_f + gamma ||f_i - f~_j|| + L_f`` through the best head. So k = 1 is enough (ours):
   ``form="sharp"`` is the mixed form with k = 1 in both theorems. It is never above the mixed form.
@@ -51,7 +51,7 @@ from warmpot.transport.problem import residuals_of
 
 __all__ = ["FORMS", "PLANS", "THEOREMS", "BoundProblem", "feature_bound", "joint_bound"]
 
-THEOREMS = {"features": "Theorem 1 (features)", "joint": "Theorem 2 (features and labels)"}
+THEOREMS = {"features": "Theorem 3.2 (features)", "joint": "Theorem 3.3 (features and labels)"}
 PLANS = ("tightest", "paper")
 FORMS = ("paper", "mixed", "sharp")
 LARGEST_FEATURE = 1e30
@@ -73,7 +73,7 @@ def feature_bound(
     loss: str = "tv",
     form: str = "paper",
 ) -> BoundReport:
-    """Bound the target loss of a classifier by its source loss and the transport of features (Theorem 1).
+    """Bound the target loss of a classifier by its source loss and the transport of features (Theorem 3.2).
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def joint_bound(
     loss: str = "euclidean",
     form: str = "paper",
 ) -> BoundReport:
-    """Bound the target loss by source loss and the transport of features with labels (Theorem 2).
+    """Bound the target loss by source loss and the transport of features with labels (Theorem 3.3).
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class BoundProblem:
     Parameters
     ----------
     kind : "features" or "joint"
-        Theorem 1 or 2.
+        Theorem 3.2 or 3.3.
     source, labels, target, source_proba, target_proba, gamma, loss
         As in `feature_bound` and `joint_bound`; `target_proba` for "joint" only.
     costs : PairCosts, optional

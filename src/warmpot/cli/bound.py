@@ -27,10 +27,10 @@ NOTHING_PROVEN = 0.995
 """A bound from here on says as little as 1 does."""
 POPULATION = "PAC-Bayes"
 FORMS = {
-    "Theorem 1": ("features", "paper"),
-    "Theorem 1, sharp": ("features", "sharp"),
-    "Theorem 2": ("joint", "paper"),
-    "Theorem 2, sharp": ("joint", "sharp"),
+    "Theorem 3.2": ("features", "paper"),
+    "Theorem 3.2, sharp": ("features", "sharp"),
+    "Theorem 3.3": ("joint", "paper"),
+    "Theorem 3.3, sharp": ("joint", "sharp"),
 }
 
 
@@ -79,7 +79,7 @@ def bound(
         searches = _searched(found.inputs, alpha, beta)
         reports = {name: search.best for name, search in searches.items()}
         _note(quiet, "drawing heads for the PAC-Bayes bound")
-        reports[POPULATION] = _pac_bayes(found, reports["Theorem 2, sharp"], delta)
+        reports[POPULATION] = _pac_bayes(found, reports["Theorem 3.3, sharp"], delta)
         if truth is not None and truth.known.all() and len(truth.yt):
             reports = _with_labels(reports, found.inputs, truth)
     _write(folder, reports, searches, found.saw_target)
@@ -155,14 +155,14 @@ def _write(folder: Path, reports: dict[str, BoundReport], searches: dict[str, Bo
     }
     with atomic_write(folder / "bound.json") as draft:
         draft.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    curves = {name: searches[name].curve for name in ("Theorem 2", "Theorem 2, sharp")}
+    curves = {name: searches[name].curve for name in ("Theorem 3.3", "Theorem 3.3, sharp")}
     invalid = {POPULATION: "not valid: adapted features"} if saw_target else {}
     draw_bounds(reports, folder / "bound.png", curves=curves, remarks=invalid)
 
 
 def _tell(reports: dict[str, BoundReport], saw_target: bool) -> None:
-    """Print Theorem 2 in full, in the form that proves more, and all bounds in a table."""
-    joint = min(("Theorem 2", "Theorem 2, sharp"), key=lambda name: reports[name].total)
+    """Print Theorem 3.3 in full, in the form that proves more, and all bounds in a table."""
+    joint = min(("Theorem 3.3", "Theorem 3.3, sharp"), key=lambda name: reports[name].total)
     show(str(reports[joint]), "", _table(reports, saw_target))
     if any(report.target_loss is not None for report in reports.values()):
         show("(labels, true: the whole bound and the true loss, by target labels, evaluation only)")

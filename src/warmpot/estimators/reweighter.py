@@ -59,7 +59,7 @@ def _scaled(domains: Domains, kind: str) -> tuple[FloatArray, FloatArray]:
 
 
 class PartialReweighter(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """Weigh source samples by how much of the target they can stand for (Theorem 1), and train with that.
+    """Weigh source samples by how much of the target they can stand for (Theorem 3.2), and train with that.
 
     One exact partial transport plan between the features of both domains; its row sums are the weights. Labels are
     not needed for them. With an `estimator`, that is trained on the weighted source and predicts; without one, read

@@ -1,4 +1,4 @@
-"""Training that minimises the bound itself: the computable part of Theorem 2, over the plan and the classifier in turn.
+"""Training that minimises the computable part of Theorem 3.3, over the plan and the classifier in turn.
 
 For a classifier ``w = softmax(W f + b)`` and a plan P of mass alpha, with p, q its row and column sums,
 

@@ -27,7 +27,7 @@ TERMS = {
     "confidence": COLOURS["pink"],
     "Monte Carlo": COLOURS["red"],
 }
-SAME = {"transport": "transport, features"}  # Theorem 1 has no other
+SAME = {"transport": "transport, features"}  # Theorem 3.2 has no other
 LABELS, TRUTH = "needs target labels", "true target loss"
 WIDEST = 8.0
 """Bars longer than this many times the largest loss are cut, so that the short ones can be read."""

@@ -23,7 +23,7 @@ SMALL = 40_000
 """Pairs of samples up to which the bound is computed for the page."""
 PAIRS = 20
 """Most confused pairs in the table."""
-JOINT = {"Theorem 2": "paper", "Theorem 2, sharp": "sharp"}
+JOINT = {"Theorem 3.3": "paper", "Theorem 3.3, sharp": "sharp"}
 
 Bounds = tuple[Mapping[str, BoundReport], Mapping[str, Sequence[BoundReport]]]
 
@@ -105,7 +105,7 @@ def _confused(seen: Seen, totals: IntArray, wrong: _Pairs) -> Table:
 
 
 def bounds_of(seen: Seen) -> Bounds:
-    """Read the bounds of the run; compute Theorem 2 when the problem is small, nothing otherwise."""
+    """Read the bounds of the run; compute Theorem 3.3 when the problem is small, nothing otherwise."""
     if seen.run.bounds:
         try:
             return read_bounds(seen.run.bounds)

@@ -45,7 +45,7 @@ class TransportValue(Validator):
     so neither the scale of the features nor the candidate's own eta, alpha and beta matter. Features that collapse to a
     point shrink r as much as the distances. Both parts are about 1 for a pair at random.
 
-    Deviations: no paper's validator; the cost is that of Theorem 2 with the total-variation loss and ``1 / r`` in the
+    Deviations: no paper's validator; the cost is that of Theorem 3.3 with the total-variation loss and ``1 / r`` in the
     place of the Lipschitz constant.
 
     Parameters
@@ -73,7 +73,7 @@ class TransportValue(Validator):
 
 @dataclass(frozen=True)
 class Bound(Validator):
-    """Minus the part of the joint bound (Theorem 2) that can be computed without target labels.
+    """Minus the part of the joint bound (Theorem 3.3) that can be computed without target labels.
 
     The ideal term is left out; it differs between candidates too, so the best score is not the best guarantee.
 
@@ -89,7 +89,7 @@ class Bound(Validator):
     beta: float = 0.35
 
     name: ClassVar[str] = "bound"
-    summary: ClassVar[str] = "the computable part of the joint bound (Theorem 2)"
+    summary: ClassVar[str] = "the computable part of the joint bound (Theorem 3.3)"
     needs: ClassVar[frozenset[str]] = frozenset({"head"})
 
     def __post_init__(self) -> None:

@@ -48,7 +48,7 @@ class BoundInputs:
         return self.source, self.labels, self.target, self.source_proba, self.target_proba
 
     def problem(self, kind: str = "joint") -> BoundProblem:
-        """Return the problem of Theorem 1 ("features") or 2 ("joint"), with the head's own constant."""
+        """Return the problem of Theorem 3.2 ("features") or 3.3 ("joint"), with the head's own constant."""
         loss = LOSSES.get(kind, "tv")
         points = self.points if kind == "joint" else self.points[:4]
         return BoundProblem(kind, *points, gamma=head_lipschitz(self.weight, loss), loss=loss)

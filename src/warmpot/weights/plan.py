@@ -11,7 +11,7 @@ DELTA = 1e-5
 
 
 def plan_weights(plan: Any) -> Any:
-    """Row sums ``p = P 1`` of a plan: the weight of every source sample (Theorem 1).
+    """Row sums ``p = P 1`` of a plan: the weight of every source sample (Eqs. (6) and (11)).
 
     Parameters
     ----------
