@@ -41,7 +41,7 @@ NEIGHBOUR_WEIGHT = 0.1
 SAME = 1e-6
 """Entries of directions that differ by less are the same up to rounding."""
 CHUNK = 2048
-"""Rows whose neighbours are searched at once."""
+"""Rows for which neighbours are searched at once."""
 
 
 def _directions(outputs: Outputs) -> Tensor:
@@ -119,8 +119,8 @@ class Arpm(Method[TargetBank]):
     start : float
         Share of the training after which both terms of the target begin; they need a classifier.
     pca_head : bool
-        Start the head from principal axes of the target (`pca_head`); not beside a warm-up, which it would undo. Off in
-        the recipe for frozen features: they cannot move towards such a head.
+        Start the head from principal axes of the target (`pca_head`); not together with a warm-up, which it
+        would undo. Off in the recipe for frozen features: they cannot move towards such a head.
 
     Notes
     -----
@@ -231,7 +231,7 @@ def _start_head(seen: DatasetPass) -> None:
 
 
 def pca_head(source: Tensor, labels: Tensor, target: Tensor, otherwise: Tensor) -> Tensor:
-    """Weight of a head whose rows are in the span of the first principal axes of the target, one axis a class.
+    """Weight of a head whose rows are in the span of the first principal axes of the target, one axis per class.
 
     The axis along which a source sample is furthest from the target's mean votes for the sample's class; row k is the
     mean of the axes that the samples of class k voted for.

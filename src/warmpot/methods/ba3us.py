@@ -52,7 +52,7 @@ class Ba3us(Method[DiscriminatorMemory]):
 
     The weights c of the source samples are the shares of the target predicted as their class (`ClassShare`).
 
-    ``L_adv`` is the cross-entropy of a discriminator that tells the source batch from the target batch *and a further,
+    ``L_adv`` is the cross-entropy of a discriminator between the source batch and the target batch *and a further,
     shrinking source batch*, which fills up the classes that the target lacks. A sample counts by ``v = 1 + exp(-H)``,
     the more the surer its prediction, times c if it is from the source; source samples of both batches together count
     ``1 + n_extra / n``, those of the target 1. The discriminator descends on it. The features ascend, through a
@@ -83,8 +83,8 @@ class Ba3us(Method[DiscriminatorMemory]):
     - Over several processes the further batch is cut to equal shares.
     - The official reversal of features is one step ahead of that of the entropies; ours is not.
     - The official step at every refresh runs with BatchNorm in evaluation mode; ours never does.
-    - The official code makes one step more than it says, and reports the checkpoint of least mean target entropy; we
-      report the last iterate.
+    - The official code makes one step more than its setting, and reports the checkpoint of least mean target entropy;
+      we report the last iterate.
     - Later work prints its class weights as shares of hard predictions; the official code averages probabilities. It
       is the weighting's parameter ``hard``.
 

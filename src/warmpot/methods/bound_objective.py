@@ -143,6 +143,7 @@ def descend(
         return value
 
     solver.step(closure)  # type: ignore[no-untyped-call]
-    found = [unknown.detach().to(head.dtype) for unknown in unknowns]
-    before, after = (float(factors @ bound.terms(h.double(), m.double())) for h, m in ((head, metric), found))
-    return (found[0], found[1]) if after <= before else (head, metric)
+    new_head, new_metric = (unknown.detach().to(head.dtype) for unknown in unknowns)
+    pairs = ((head, metric), (new_head, new_metric))
+    before, after = (float(factors @ bound.terms(h.double(), m.double())) for h, m in pairs)
+    return (new_head, new_metric) if after <= before else (head, metric)

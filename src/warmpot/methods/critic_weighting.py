@@ -1,4 +1,4 @@
-"""Weights from a critic that is trained to tell the source from the target: AR's, ARPM's, and WARMPOT's by a cap.
+"""Weights from a critic that is trained to distinguish source and target: AR's, ARPM's, and WARMPOT's by a cap.
 
 The convex step, exact and without a solver, is in `warmpot.weights`; the critic's network in `warmpot.nets`.
 """
@@ -32,7 +32,7 @@ __all__ = ["Capped", "Chi2Ball", "CriticSettings"]
 logger = logging.getLogger(__name__)
 
 BAND = 5.0
-"""AR is content with a mean score of the weighted source that is so near to the target's."""
+"""AR stops adjusting rho when the mean score of the weighted source is this near to the target's."""
 GROWTH = 1.2
 """Factor by which AR changes rho."""
 SMALLEST_RHO = 1e-3
@@ -52,7 +52,7 @@ class CriticSettings:
     hidden : int
         Width of its two hidden layers.
     steps, batch : int
-        Adam steps at every refresh, and rows of either domain a step.
+        Adam steps at every refresh, and rows of each domain per step.
     lr : float
         Of Adam.
     spectral : bool
@@ -65,7 +65,7 @@ class CriticSettings:
     slope : float
         Of its units below 0 (AR: 0).
     fresh : bool
-        Start anew at every refresh, from the same weights (AR); default: go on with network and optimiser.
+        Start again at every refresh, from the same weights (AR); default: continue with network and optimiser.
     official_penalty : bool
         Take the norm of the penalty over the batch, as AR's code does by mistake.
     noisy_scores : bool
@@ -236,7 +236,7 @@ class Chi2Ball(CriticWeighting):
     - AR's dropout stays on when it scores, so that its weights are noisy; ours is off, unless ``critic.noisy_scores``.
     - AR's gradient penalty has its norm over the batch by mistake; ours over the features, as in its paper, unless
       ``critic.official_penalty``. The scores, hence the band of `adjust`, are in units of the features for this reason.
-    - AR's loop over rho need not end; ours stops when it would turn round, where the ball does not bind any more
+    - AR's loop over rho need not end; ours stops when it would reverse, where the ball does not bind any more
       (rho = n - 1), and at .001.
 
     References

@@ -72,7 +72,7 @@ class Jumbot(Method[Memory]):
     def step(self, context: BatchContext, memory: Memory) -> StepResult:  # noqa: ARG002
         """Return the loss of one batch, with the plan held fixed."""
         cost = squared_cost(context, self.eta1, self.eta2)
-        # A plan short of its tolerance is still a plan; the log shows it, training goes on.
+        # A plan short of its tolerance is still a plan; the log shows it, and training continues.
         solution = solve_unbalanced(
             cost.detach(), tau=self.tau, eps=self.eps, regularizer=self.regularizer, throw=False
         )

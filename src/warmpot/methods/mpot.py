@@ -129,7 +129,7 @@ class Mpot(Method[Memory]):
         """Return the loss of one batch, with the plan held fixed."""
         cost = squared_cost(context, self.eta1, self.eta2)
         mass = self.alpha_at(context.progress.share)
-        # A plan short of its tolerance is still feasible; the log shows it, training goes on.
+        # A plan short of its tolerance is still feasible; the log shows it, and training continues.
         solution = solve_partial(cost.detach(), mass=mass, eps=self.eps, throw=False)
         return transport_step(context, cost, solution, self.loss_scale)
 

@@ -165,7 +165,7 @@ class Warmpot(Method[Memory]):
         cost = joint_cost(source.features, labels, target.features, target.logits, eta1=eta1, eta2=self.eta2, loss=loss)
         n, (alpha, beta) = len(labels), self.masses(target.logits, labels, progress)
         capacity = np.full(n, 1.0 / (beta * n))
-        # A plan short of its tolerance is still feasible; the log shows it, training goes on.
+        # A plan short of its tolerance is still feasible; the log shows it, and training continues.
         solution = solve_partial(cost.detach(), a=capacity, mass=alpha, eps=self._eps_of(cost), throw=False)
         return BatchPlan(cost, solution, alpha, beta)
 

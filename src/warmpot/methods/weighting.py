@@ -1,6 +1,6 @@
 """How the source samples of a batch are weighted: schemes with what they remember, by name.
 
-The formulas live in `warmpot.weights`; a scheme says when they are evaluated, and on what.
+The formulas live in `warmpot.weights`; a scheme defines when they are evaluated, and on which data.
 """
 
 from __future__ import annotations

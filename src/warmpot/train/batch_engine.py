@@ -367,11 +367,11 @@ def train_in_batches(
     run : RunDir or None
         Where metrics and checkpoints go.
     start : Checkpoint or None
-        Where to go on.
+        The checkpoint to continue from.
     report : ProgressCallback
         Called with the share of the work that is done.
     chooser : Chooser, optional
-        Says which of the iterates, one every ``checkpoint_every`` steps, is the result; default: the last.
+        Chooses the final iterate among those of every ``checkpoint_every`` steps; default: the last.
 
     Returns
     -------
@@ -409,7 +409,7 @@ def train_in_batches(
                     fabric.barrier()
                 if stopping:
                     if run is not None and fabric.is_global_zero:
-                        logger.warning("stopped after step %d; saved. Go on with --resume %s", done, run.folder)
+                        logger.warning("stopped after step %d; saved. Continue with --resume %s", done, run.folder)
                     raise KeyboardInterrupt
         chosen.restore(trainer.network)
         trainer.align()

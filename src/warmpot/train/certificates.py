@@ -1,4 +1,4 @@
-"""A trained classifier on its data, as the bounds take it."""
+"""What bounds need of a trained classifier and its data."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def bound_inputs(predictor: Predictor, task: Task) -> BoundInputs:
     """
     if not predictor.classes:
         remedy = "The theorems need a loss that is a metric with values in [0, 1]."
-        raise InputError("predictor", got="one of real labels", allowed="one of classes", remedy=remedy)
+        raise InputError("predictor", got="a regressor", allowed="a classifier", remedy=remedy)
     features = task.xs.ndim == 2  # the width of images is their channels; the predictor knows which of them it takes
     if predictor.classes != task.classes or (features and predictor.width != task.width):
-        got, remedy = "one of other classes or features", "Name the data that it was trained on."
-        raise InputError("predictor", got=got, allowed="one of this task", remedy=remedy)
+        got, remedy = "a model with other classes or features", "Pass the data that it was trained on."
+        raise InputError("predictor", got=got, allowed="a model that was trained on this task", remedy=remedy)
     source, target = predictor.outputs(task.xs, "source", source=True), predictor.outputs(task.xt, "target")
     head = predictor.network.head
     return BoundInputs(

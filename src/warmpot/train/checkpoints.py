@@ -1,4 +1,4 @@
-"""Checkpoints: safetensors for tensors, JSON for the rest, a folder that appears whole or not at all."""
+"""Checkpoints: safetensors for tensors, JSON for the rest, in a folder that is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ __all__ = [
 
 TENSORS, FACTS = "state.safetensors", "state.json"
 KEEP = 2
-"""Checkpoints kept: the last, and the one before it in case a disk tears the last."""
+"""Checkpoints kept: the last, and the one before it in case the last is damaged on disk."""
 
 
 class Checkpoint(NamedTuple):
-    """Everything needed to go on as if nothing had happened.
+    """Everything that a resumed run needs.
 
     Batches are a pure function of the seed and the step (`warmpot.data.samplers`) and so is the learning rate; their
     state is the step.
@@ -43,39 +43,39 @@ class Checkpoint(NamedTuple):
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write ``folder/step-<n>``, drop the oldest beyond the last two."""
+    """Write ``folder/step-<n>`` and delete all but the last two."""
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / f"step-{checkpoint.step:08d}"
     with atomic_folder(place) as draft:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
         save_file(tensors, draft / TENSORS)
         (draft / FACTS).write_text(json.dumps({"step": checkpoint.step, **checkpoint.facts}), encoding="utf-8")
-    for old in _found(folder)[:-KEEP]:
+    for old in _checkpoints(folder)[:-KEEP]:
         for entry in old.iterdir():
             entry.unlink()
         old.rmdir()
     return place
 
 
-def _found(folder: Path) -> list[Path]:
+def _checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("step-*") if re.fullmatch(r"step-\d{8}", path.name))
 
 
 def latest_checkpoint(folder: Path) -> Path | None:
     """Return the newest complete checkpoint of a folder, or None."""
-    found = [path for path in _found(folder) if (path / FACTS).is_file() and (path / TENSORS).is_file()]
-    return found[-1] if found else None
+    complete = [path for path in _checkpoints(folder) if (path / FACTS).is_file() and (path / TENSORS).is_file()]
+    return complete[-1] if complete else None
 
 
 def load_checkpoint(place: Path) -> Checkpoint:
-    """Read a checkpoint; an `InputError` says when it is damaged."""
+    """Read a checkpoint; raise `InputError` when it is damaged."""
     try:
         facts = json.loads((place / FACTS).read_text(encoding="utf-8"))
         return Checkpoint(int(facts.pop("step")), load_file(place / TENSORS), facts)
     except Exception as error:  # parsers raise almost anything on a damaged file
         got = f"{type(error).__name__}: {error}"
-        remedy = f"Remove {place}; the run then goes on from the checkpoint before it."
-        raise InputError(str(place), got=got, allowed="a whole checkpoint", remedy=remedy) from error
+        remedy = f"Remove {place}; the run then continues from the checkpoint before it."
+        raise InputError(str(place), got=got, allowed="a complete checkpoint", remedy=remedy) from error
 
 
 def pack_optimizer(optimizer: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Label-free signs that a training has collapsed: they are logged, never hidden.
+"""Label-free signs that a training has collapsed; they are logged in every run.
 
 Two ways to fail were measured on frozen features (docs/engines.md). Weights from an untrained head feed back on
 themselves until a handful of samples, then one class, is left, while the loss looks converged. And a plan that is too
@@ -19,7 +19,7 @@ __all__ = ["Health", "effective_classes"]
 logger = logging.getLogger(__name__)
 
 LONE = 1.5
-"""Fewer effective classes than this is one class: a target without anything to tell apart."""
+"""Fewer effective classes than this is a single class: every target sample is predicted alike."""
 LOST = 0.25
 """Predictions on a smaller part of the classes they used before the first plan have lost classes for good."""
 SPREAD = 1.4
@@ -61,7 +61,7 @@ class Health:
         self._warned: set[str] = set()
 
     def see(self, logits: Tensor) -> None:
-        """Note what the network says of target samples; all that was seen since the last check counts."""
+        """Add predictions on target samples; `check` uses all since the last check."""
         mean = torch.softmax(logits.detach().double(), dim=1).mean(dim=0).cpu()
         self._mean = mean if self._batches == 0 else self._mean + mean
         self._batches += 1
@@ -87,12 +87,12 @@ class Health:
             Source weights.
         """
         share = effective_share(weights)
-        found = {"effective_weights": share}
+        signs = {"effective_weights": share}
         if share < CONCENTRATED * self._expected:
             self._warn(progress, "concentrated", f"the source weights sit on {share:.1%} of the samples")
-        if self._batches == 0 or len(self._mean) < 2:  # nothing seen, or real labels
-            return found
-        classes = found["effective_classes"] = _effective(self._mean / self._batches)
+        if self._batches == 0 or len(self._mean) < 2:  # nothing seen, or regression
+            return signs
+        classes = signs["effective_classes"] = _effective(self._mean / self._batches)
         self._batches = 0
         if progress <= self._warmup:
             self._before = classes
@@ -105,7 +105,7 @@ class Health:
                 self._warn(progress, "spreading", text)
         if classes < LONE:
             self._warn(progress, "lone", f"the target predictions use {classes:.2f} classes")
-        return found
+        return signs
 
     def _warn(self, progress: float, sign: str, text: str) -> None:
         if sign not in self._warned:

@@ -1,6 +1,6 @@
-"""Choosing an iterate within a run: engines offer snapshots, a chooser says which to keep.
+"""Choosing an iterate within a run: engines offer snapshots, and a chooser decides which one to keep.
 
-Choosers live above this room (`warmpot.select`). Without one the last iterate is the result.
+Choosers are made in `warmpot.select`. Without one the last iterate is the result.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from warmpot.nets import Network, Outputs
 
 __all__ = ["Chooser", "ChosenIterate", "Snapshot"]
 
-BESIDE = "beside:"
-"""Marks the names of what is kept beside the network."""
+COMPANION = "beside:"
+"""Prefix, in checkpoints, of the tensors that are kept with those of the network."""
 
 
 class Snapshot(NamedTuple):
@@ -25,10 +25,10 @@ class Snapshot(NamedTuple):
     step : int
         Rounds or steps done; 0 is the full engine's fit on the source alone.
     network : Network
-        In evaluation mode, on the CPU, as it sees the target; `Network.for_source` is how it sees the source. It
-        changes when training goes on.
+        In evaluation mode, on the CPU, as it is applied to the target; `Network.for_source` is applied to the source.
+        It changes when training continues.
     source, target : Outputs
-        What it says of both domains.
+        Its features and outputs for both domains.
     transport : float or None
         Cost of the last plan per unit of mass, in units of its own cost.
     """
@@ -41,10 +41,10 @@ class Snapshot(NamedTuple):
 
 
 class Chooser(Protocol):
-    """Sees every snapshot of one run in turn; there is no target label in any."""
+    """Receives every snapshot of one run in turn; none holds target labels."""
 
     def offer(self, snapshot: Snapshot) -> tuple[bool, dict[str, Any]]:
-        """Return whether it is the best so far, and what to log of it."""
+        """Return whether the snapshot is the best so far, and what to log about it."""
 
     def state(self) -> dict[str, Any]:
         """Return what a resumed run needs, as JSON can hold it."""
@@ -54,19 +54,19 @@ class Chooser(Protocol):
 
 
 class ChosenIterate:
-    """Holds the weights of the snapshot that the chooser liked best.
+    """Holds the tensors of the snapshot that the chooser prefers.
 
     Parameters
     ----------
     chooser : Chooser or None
-    beside : torch.nn.Module, optional
-        What belongs to an iterate besides its network: its state is kept and restored with it.
+    companion : torch.nn.Module, optional
+        What belongs to an iterate besides its network, such as weights: its state is kept and restored with it.
     """
 
-    def __init__(self, chooser: Chooser | None, beside: nn.Module | None = None) -> None:
-        self.chooser, self._beside = chooser, beside
+    def __init__(self, chooser: Chooser | None, companion: nn.Module | None = None) -> None:
+        self.chooser, self._companion = chooser, companion
         self.step: int | None = None
-        self._weights: dict[str, Tensor] = {}
+        self._tensors: dict[str, Tensor] = {}
 
     def offer(self, snapshot: Snapshot) -> dict[str, Any]:
         """Ask the chooser; return what to log."""
@@ -76,25 +76,25 @@ class ChosenIterate:
         if better:
             self.step = snapshot.step
             parts = {"": snapshot.network.state_dict()}
-            parts |= {} if self._beside is None else {BESIDE: self._beside.state_dict()}
-            self._weights = {f"{p}{name}": tensor.clone() for p, part in parts.items() for name, tensor in part.items()}
+            parts |= {} if self._companion is None else {COMPANION: self._companion.state_dict()}
+            self._tensors = {f"{p}{name}": tensor.clone() for p, part in parts.items() for name, tensor in part.items()}
         return line
 
     def restore(self, network: Network) -> bool:
-        """Put the kept weights into the network; False when there are none."""
+        """Put the kept tensors into the network; False when there are none."""
         if self.step is None:
             return False
         parts: tuple[dict[str, Tensor], dict[str, Tensor]] = {}, {}
-        for name, tensor in self._weights.items():
-            parts[name.startswith(BESIDE)][name.removeprefix(BESIDE)] = tensor
+        for name, tensor in self._tensors.items():
+            parts[name.startswith(COMPANION)][name.removeprefix(COMPANION)] = tensor
         network.load_state_dict(parts[0])
-        if self._beside is not None:
-            self._beside.load_state_dict(parts[1])
+        if self._companion is not None:
+            self._companion.load_state_dict(parts[1])
         return True
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return what a checkpoint holds of it, beside `facts`."""
-        return {f"kept.{name}": tensor for name, tensor in self._weights.items()}
+        """Return the part of a checkpoint that is tensors."""
+        return {f"kept.{name}": tensor for name, tensor in self._tensors.items()}
 
     def facts(self) -> dict[str, Any]:
         """Return the part of a checkpoint that is JSON."""
@@ -106,4 +106,4 @@ class ChosenIterate:
             return
         self.step = facts["kept"]["step"]
         self.chooser.load(facts["kept"]["chooser"])
-        self._weights = {name[5:]: tensor for name, tensor in tensors.items() if name.startswith("kept.")}
+        self._tensors = {name[5:]: tensor for name, tensor in tensors.items() if name.startswith("kept.")}

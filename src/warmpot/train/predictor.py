@@ -1,4 +1,4 @@
-"""A trained network with what its outputs mean: class names, or the unit of real labels."""
+"""A trained network with the meaning of its outputs: class names, or the scale of continuous targets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def apply_network(network: Network, x: Rows, workers: int = 0) -> Outputs:
 
 @dataclass(frozen=True)
 class Predictor:
-    """What remains of a run when the data is gone.
+    """A trained model, independent of the data it was trained on.
 
     Attributes
     ----------
@@ -45,12 +45,12 @@ class Predictor:
     classes : tuple of str
         Class names in the order of the outputs; empty in regression.
     centre, scale : float
-        A real label is ``centre + scale * output``.
+        A prediction of a regressor is ``centre + scale * output``.
     columns : tuple of str
         Names of the features it takes, in their order; empty when it was trained without.
     images : ImageSettings or None
-        How it sees images; None when it was trained on features that came from elsewhere. One with images also takes
-        the features of its backbone, unless that was trained: then nobody else has them.
+        How images are preprocessed; None when it was trained on features. With images it also takes the features of
+        its backbone, unless the backbone was trained with it.
     """
 
     network: Network
@@ -68,16 +68,16 @@ class Predictor:
 
     def outputs(self, x: Any, name: str = "X", *, source: bool = False) -> Outputs:
         """Features and raw outputs of samples of the target, or of the source, as float64 tensors; all finite."""
-        found = apply_network(self.network.for_source() if source else self.network, *self._rows(x, name))
-        bad = ~torch.isfinite(found.logits).all(dim=1)
+        outputs = apply_network(self.network.for_source() if source else self.network, *self._rows(x, name))
+        bad = ~torch.isfinite(outputs.logits).all(dim=1)
         if bad.any():
             got, allowed = f"{int(bad.sum())} samples whose predictions overflow", "features as in training"
-            remedy = "Drop samples that far from what it was trained on."
+            remedy = "Drop samples that are that far from the training data."
             raise InputError(name, got=got, allowed=allowed, remedy=remedy)
-        return found
+        return outputs
 
     def _rows(self, x: Any, name: str) -> tuple[Rows, int]:
-        """Check samples; return them, with the number of processes to decode them by."""
+        """Check samples; return them, with the number of processes that decode them."""
         if isinstance(x, Pixels) and self.images is not None:
             return x.with_view(self.images.view), self.images.processes
         tuned = self.images is not None and self.images.fine_tunes
@@ -91,14 +91,14 @@ class Predictor:
         if tuned:
             got, remedy = (
                 f"{self.width} features",
-                "Its backbone was trained: features of another one mean nothing.",
+                "Its backbone was trained: features of another backbone do not fit.",
             )
             raise InputError(name, got=got, allowed="images", remedy=remedy)
         check_features(name, rows)
         return np.require(rows, requirements=["C", "W"]), 0  # torch warns otherwise
 
     def _enters(self, x: LazyRows) -> bool:
-        """Whether these are activations that enter the block which was trained."""
+        """Whether these are activations at the input of the trained block."""
         backbone = self.network.backbone
         if not (isinstance(x, Shards) and isinstance(backbone, Backbone)):
             return False
@@ -109,16 +109,16 @@ class Predictor:
         return torch.softmax(self.outputs(x, name).logits, dim=1).numpy()
 
     def values(self, x: Any, name: str = "X") -> FloatArray:
-        """Real-valued predictions (n,)."""
-        found: FloatArray = self.outputs(x, name).logits[:, 0].numpy()
-        return self.centre + self.scale * found
+        """Predictions of a regressor, (n,)."""
+        values: FloatArray = self.outputs(x, name).logits[:, 0].numpy()
+        return self.centre + self.scale * values
 
     def save(self, folder: Path | str) -> None:
         """Write it into a folder: safetensors and JSON."""
         facts = {"classes": list(self.classes), "centre": self.centre, "scale": self.scale}
         facts["columns"] = list(self.columns)
         if self.images is not None:
-            # the weights are in the file; where they came from is nobody's business who gets it
+            # the weights are in the file; the path they were read from is not for those who receive the model
             backbone = replace(self.images.backbone, weights=Path(self.images.backbone.weights).name)
             facts["images"] = to_mapping(replace(self.images, backbone=backbone))
         save_network(Path(folder), self.network, self.settings, facts)
@@ -132,7 +132,7 @@ class Predictor:
         return cls(network, settings, tuple(facts["classes"]), facts["centre"], facts["scale"], columns, images)
 
     def class_shares(self, probabilities: FloatArray) -> dict[str, float]:
-        """Classes believed to occur among samples, with the share predicted as each, the largest first."""
+        """Return the classes estimated to be present, with the share of samples predicted as each, largest first."""
         return {
             self.classes[k]: share for k, share in estimate_present_classes(predicted_shares(probabilities)).items()
         }

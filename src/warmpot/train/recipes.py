@@ -1,4 +1,4 @@
-"""Settings as files: the recipes inside the package, YAML files, and one laid over another."""
+"""Settings as files: the recipes of the package, YAML files, and how one overrides another."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ def _recipes() -> Any:
 @cache
 def _parsed(name: str) -> dict[str, Any]:
     """Parse a recipe once: parsing all of them, to find those of a method, takes a noticeable part of a second."""
-    found: dict[str, Any] = yaml.safe_load((_recipes() / f"{name}.yaml").read_text(encoding="utf-8"))
-    return found
+    recipe: dict[str, Any] = yaml.safe_load((_recipes() / f"{name}.yaml").read_text(encoding="utf-8"))
+    return recipe
 
 
 def read_preset(name: str) -> dict[str, Any]:
-    """Read a recipe as a plain mapping, laid over the one that it names as its base."""
+    """Read a recipe as a plain mapping, on top of the recipe that it names as its base."""
     if name not in preset_names():
         allowed = ", ".join(preset_names())
         raise InputError("preset", got=repr(name), allowed=allowed, remedy=suggestion(name, preset_names()))
-    found = copy.deepcopy(_parsed(name))
-    base = read_preset(found.pop("base")) if "base" in found else {}
-    return {**layered(base, found), "preset": name}
+    recipe = copy.deepcopy(_parsed(name))
+    base = read_preset(recipe.pop("base")) if "base" in recipe else {}
+    return {**layered(base, recipe), "preset": name}
 
 
 def presets_of(method: str) -> list[str]:
@@ -63,12 +63,10 @@ def presets_of(method: str) -> list[str]:
 
 
 def preset_for(method: str, preset: str | None = None, *, images: bool = False) -> str:
-    """Return the recipe to train a method by: the named one, else its own for features; the full engine's first.
+    """Return the recipe for a method: the named one, else its own for features, that of the full engine first.
 
-    With `images`, its own for a backbone that is trained: its paper's.
-
-    A named one must be the method's. A method without recipes, such as your own, is put into any; by default into the
-    loop that all methods share.
+    With `images`, its own for a backbone that is trained, as in its paper. A named recipe must be the method's; a
+    method without recipes, such as one of another package, can be trained with any, by default the shared loop.
 
     Examples
     --------
@@ -92,7 +90,7 @@ def preset_for(method: str, preset: str | None = None, *, images: bool = False) 
 
 
 def layered(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay settings over others; another method or another weighting starts from its own parameters.
+    """Override settings by others; another method or another weighting starts from its own parameters.
 
     Examples
     --------
@@ -109,13 +107,13 @@ def layered(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 def read_yaml(file: Path) -> dict[str, Any]:
     """Read a mapping from a YAML file."""
     try:
-        found = yaml.safe_load(file.read_text(encoding="utf-8"))
+        settings = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         got = " ".join(str(getattr(error, "strerror", None) or error).split())
         raise InputError(str(file), got=got, allowed="a YAML file", remedy="Correct the file.") from error
-    if found is None:
+    if settings is None:
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(settings, dict):
         remedy = "Write `name: value` lines."
-        raise InputError(str(file), got=type(found).__name__, allowed="a mapping", remedy=remedy)
-    return found
+        raise InputError(str(file), got=type(settings).__name__, allowed="a mapping", remedy=remedy)
+    return settings
