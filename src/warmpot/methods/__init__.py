@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from warmpot._deprecation import moved_names
-from warmpot.methods.base import (
+from warmpot.methods.base import Component, Memory, Method
+from warmpot.methods.context import (
     BatchContext,
     BatchSpec,
-    Component,
     DatasetPass,
-    Memory,
-    Method,
     NamedBatch,
     PassRequest,
     Phase,

@@ -11,12 +11,11 @@ import torch
 from torch.nn import functional
 
 from warmpot._checks import check_count, check_nonnegative, check_positive
-from warmpot.methods.base import (
+from warmpot.methods.base import Memory, Method
+from warmpot.methods.context import (
     BatchContext,
     DatasetPass,
     Domain,
-    Memory,
-    Method,
     PassRequest,
     Phase,
     Setup,

@@ -11,13 +11,12 @@ import torch
 from torch import nn
 
 from warmpot.costs import PairCosts
-from warmpot.methods.base import (
+from warmpot.methods.base import Memory, Method
+from warmpot.methods.context import (
     BatchContext,
     BatchSpec,
     DatasetPass,
     Domain,
-    Memory,
-    Method,
     NamedBatch,
     PassRequest,
     Phase,

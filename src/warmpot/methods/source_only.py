@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from warmpot.losses import LabelLoss
-from warmpot.methods.base import BatchContext, Memory, Method, StepResult
+from warmpot.methods.base import Memory, Method
+from warmpot.methods.context import BatchContext, StepResult
 
 if TYPE_CHECKING:
     from warmpot.data import Task

@@ -11,7 +11,8 @@ import numpy as np
 from warmpot._checks import check_fraction, check_nonnegative, check_positive
 from warmpot.costs import joint_cost, rms_distance
 from warmpot.losses import LabelLoss
-from warmpot.methods.base import BatchContext, Memory, Method, Phase, StepResult
+from warmpot.methods.base import Memory, Method
+from warmpot.methods.context import BatchContext, Phase, StepResult
 from warmpot.methods.losses import mean_entropy
 from warmpot.methods.rounds import DatasetPlan
 from warmpot.methods.schedules import ramped

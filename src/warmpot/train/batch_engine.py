@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import logging
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -20,19 +20,14 @@ from warmpot.errors import DivergedError, InputError
 from warmpot.methods import BatchContext, DatasetPass, Learner, NamedBatch, Setup, StepResult, TrainProgress
 from warmpot.nets import Network, Outputs, Pair, build_network
 from warmpot.train.batches import BATCH_NORM, Batches, DomainBatch, StepBatches, blocks
-from warmpot.train.checkpoints import (
-    Checkpoint,
-    pack_optimizer,
-    random_state,
-    set_random_state,
-    unpack_optimizer,
-)
-from warmpot.train.config import MinibatchSettings, OptimizerSettings, RunConfig
+from warmpot.train.checkpoints import Checkpoint, random_state, set_random_state
+from warmpot.train.config import MinibatchSettings, RunConfig
 from warmpot.train.hardware import quiet_gathers
 from warmpot.train.health import Health
 from warmpot.train.images import make_backbone
 from warmpot.train.interrupt import asked_to_stop
 from warmpot.train.iterates import Chooser, ChosenIterate, Snapshot
+from warmpot.train.optimizers import make_optimizer, pack_optimizer, unpack_optimizer
 from warmpot.train.predictor import apply_network
 from warmpot.train.results import Trained
 from warmpot.train.rundir import RunDir
@@ -40,40 +35,9 @@ from warmpot.train.rundir import RunDir
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["make_optimizer", "train_in_batches"]
+__all__ = ["train_in_batches"]
 
 logger = logging.getLogger(__name__)
-
-PARTS = ("backbone", "bottleneck", "head")
-
-
-def make_optimizer(
-    network: Network, settings: OptimizerSettings, extra: Iterable[torch.nn.Parameter] = ()
-) -> torch.optim.Optimizer:
-    """Make the optimiser with one group per part of the network; ``lr_scale`` is the part's multiplier.
-
-    Parameters
-    ----------
-    network : Network
-    settings : OptimizerSettings
-    extra : iterable of parameters
-        What a method trains besides the network.
-    """
-    parts = {name: list(getattr(network, name).parameters()) for name in PARTS} | {"extra": list(extra)}
-    groups = [
-        {"params": params, "lr_scale": getattr(settings, name)}
-        for name, part in parts.items()
-        if (params := [p for p in part if p.requires_grad])
-    ]
-    if settings.name == "adam":
-        return torch.optim.Adam(groups, lr=settings.lr, weight_decay=settings.weight_decay)
-    return torch.optim.SGD(
-        groups,
-        lr=settings.lr,
-        momentum=settings.momentum,
-        nesterov=settings.nesterov and settings.momentum > 0,
-        weight_decay=settings.weight_decay,
-    )
 
 
 def _check_batch_norm(settings: MinibatchSettings, world: int) -> None:

@@ -18,11 +18,9 @@ __all__ = [
     "Checkpoint",
     "latest_checkpoint",
     "load_checkpoint",
-    "pack_optimizer",
     "random_state",
     "save_checkpoint",
     "set_random_state",
-    "unpack_optimizer",
 ]
 
 TENSORS, FACTS = "state.safetensors", "state.json"
@@ -76,27 +74,6 @@ def load_checkpoint(place: Path) -> Checkpoint:
         got = f"{type(error).__name__}: {error}"
         remedy = f"Remove {place}; the run then continues from the checkpoint before it."
         raise InputError(str(place), got=got, allowed="a complete checkpoint", remedy=remedy) from error
-
-
-def pack_optimizer(optimizer: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Split an optimiser's state into tensors and what JSON can hold."""
-    state = optimizer.state_dict()
-    tensors: dict[str, Tensor] = {}
-    numbers: dict[str, Any] = {}
-    for index, entries in state["state"].items():
-        for name, value in entries.items():
-            place = tensors if isinstance(value, Tensor) else numbers
-            place[f"{index}.{name}"] = value
-    return tensors, {"numbers": numbers, "groups": state["param_groups"]}
-
-
-def unpack_optimizer(optimizer: Any, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """Undo `pack_optimizer`."""
-    state: dict[int, dict[str, Any]] = {}
-    for key, value in {**tensors, **facts["numbers"]}.items():
-        index, name = key.split(".", 1)
-        state.setdefault(int(index), {})[name] = value
-    optimizer.load_state_dict({"state": state, "param_groups": facts["groups"]})
 
 
 def random_state() -> dict[str, Tensor]:

@@ -1,0 +1,311 @@
+"""What training passes to methods and weightings, and what they return: progress, batches, passes, results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from warmpot._checks import check_nonnegative
+from warmpot.losses import LABEL_LOSSES, LabelLoss
+from warmpot.nets import Network, Outputs
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+__all__ = [
+    "BatchContext",
+    "BatchSpec",
+    "DatasetPass",
+    "Domain",
+    "NamedBatch",
+    "PassRequest",
+    "Phase",
+    "SamplePool",
+    "Setup",
+    "StepResult",
+    "TrainProgress",
+    "progress_at",
+]
+
+Domain = Literal["source", "target"]
+CROSS_ENTROPY = LABEL_LOSSES["cross_entropy"]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a method's training with its own progress.
+
+    Attributes
+    ----------
+    name : str
+    share : float
+        Share of the method's steps; the last phase takes what the others leave.
+    frozen : tuple of str
+        Parts of the network ("backbone", "bottleneck", "head") that are not trained in it, and stay in evaluation mode.
+    adapts : bool
+        Whether the target takes part.
+    """
+
+    name: str
+    share: float = 1.0
+    frozen: tuple[str, ...] = ()
+    adapts: bool = True
+
+    def __post_init__(self) -> None:
+        check_nonnegative("share", self.share, maximum=1.0)
+
+
+class TrainProgress(NamedTuple):
+    """Position in a method's training, and in its current phase.
+
+    Attributes
+    ----------
+    step, steps : int
+        Steps done, and all steps of the method; steps on the source alone before it are not counted.
+    phase : str
+        Name of the current phase.
+    phase_start, phase_end : int
+        First step of the phase, and of the next one.
+    """
+
+    step: int
+    steps: int
+    phase: str = ""
+    phase_start: int = 0
+    phase_end: int = 0
+
+    @property
+    def share(self) -> float:
+        """Share of the training that is done, in [0, 1]."""
+        return self.step / self.steps
+
+    @property
+    def phase_share(self) -> float:
+        """Share of the phase that is done, in [0, 1]."""
+        return (self.step - self.phase_start) / max(self.phase_end - self.phase_start, 1)
+
+    @property
+    def starts_phase(self) -> bool:
+        """Whether this is the first step of a phase."""
+        return self.step == self.phase_start
+
+    def period(self, periods: int) -> int:
+        """Return which of `periods` equal parts of the training this step is in, from 0.
+
+        Examples
+        --------
+        >>> [TrainProgress(step, 10).period(4) for step in range(10)]
+        [0, 0, 0, 1, 1, 2, 2, 2, 3, 3]
+        """
+        return self.step * periods // self.steps
+
+    def starts_period(self, periods: int) -> bool:
+        """Whether a period other than the first starts with this step."""
+        return self.step > 0 and self.period(periods) > self._replace(step=self.step - 1).period(periods)
+
+
+def progress_at(step: int, steps: int, phases: tuple[Phase, ...]) -> TrainProgress:
+    """Return the progress at a step; a phase starts at the first step that is not before its share of the training.
+
+    Examples
+    --------
+    >>> progress_at(3, 10, (Phase("warm", 0.3), Phase("adapt", 0.7)))
+    TrainProgress(step=3, steps=10, phase='adapt', phase_start=3, phase_end=10)
+    """
+    starts, share = [0], 0.0
+    for phase in phases[:-1]:
+        share += phase.share
+        start = min(int(share * steps), steps)
+        starts.append(start if start >= steps or start / steps >= share else start + 1)
+    index = max(k for k, start in enumerate(starts) if start <= step)
+    return TrainProgress(step, steps, phases[index].name, starts[index], [*starts, steps][index + 1])
+
+
+class Setup(NamedTuple):
+    """What a memory is built for.
+
+    Attributes
+    ----------
+    n_source, n_target, n_classes : int
+        Samples of both domains, and classes (1 in regression).
+    width, pooled : int
+        Widths of the features and of the bottleneck's input.
+    seed : int
+        Of the run; a memory draws from no global generator.
+    network : Network or None
+        The network before training, for a memory that holds a copy of it.
+    """
+
+    n_source: int
+    n_target: int
+    n_classes: int
+    width: int
+    pooled: int
+    seed: int = 0
+    network: Network | None = None
+
+
+class BatchSpec(NamedTuple):
+    """A further batch of a step: how many samples, and of which domain."""
+
+    size: int
+    domain: Domain = "source"
+
+
+class SamplePool(NamedTuple):
+    """The samples that a named batch is drawn from, when that is not the whole domain.
+
+    Attributes
+    ----------
+    rows : (k,) tensor of int
+        Rows of the domain.
+    labels : (k,) tensor or None
+        Labels for them, such as pseudo-labels of target samples; None: the source's own labels, or none.
+    """
+
+    rows: Tensor
+    labels: Tensor | None = None
+
+
+class NamedBatch(NamedTuple):
+    """A batch of one domain as the network sees it.
+
+    Attributes
+    ----------
+    outputs : Outputs
+        Features and logits, with gradient.
+    rows : (n,) tensor of int
+        Rows of the data set that the samples are.
+    labels : (n,) tensor or None
+        Source labels, or pseudo-labels of a `SamplePool`; there is no way for target labels.
+    inputs : tensor or None
+        What the network got; over several processes the share of this process.
+    weights : (n,) tensor or None
+        Of source samples, not normalised; None: the method weighs samples itself.
+    """
+
+    outputs: Outputs
+    rows: Tensor
+    labels: Tensor | None = None
+    inputs: Tensor | None = None
+    weights: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class BatchContext:
+    """What a method sees of one step. There is no field for target labels.
+
+    Attributes
+    ----------
+    source, target : Outputs
+        Features and logits of both batches, with gradient.
+    labels : (n_s,) tensor
+        Source labels.
+    progress : TrainProgress
+    loss : LabelLoss
+    rows, target_rows : tensors of int
+        Rows of the data sets that the samples are.
+    weights : (n_s,) tensor or None
+        Of the source samples, not normalised; None: the method weighs samples by its own plan.
+    extra : mapping of str to NamedBatch
+        The batches that `Method.extra_batches` asked for, by name.
+    inputs, target_inputs : tensors or None
+        What the network got; over several processes the share of this process.
+    network : Network or None
+        For its head (`warmpot.nets.frozen_head`) and its parts.
+    forward : callable or None
+        Applies the network to further inputs, with gradient: ``context.forward(x)``. Over several processes it takes
+        the share of this process, and returns the outputs of the joined batch.
+    """
+
+    source: Outputs
+    labels: Tensor
+    target: Outputs
+    progress: TrainProgress
+    loss: LabelLoss = CROSS_ENTROPY
+    rows: Tensor | None = None
+    target_rows: Tensor | None = None
+    weights: Tensor | None = None
+    extra: Mapping[str, NamedBatch] = field(default_factory=dict)
+    inputs: Tensor | None = None
+    target_inputs: Tensor | None = None
+    network: Network | None = None
+    forward: Callable[[Tensor], Outputs] | None = None
+
+    @property
+    def head(self) -> nn.Linear:
+        """The network's head."""
+        if self.network is None:
+            raise RuntimeError("this context was made without a network")
+        return self.network.head
+
+    @property
+    def given_weights(self) -> Tensor:
+        """The weights, for a method that has no plan of its own."""
+        if self.weights is None:
+            raise RuntimeError("a method without a plan needs a weighting")
+        return self.weights
+
+
+class DatasetPass:
+    """Both domains as the network sees them now, in evaluation mode. There is no field for target labels.
+
+    Parameters
+    ----------
+    source, target : Outputs, or functions that return them
+        Of all samples, detached. A function is called when the domain is first read: a pass takes time. It holds the
+        parts that the method or weighting names in `Component.passes`; others are None.
+    labels : (n_s,) tensor
+        Source labels.
+    network : Network
+        The network in training; a method may set its head before the first step.
+    loss : LabelLoss
+    """
+
+    def __init__(
+        self,
+        source: Outputs | Callable[[], Outputs],
+        target: Outputs | Callable[[], Outputs],
+        labels: Tensor,
+        network: Network,
+        loss: LabelLoss = CROSS_ENTROPY,
+    ) -> None:
+        self._source, self._target = source, target
+        self.labels, self.network, self.loss = labels, network, loss
+
+    @property
+    def source(self) -> Outputs:
+        """Outputs of all source samples."""
+        if not isinstance(self._source, Outputs):
+            self._source = self._source()
+        return self._source
+
+    @property
+    def target(self) -> Outputs:
+        """Outputs of all target samples."""
+        if not isinstance(self._target, Outputs):
+            self._target = self._target()
+        return self._target
+
+
+PassRequest = Callable[[], DatasetPass]
+"""Makes a pass over both domains as they are before a step."""
+
+
+class StepResult(NamedTuple):
+    """What a method returns for one batch.
+
+    Attributes
+    ----------
+    loss : 0-d tensor
+        To differentiate.
+    weights : (n_s,) tensor
+        What each source sample counted; detached.
+    metrics : dict
+        Further numbers to log; detached. "transport" with "alpha" are the cost and the mass of a plan.
+    """
+
+    loss: Tensor
+    weights: Tensor
+    metrics: dict[str, Any]
