@@ -201,6 +201,10 @@ class CriticWeighting(Weighting[CriticWeightMemory]):
         """Look the samples up."""
         return memory.weights[batch.rows]
 
+    def remembered(self, memory: CriticWeightMemory, labels: Tensor) -> Tensor:  # noqa: ARG002
+        """Return the weights of the last refresh."""
+        return memory.weights
+
 
 @torch.no_grad()
 def _scores(critic: Critic, features: Tensor) -> FloatArray:

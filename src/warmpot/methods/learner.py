@@ -57,12 +57,12 @@ class Learner(nn.Module):
 
     Attributes
     ----------
-    training_weights : (n_s,) tensor
+    batch_weights : (n_s,) tensor
         What every source sample counted when it was last in a batch, on a scale with mean 1 over the batch; 0 for a
         sample that was in none since the method started.
     """
 
-    training_weights: Tensor
+    batch_weights: Tensor
 
     def __init__(
         self, method: Method[Any], weighting: Weighting[Any] | None, setup: Setup, *, steps: int, warmup: int = 0
@@ -71,7 +71,7 @@ class Learner(nn.Module):
         self.method, self.weighting, self.steps, self.warmup = method, weighting, steps, warmup
         self.of_method = method.make_memory(setup)
         self.of_weighting = Memory() if weighting is None else weighting.make_memory(setup)
-        self.register_buffer("training_weights", torch.zeros(setup.n_source))
+        self.register_buffer("batch_weights", torch.zeros(setup.n_source))
 
     @property
     def remembers(self) -> bool:
@@ -156,7 +156,7 @@ class Learner(nn.Module):
         if progress is None:
             return self._recorded(context, SourceOnly().step(context, self.of_method))
         if progress.step == 0:
-            self.training_weights.zero_()
+            self.batch_weights.zero_()
         context = dataclasses.replace(context, progress=progress)
         if self.weighting is not None and context.rows is not None:
             main = NamedBatch(context.source, context.rows, context.labels)
@@ -173,8 +173,17 @@ class Learner(nn.Module):
     def _recorded(self, context: BatchContext, result: StepResult) -> StepResult:
         """Note what the samples of a batch counted."""
         if context.rows is not None:
-            self.training_weights[context.rows] = (len(context.rows) * result.weights).to(self.training_weights)
+            self.batch_weights[context.rows] = (len(context.rows) * result.weights).to(self.batch_weights)
         return result
+
+    def training_weights(self, labels: Tensor) -> Tensor:
+        """Return what each source sample counts, relative to the others; they sum to 1.
+
+        These are the weights in force now, or where every batch has its own, what a sample counted in its last one.
+        """
+        weights = None if self.weighting is None else self.weighting.remembered(self.of_weighting, labels)
+        weights = (self.batch_weights if weights is None else weights).double().cpu()
+        return weights / weights.sum()
 
     def final_plan(self, seen: DatasetPass) -> DatasetPlan | None:
         """Return the plan over all pairs after the training: the method's own, or that of its weighting."""

@@ -36,6 +36,10 @@ class Weighting(Component[M]):
     def weigh(self, memory: M, batch: NamedBatch, context: BatchContext) -> Tensor:
         """Return the weights (n,) of labelled samples of a step, detached; of all its batches on one scale."""
 
+    def remembered(self, memory: M, labels: Tensor) -> Tensor | None:  # noqa: ARG002
+        """Return the weights of all source samples that are in force now; None when every batch has its own."""
+        return None
+
     def final_plan(self, seen: DatasetPass) -> DatasetPlan | None:  # noqa: ARG002
         """Return the plan over all pairs that the weights are row sums of; None when they come from elsewhere."""
         return None
@@ -109,6 +113,10 @@ class ClassShare(Weighting[WeightMemory]):
         """Look the classes up."""
         return memory.weights[batch.labels]
 
+    def remembered(self, memory: WeightMemory, labels: Tensor) -> Tensor:
+        """Look the classes up."""
+        return memory.weights[labels]
+
 
 @dataclass(frozen=True)
 class Plan(Weighting[Memory]):
@@ -173,6 +181,10 @@ class Plan(Weighting[Memory]):
         )
         weights: Tensor = len(batch.labels) * plan_weights(solved.solution.plan)
         return weights
+
+    def remembered(self, memory: Memory, labels: Tensor) -> Tensor | None:  # noqa: ARG002
+        """Return the weights of the last plan over all pairs."""
+        return memory.weights if isinstance(memory, WeightMemory) else None
 
     def final_plan(self, seen: DatasetPass) -> DatasetPlan:
         """Return the exact plan over all pairs."""

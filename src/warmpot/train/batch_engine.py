@@ -285,8 +285,8 @@ class _Trainer:
 
         self.network.load_state_dict(part("network."))
         unpack_optimizer(self.optimizer, part("optimizer."), checkpoint.facts["optimizer"])
-        # checkpoints of version 0.1 have no training weights
-        learner = {"training_weights": self.learner.training_weights} | part("learner.")
+        # checkpoints of version 0.1 have no weights of batches
+        learner = {"batch_weights": self.learner.batch_weights} | part("learner.")
         self.learner.load_state_dict(learner)
         for key, optimizer in self.learner.optimizers().items():
             unpack_optimizer(optimizer, part(f"further.{key}."), checkpoint.facts["further"][key])
@@ -381,11 +381,11 @@ def train_in_batches(
         network = learner.final_network(copy.deepcopy(trainer.network)).cpu().eval()
         source, target = trainer.results(network, task)
     step = settings.steps if chosen.step is None else chosen.step
-    plan = learner.final_plan(DatasetPass(source, target, torch.as_tensor(task.ys), network, config.label_loss))
-    weights = learner.training_weights.double().cpu()
+    labels = torch.as_tensor(task.ys)
+    plan = learner.final_plan(DatasetPass(source, target, labels, network, config.label_loss))
     return Trained(
         network, settings.network, history, source, target, step,
-        None if plan is None else plan.solution, weights / weights.sum(),
+        None if plan is None else plan.solution, learner.training_weights(labels),
     )  # fmt: skip
 
 

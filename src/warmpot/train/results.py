@@ -62,8 +62,9 @@ class Fitted:
         Row sums of the plan over all pairs at the final iterate (Theorem 3.2); they sum to alpha. None without a plan:
         for a method or weighting that solves none, and when the chooser preferred round 0, the fit on the source alone.
     training_weights : (n_s,) array
-        What each source sample counted in the training, relative to the others; they sum to 1. Of the full engine:
-        in the last refit. Of the mini-batch engine: when the sample was last in a batch.
+        What each source sample counted in the training, relative to the others; they sum to 1. Of the full engine: in
+        the last refit. Of the mini-batch engine: in the last step; where every batch has weights of its own, such as
+        those of its plan, in the last batch that held the sample.
     target_weights : (n_t,) array
         Column sums of the plan; uniform without a plan.
     solution : Solution or None
