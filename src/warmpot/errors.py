@@ -13,6 +13,7 @@ __all__ = [
     "InfeasibleError",
     "InputError",
     "MissingExtraError",
+    "MissingLabelsError",
     "NotConvergedError",
     "WarmpotError",
     "WarmpotWarning",
@@ -107,6 +108,10 @@ class WarmpotError(_Explained, Exception):
 
 class InputError(WarmpotError, ValueError):
     """An argument, file or array cannot be used."""
+
+
+class MissingLabelsError(InputError):
+    """A file has no labels under the name that was asked for."""
 
 
 class InfeasibleError(InputError):

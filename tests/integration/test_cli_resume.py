@@ -64,7 +64,7 @@ def test_an_interrupted_run_says_how_to_go_on(folder: Path, nursery: Any) -> Non
     code, said = stopped(nursery, folder, out, signal.SIGINT)
     assert code == 130, said
     assert "Traceback" not in said
-    assert said.splitlines()[-1] == f"interrupted; go on with: warmpot fit --resume '{out}'"
+    assert said.splitlines()[-1] == f"interrupted; resume with: warmpot fit --resume '{out}'"
     last = max(path.name for path in (folder / out / "checkpoints").iterdir())
     assert re.fullmatch(r"step-\d{8}", last)
     assert not list((folder / out).rglob(".warmpot-*")), "a draft was left behind"

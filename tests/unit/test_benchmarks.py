@@ -289,7 +289,7 @@ def test_doctor_tells_what_is_missing(visda: Path) -> None:
 def test_doctor_describes_a_data_set() -> None:
     result = run("--dataset", "office-home")
     assert result.exit_code == 0, result.output
-    assert "65 classes in a source, 25 of them in a target" in result.stdout
+    assert "65 classes in the source, 25 of them in the target" in result.stdout
     assert "Real World/  (or Rw/, real/)  65 class folders, 4,357 images" in result.stdout
     assert "https://www.hemanthdv.org" in result.stdout
     assert "010.beer-mug = n02823750" in run("--dataset", "imagenet-caltech").stdout

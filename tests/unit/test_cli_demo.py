@@ -47,7 +47,7 @@ def test_demo_sets_source_only_beside_the_method_and_leaves_runs_that_work() -> 
     assert set(found) == {"source-only", "full"}
     gain = float(re.findall(r"([+-]\d+\.\d) ", said)[0])
     assert gain == pytest.approx(float(found["full"]) - float(found["source-only"]), abs=0.11)
-    assert re.search(r"^full believes present: \d \d+%", said, flags=re.MULTILINE)
+    assert re.search(r"^Classes estimated to be present by full: \d \d+%", said, flags=re.MULTILINE)
     assert "evaluation only" in said
     marked = json.loads(Path("demo/demo.json").read_text())["accuracy"]
     assert {name: f"{100 * accuracy:.1f}" for name, accuracy in marked.items()} == found
@@ -85,8 +85,8 @@ def test_demo_refuses_what_is_no_demo_and_bad_settings() -> None:
     Path("used").mkdir()
     Path("used/mine").write_text("mine")
     for words, message in (
-        (["--out", "used"], "--out used: got something that is no demo"),
-        (["--out", "used/mine"], "--out used/mine: got something that is no demo"),
+        (["--out", "used"], "--out used: got a folder or file that is not a demo"),
+        (["--out", "used/mine"], "--out used/mine: got a folder or file that is not a demo"),
         (["--out", "used/mine/x"], "Not a directory"),
         (["--preset", "ful", "--out", "x"], "Did you mean 'full'"),
         (["--seed", "-1", "--out", "x"], "seed: got -1"),

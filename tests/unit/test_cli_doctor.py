@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import warmpot.transport
-from warmpot.cli import _machine, app
-from warmpot.cli._machine import Finding
+from warmpot.cli import _machine_checks, app
+from warmpot.cli._machine_checks import Finding
 
 rng = np.random.default_rng(0)
 XS, YS, XT = rng.normal(size=(40, 4)), np.arange(40) % 3, rng.normal(size=(20, 4))
@@ -23,7 +23,7 @@ XS, YS, XT = rng.normal(size=(40, 4)), np.arange(40) % 3, rng.normal(size=(20, 4
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(_machine, "_free_memory", lambda: 8.0)
+    monkeypatch.setattr(_machine_checks, "_free_memory", lambda: 8.0)
     np.savez("source.npz", X=XS, y=YS)
     np.savez("target.npz", X=XT)
     return tmp_path
@@ -69,7 +69,7 @@ def test_old_and_absent_packages_fail(monkeypatch: pytest.MonkeyPatch) -> None:
         ["fail"], ["fail"], ["ok"], ["ok"], []
     ]  # fmt: skip
     assert f"{real('numpy')}, but >=1000 is needed. Run: pip install --upgrade 'numpy>=1000'" in result.stdout
-    assert "absent. Run: pip install 'nowhere>=1'" in result.stdout
+    assert "not installed. Run: pip install 'nowhere>=1'" in result.stdout
     assert "pip install 'warmpot[parquet]'" in result.stdout
 
 
@@ -77,7 +77,7 @@ def test_a_check_that_breaks_is_a_line_and_the_others_go_on(monkeypatch: pytest.
     def broken() -> Any:
         raise OSError("libtorch.so:\nno such file")
 
-    monkeypatch.setitem(_machine.CHECKS, "devices", broken)
+    monkeypatch.setitem(_machine_checks.CHECKS, "devices", broken)
     result = run()
     assert result.exit_code == 1
     assert "fail  devices           OSError: libtorch.so: no such file. Reinstall" in result.stdout
@@ -96,7 +96,7 @@ def test_a_plan_without_its_certificate_fails(monkeypatch: pytest.MonkeyPatch) -
 def test_little_memory_too_many_threads_and_no_cache_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    monkeypatch.setattr(_machine, "_free_memory", lambda: 0.5)
+    monkeypatch.setattr(_machine_checks, "_free_memory", lambda: 0.5)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1000)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     result = run()
@@ -108,10 +108,10 @@ def test_little_memory_too_many_threads_and_no_cache_are_warned_of(monkeypatch: 
 
 def test_memory_is_read_or_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    free = _machine._free_memory()
+    free = _machine_checks._free_memory()
     assert free is None or free > 0
-    monkeypatch.setattr(_machine, "_free_memory", lambda: None)
-    assert next(_machine.check_memory()) == Finding("ok", "memory", "unknown on this system")
+    monkeypatch.setattr(_machine_checks, "_free_memory", lambda: None)
+    assert next(_machine_checks.check_memory()) == Finding("ok", "memory", "unknown on this system")
 
 
 DATA: dict[str, tuple[dict[str, Any], dict[str, Any], list[str], tuple[str, str, str], int]] = {
@@ -132,7 +132,7 @@ DATA: dict[str, tuple[dict[str, Any], dict[str, Any], list[str], tuple[str, str,
     "duplicates": ({"X": XS, "y": YS}, {"X": np.vstack([XT, XS[:3]])}, [], ("warn", "duplicates", "3 of 23"), 0),
     "the same": ({"X": XS, "y": YS}, {"X": XS}, [], ("fail", "duplicates", "two different files"), 1),
     "spread": ({"X": XS * [1, 1e4, 1, 1], "y": YS}, {"X": XT}, [], ("warn", "spread", "full and frozen do so"), 0),
-    "units": ({"X": XS, "y": YS}, {"X": 50 * XT}, [], ("warn", "rows", "other units"), 0),
+    "units": ({"X": XS, "y": YS}, {"X": 50 * XT}, [], ("warn", "rows", "different units"), 0),
     "long": ({"X": 1e4 * XS, "y": YS}, {"X": 1e4 * XT}, [], ("warn", "rows", "use preset full or frozen"), 0),
 }  # fmt: skip
 
@@ -176,7 +176,7 @@ def test_one_file_is_a_usage_error() -> None:
         ("a,b,c,d", "ok", "the same 4 columns in the same order"),
         ("d,a,b,c", "warn", "another order"),
         ("a,b,c,e", "fail", "no column 'd' and extra columns 'e'"),
-        ("", "warn", "only the source names its columns"),
+        ("", "warn", "only the source has column names"),
     ],
 )
 def test_names_of_columns_are_compared(header: str, level: str, said: str) -> None:

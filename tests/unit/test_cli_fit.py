@@ -85,9 +85,9 @@ def test_two_files_are_enough() -> None:
     assert re.search(r"^method +warmpot +preset full, seed 0", said, flags=re.MULTILINE)
     assert re.search(r"^time +\d+\.\d s", said, flags=re.MULTILINE)
     assert re.search(r"^target samples +24", said, flags=re.MULTILINE)
-    assert re.search(r"^classes in effect +\d\.\d of 4", said, flags=re.MULTILINE)
-    assert re.search(r"^Believed present: (ant|bee) \d+%", said, flags=re.MULTILINE)
-    assert re.search(r"^weight share +\d+%", said, flags=re.MULTILINE)
+    assert re.search(r"^effective classes +\d\.\d of 4", said, flags=re.MULTILINE)
+    assert re.search(r"^Classes estimated to be present: (ant|bee) \d+%", said, flags=re.MULTILINE)
+    assert re.search(r"^effective source +\d+%", said, flags=re.MULTILINE)
     with open(made / "predictions.csv", newline="") as stream:
         right = np.mean([row["prediction"] == NAMES[y] for row, y in zip(csv.DictReader(stream), YT, strict=True)])
     assert re.search(rf"^accuracy +{right:.1%} +\(target labels, evaluation only\)", said, flags=re.MULTILINE)
@@ -125,7 +125,7 @@ def test_weights_of_ones_choice_are_named() -> None:
     found = config("runs/source-target-mpot-frozen-class_share")
     assert (found["weights"], found["weight_params"]["hard"]) == ("class_share", True)
     said = done("fit", "source.npz", "target.npz", *FROZEN, "--weights", "uniform", *FEW).stdout
-    assert re.search("^weights +uniform +in place of row sums of its own plan", said, flags=re.MULTILINE)
+    assert re.search("^weights +uniform +in place of the row sums of its own plan", said, flags=re.MULTILINE)
     done("fit", "source.npz", "target.npz", "--preset", "official", "--set", "method=jumbot", "--weights", "plan", *FEW)
     made = {path.name.removeprefix("source-target-") for path in Path("runs").iterdir()}
     assert made == {"mpot-frozen-class_share", "frozen-uniform", "official-jumbot-plan"}
@@ -310,7 +310,7 @@ BAD: dict[str, tuple[Callable[[], object], list[object], str]] = {
     ),
     "set form": (lambda: None, ["source.npz", "target.npz", "--set", "steps"], "--set: got 'steps'; .*NAME=VALUE"),
     "set nothing": (lambda: None, ["source.npz", "target.npz", "--set", "a..b=1"], "--set: got 'a..b=1'"),
-    "set YAML": (lambda: None, ["source.npz", "target.npz", "--set", "seed=["], "whose value is no YAML"),
+    "set YAML": (lambda: None, ["source.npz", "target.npz", "--set", "seed=["], "whose value is not YAML"),
     "set preset": (lambda: None, ["source.npz", "target.npz", "--set", "preset=paper"], "Use --preset"),
     "alpha": (lambda: None, ["source.npz", "target.npz", "--alpha", 2], r"alpha: got 2\.0"),
     "YAML": (
@@ -324,7 +324,7 @@ BAD: dict[str, tuple[Callable[[], object], list[object], str]] = {
     "out is taken": (
         lambda: Path("old").mkdir() or Path("old", "mine").write_text("x"),
         ["source.npz", "target.npz", "--out", "old"],
-        "--out old: got something that is there already; .*--resume",
+        "--out old: got a folder or file that is in use; .*--resume",
     ),
     "out is a file": (lambda: None, ["source.npz", "target.npz", "--out", "source.npz"], "--out source.npz: got"),
     "resume nothing": (lambda: None, ["--resume", "none"], "--resume none: got no run"),
@@ -370,7 +370,7 @@ def test_a_broken_run_is_resumed_to_the_same_model(
         stop_after(1, patched, KeyboardInterrupt())
         result = run("fit", "source.npz", "target.npz", "--out", "my run", *flags, "--quiet")
     assert result.exit_code == 130
-    assert result.output.splitlines()[-1] == "interrupted; go on with: warmpot fit --resume 'my run'"
+    assert result.output.splitlines()[-1] == "interrupted; resume with: warmpot fit --resume 'my run'"
     assert not Path("my run", "model.json").exists()
     monkeypatch.chdir("my run")
     done("fit", "--resume", folder / "my run")  # from another folder

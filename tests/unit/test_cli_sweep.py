@@ -161,7 +161,7 @@ def test_ctrl_c_ends_the_workers_at_once_and_the_sweep_can_go_on(files: tuple[st
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 130, said
-    assert "interrupted; the same command goes on in out" in said
+    assert "interrupted; the same command continues in out" in said
     assert "Traceback" not in said
     assert len(trials.read_text().splitlines()) == 2
     module = sys.modules[sweep.__module__]

@@ -1,6 +1,6 @@
-"""The command line: a file per verb.
+"""The command line: one file per verb.
 
-Verbs import what they need when they run, so that ``warmpot --help`` answers at once.
+Verbs import what they need when they run, so that ``warmpot --help`` answers quickly.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["app", "main"]
 
 
 class _Verbs(TyperGroup):
-    """Run a verb; what the library raises on purpose and Ctrl-C end in one line, not in a traceback."""
+    """Runs a verb. The library's own errors and Ctrl-C end in one line; other errors keep their traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -70,9 +70,9 @@ def _options(
 
 def main() -> None:
     """Run the command line (the ``warmpot`` script)."""
-    # POT imports every array library it finds. It only ever gets numpy from us, and this process is ours alone.
+    # POT imports every array library it finds. This process only passes it numpy arrays.
     for library in ("PYTORCH", "JAX", "CUPY", "TENSORFLOW"):
         os.environ.setdefault(f"POT_BACKEND_DISABLE_{library}", "1")
-    # Threads that wait by spinning slow each other down several times over when the machine has other work.
+    # Waiting threads that spin slow each other down several times over when the machine is busy.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     app(prog_name="warmpot")

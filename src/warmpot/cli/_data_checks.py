@@ -1,13 +1,15 @@
-"""What ``warmpot doctor`` looks at of two files."""
+"""What ``warmpot doctor`` checks in a source and a target."""
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Hashable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warmpot.cli._image_checks import check_copies, check_images, tell_copies
-from warmpot.cli._machine import Finding
+from warmpot.cli._machine_checks import Finding
 from warmpot.cli._shared import one_line
 from warmpot.errors import WarmpotError, WarmpotWarning
 
@@ -18,16 +20,20 @@ if TYPE_CHECKING:
 
 __all__ = ["check_data"]
 
-UNEVEN = 100.0
-"""How many times the spread of the middle feature the largest one may have."""
-OTHER_UNITS = 5.0
-"""How many times longer the rows of one side may be."""
+logger = logging.getLogger(__name__)
+
+LARGEST_SPREAD_RATIO = 100.0
+"""Standard deviation of the widest feature over the median one; above this, one feature dominates distances."""
+LARGEST_LENGTH_RATIO = 5.0
+"""Median row length of one side over that of the other; above this, the two sides probably differ in units."""
 LONG = 100.0
-"""Length of rows above which mini-batch training on features as they are tends to diverge."""
+"""Row length above which mini-batch training on unscaled features tends to diverge."""
+MOST_NAMED = 5
+"""Number of broken images, or of features, that are named."""
 
 
 def check_data(data: DataFiles) -> Iterator[Finding]:
-    """Look at what a training would be given."""
+    """Check what a training would be given."""
     tables: list[Table] = []
     try:
         of_images = data.of_images
@@ -41,13 +47,31 @@ def check_data(data: DataFiles) -> Iterator[Finding]:
             yield Finding("fail", side, one_line(error))
             continue
         if of_images:
-            table = yield from check_images(side, table)
+            table = yield from _check_images(side, table)
         else:
             facts = f"{table.n} samples, {table.width} features, {table.x.dtype}, all finite"
             yield Finding("ok", side, f"{table.name}: {facts}")
         tables.append(table)
     if len(tables) == 2:
         yield from _check_pair(*tables)
+
+
+def _check_images(side: str, table: Table) -> Generator[Finding, None, Table]:
+    """Decode every image of a domain; return those that can be decoded."""
+    from warmpot._progress import progress
+    from warmpot.data.images import without
+    from warmpot.data.pixels import Pixels, find_corrupt
+    from warmpot.train.images import ImageSettings
+
+    assert isinstance(table.x, Pixels)
+    with progress(f"decoding {table.name}", logger, None) as report:
+        bad = find_corrupt(table.x, ImageSettings().processes, report)
+    yield Finding("ok", side, f"{table.name}: {table.n} images, {table.n - len(bad)} of them decoded")
+    for row, reason in list(bad.items())[:MOST_NAMED]:
+        yield Finding("fail", side, f"{table.names[row]}: {reason}. Replace it, or pass --corrupt skip")
+    if len(bad) > MOST_NAMED:
+        yield Finding("fail", side, f"{len(bad) - MOST_NAMED} more images are broken")
+    return without(table, sorted(bad)) if bad else table
 
 
 def _check_pair(source: Table, target: Table) -> Iterator[Finding]:
@@ -79,11 +103,11 @@ def _check_pair(source: Table, target: Table) -> Iterator[Finding]:
         yield from _check_duplicates(task)
         yield from _check_scale(task)
     else:
-        yield from check_copies(source, target)
+        yield _copies(_file_hashes(source), _file_hashes(target), "image")
 
 
 def _check_names(source: Table, target: Table) -> Iterator[Finding]:
-    """Compare the names of columns; without any there is nothing to say."""
+    """Compare the column names, if there are any."""
     from warmpot.data.task import in_order
 
     try:
@@ -93,7 +117,7 @@ def _check_names(source: Table, target: Table) -> Iterator[Finding]:
         return
     if bool(source.columns) != bool(target.columns):
         side = "source" if source.columns else "target"
-        text = f"only the {side} names its columns, so they are matched by position. Check that the order is the same"
+        text = f"only the {side} has column names, so columns are matched by position. Check that the order is the same"
         yield Finding("warn", "names", text)
     elif source.columns != target.columns:
         text = "the same columns in another order. fit and predict match them by name; reorder them for `weights`"
@@ -116,31 +140,52 @@ def _check_columns(task: Task) -> Iterator[Finding]:
     still = [(x == x[:1]).all(axis=0) for x in task.arrays()]
     both, one = still[0] & still[1], still[0] ^ still[1]
     if both.any():
-        yield Finding("warn", "constant", f"{_columns(both)} constant on both sides: they say nothing. Drop them")
+        yield Finding(
+            "warn", "constant", f"{_columns(both)} constant on both sides and carry no information. Drop them"
+        )
     if one.any():
-        text = f"{_columns(one)} constant on one side only. Check that both sides were made the same way, or drop them"
+        text = f"{_columns(one)} constant on one side only. Check that both were computed the same way, or drop them"
         yield Finding("warn", "constant", text)
     if not both.any() and not one.any():
-        yield Finding("ok", "constant", "no feature is")
+        yield Finding("ok", "constant", "none of the features")
 
 
 def _columns(which: FloatArray) -> str:
     places = [int(k) for k in which.nonzero()[0]]
-    shown = ", ".join(map(str, places[:5])) + (" ..." if len(places) > 5 else "")
+    shown = ", ".join(map(str, places[:MOST_NAMED])) + (" ..." if len(places) > MOST_NAMED else "")
     return f"{len(places)} feature(s) (number {shown}, counted from 0)"
 
 
 def _check_duplicates(task: Task) -> Iterator[Finding]:
-    """Count target rows that are source rows, bit for bit."""
+    """Count target rows that are also source rows, bit for bit."""
     import numpy as np
 
     # Adding 0 turns -0.0 into 0.0, which is equal but has other bits.
     source, target = ([row.tobytes() for row in np.ascontiguousarray(x + 0.0)] for x in task.arrays())
-    yield tell_copies(source, target, "row")
+    yield _copies(source, target, "row")
+
+
+def _file_hashes(table: Table) -> list[str]:
+    from warmpot.data.pixels import Pixels
+
+    assert isinstance(table.x, Pixels)
+    return [hashlib.sha256(Path(table.x.name(item)).read_bytes()).hexdigest() for item in table.x.items]
+
+
+def _copies(source: Sequence[Hashable], target: Sequence[Hashable], thing: str) -> Finding:
+    """Count target samples that are also source samples."""
+    same = sum(map(set(source).__contains__, target))
+    if same == len(target):
+        return Finding("fail", "duplicates", f"every target {thing} is also a source {thing}. Name two different files")
+    if same:
+        share = f"{same} of {len(target)} target {thing}s ({same / len(target):.0%})"
+        text = f"{share} are also source {thing}s. Drop them, or accuracies will be too high"
+        return Finding("warn", "duplicates", text)
+    return Finding("ok", "duplicates", f"no target {thing} is a source {thing}")
 
 
 def _check_scale(task: Task) -> Iterator[Finding]:
-    """Compare the spread of features, and the length of rows."""
+    """Compare the standard deviations of features, and the lengths of rows."""
     import numpy as np
 
     from warmpot.nets.network import NARROW
@@ -148,26 +193,21 @@ def _check_scale(task: Task) -> Iterator[Finding]:
     spread = np.sqrt(np.mean(np.stack([x.std(axis=0, dtype=np.float64) ** 2 for x in task.arrays()]), axis=0))
     moving = spread[spread > 0]
     ratio = float(moving.max() / np.median(moving)) if len(moving) else 1.0
-    if ratio > UNEVEN:
-        text = (
-            f"feature {int(spread.argmax())} spreads {ratio:.0f} times as wide as the middle one and rules distances."
-        )
-        remedy = "Standardise columns over both sides, for `weights` and the presets that take features as they are"
+    if ratio > LARGEST_SPREAD_RATIO:
+        text = f"feature {int(spread.argmax())} varies {ratio:.0f} times as much as the median one, and dominates"
+        remedy = "Standardize columns over both sides, for `weights` and for presets that do not scale features"
         if task.width < NARROW:
-            remedy += "; full and frozen do so by themselves (scale auto)"
-        yield Finding("warn", "spread", f"{text} {remedy}")
+            remedy += "; full and frozen do so automatically (scale auto)"
+        yield Finding("warn", "spread", f"{text} distances. {remedy}")
     else:
-        yield Finding("ok", "spread", f"the widest feature spreads {ratio:.1f} times as wide as the middle one")
+        yield Finding("ok", "spread", f"the most variable feature varies {ratio:.1f} times as much as the median one")
     lengths = [float(np.median(np.linalg.norm(x.astype(np.float64), axis=1))) for x in task.arrays()]
     text = f"median length {lengths[0]:.3g} (source), {lengths[1]:.3g} (target)"
     low, high = sorted(lengths)
-    if high > OTHER_UNITS * low:
-        yield Finding("warn", "rows", f"{text}: other units? Make both sides the same way")
+    if high > LARGEST_LENGTH_RATIO * low:
+        yield Finding("warn", "rows", f"{text}: different units? Compute both sides the same way")
     elif high > LONG:
-        yield Finding(
-            "warn",
-            "rows",
-            f"{text}: use preset full or frozen, which scale features by themselves, or divide by {high:.0f}",
-        )
+        remedy = f"use preset full or frozen, which scale features automatically, or divide by {high:.0f}"
+        yield Finding("warn", "rows", f"{text}: {remedy}")
     else:
         yield Finding("ok", "rows", text)

@@ -1,4 +1,4 @@
-"""What the verbs that train share: the two files, and settings given as flags."""
+"""Where the source and the target of a run are, and how to read them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,37 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warmpot.cli._shared import read_side, recorded
-from warmpot.errors import InputError
+from warmpot.cli._shared import recorded
+from warmpot.errors import InputError, MissingLabelsError
 
 if TYPE_CHECKING:
     from warmpot.data import Table, Task, Truth
     from warmpot.train.images import ImageSettings
 
-__all__ = ["DataFiles", "nested_changes", "remembered_files"]
+__all__ = ["DataFiles", "describe_task", "nested_changes", "read_table", "remembered_files"]
+
+
+def read_table(path: Path, label: str | None, *, regression: bool, needs_label: bool) -> Table:
+    """Read a file with its labels; unless they are needed, a label column that is absent means no labels."""
+    from warmpot.data import load_table
+
+    task = "regression" if regression else "classification"
+    try:
+        return load_table(path, label=label, task=task)
+    except MissingLabelsError:
+        if needs_label:
+            raise
+    return load_table(path, label="", task=task)
 
 
 @dataclass(frozen=True)
 class DataFiles:
-    """Where the two files, or folders of images, are and how to read them."""
+    """The paths of the source and the target (tables, or images), and how to read them."""
 
     source: Path
     target: Path
-    label: str | None
-    regression: bool
+    label: str | None = None
+    regression: bool = False
     root: Path | None = None
     classes: Path | None = None
     corrupt: str = "raise"
@@ -33,42 +46,44 @@ class DataFiles:
         """Whether both sides are images."""
         from warmpot.data.images import is_images
 
-        # a side that is not there is read as the other one, to be missed by name
+        # A missing path counts as the kind of the other one: reading it raises an error that names it.
         kinds = [is_images(path) for path in (self.source, self.target) if path.exists()]
         if len(set(kinds)) > 1:
             names = ["images" if kind else "a table" for kind in kinds]
-            got, remedy = f"{names[0]} and {names[1]}", "Give two of a kind; `warmpot extract` makes a table of images."
-            raise InputError("SOURCE TARGET", got=got, allowed="two of a kind", remedy=remedy)
+            remedy = "Name two tables or two sets of images; `warmpot extract` makes a table from images."
+            got = f"{names[0]} and {names[1]}"
+            raise InputError("SOURCE TARGET", got=got, allowed="two of the same kind", remedy=remedy)
         return bool(kinds) and kinds[0]
 
     def facts(self) -> dict[str, Any]:
-        """Return what the run directory remembers; whole paths, so that a run can be resumed from any folder."""
+        """Return what the run folder remembers; absolute paths, so that a run can be resumed from anywhere."""
         paths = {"source": str(self.source.resolve()), "target": str(self.target.resolve())}
         facts = {**paths, "label": self.label, "regression": self.regression}
         if self.of_images:
-            further = {"root": self.root, "classes": self.classes}
-            facts |= {name: None if path is None else str(path.resolve()) for name, path in further.items()}
+            optional = {"root": self.root, "classes": self.classes}
+            facts |= {name: None if path is None else str(path.resolve()) for name, path in optional.items()}
             facts["corrupt"] = self.corrupt
         return facts
 
     def read(
-        self, images: ImageSettings | None = None, bar: bool | None = None, device: str = "auto"
+        self, images: ImageSettings | None = None, progress_bar: bool | None = None, device: str = "auto"
     ) -> tuple[Task, Truth | None]:
-        """Read both, images as the settings have it; the target's labels only reach the `Truth`."""
+        """Read both sides; target labels are returned in the `Truth` only."""
         from warmpot.data import make_task
 
+        tables = self.side("source"), self.side("target")
         if not self.of_images:
-            return make_task(self.side("source"), self.side("target"))
+            return make_task(*tables)
         if images is None:
-            got, remedy = "images", "Make tables of them first: warmpot extract DIR --out features.npz"
-            raise InputError("SOURCE TARGET", got=got, allowed="tables of features here", remedy=remedy)
+            remedy = "Extract features first: warmpot extract DIR --out features.npz"
+            raise InputError("SOURCE TARGET", got="images", allowed="tables of features", remedy=remedy)
+        if tables[0].y is None:  # checked before the images go through the network, which can take hours
+            remedy = "Put its images into one folder per class, or list them with their labels."
+            raise InputError(str(self.source), got="no labels", allowed="a labelled source", remedy=remedy)
         from warmpot.train.images import prepare
 
-        tables = self.side("source"), self.side("target")
-        if tables[0].y is None:  # said now, not after hours in the network
-            got, remedy = "no labels", "Put its images into a folder a class, or list them with their labels."
-            raise InputError(str(self.source), got=got, allowed="a labelled source", remedy=remedy)
-        return make_task(*prepare(*tables, settings=images, corrupt=self.corrupt, device=device, progress_bar=bar))
+        options = {"corrupt": self.corrupt, "device": device, "progress_bar": progress_bar}
+        return make_task(*prepare(*tables, settings=images, **options))  # type: ignore[arg-type]
 
     def side(self, side: str) -> Table:
         """Read the "source" or the "target"; images stay on disk."""
@@ -77,44 +92,47 @@ class DataFiles:
             from warmpot.data.images import load_images
 
             return load_images(path, root=self.root, classes=self.classes)
-        return read_side(path, self.label, regression=self.regression, needed=side == "source")
+        return read_table(path, self.label, regression=self.regression, needs_label=side == "source")
 
 
-def remembered_files(run: Path, source: Path | None, target: Path | None, what: str) -> DataFiles:
-    """Return the files that a run directory remembers; they may be named anew, when the data was moved.
+def remembered_files(run: Path, source: Path | None, target: Path | None, argument: str) -> DataFiles:
+    """Return the data of a run as its folder remembers it; `source` and `target` replace paths that have moved.
 
-    `what` is the argument that named the folder, for messages.
+    `argument` is the flag that named the folder, for messages.
     """
     facts = recorded(run)
     if not facts:
-        got, remedy = "no run, or one that ended before it began", "Start a new one: warmpot fit SOURCE TARGET"
-        raise InputError(f"{what} {run}", got=got, allowed="the folder of a run", remedy=remedy)
+        got, remedy = "no run, or one that was stopped before it started", "Start one: warmpot fit SOURCE TARGET"
+        raise InputError(f"{argument} {run}", got=got, allowed="the folder of a run", remedy=remedy)
     if (source is None or target is None) and not {"source", "target"} <= set(facts):
-        got, remedy = "a run that was not started by `warmpot fit`", f"Name the files: SOURCE TARGET {what}"
-        raise InputError(f"{what} {run}", got=got, allowed="a run that knows its data", remedy=remedy)
+        got, remedy = "a run that was not started by `warmpot fit`", f"Name the files: SOURCE TARGET {argument}"
+        raise InputError(f"{argument} {run}", got=got, allowed="a run that knows its data", remedy=remedy)
     root, classes = (Path(facts[name]) if facts.get(name) else None for name in ("root", "classes"))
     return DataFiles(
-        source or Path(facts["source"]),
-        target or Path(facts["target"]),
-        facts.get("label"),
-        bool(facts.get("regression")),
-        root,
-        classes,
-        facts.get("corrupt", "raise"),
-    )
+        source or Path(facts["source"]), target or Path(facts["target"]), facts.get("label"),
+        bool(facts.get("regression")), root, classes, facts.get("corrupt", "raise"),
+    )  # fmt: skip
+
+
+def describe_task(task: Task) -> str:
+    """Count samples, features and classes."""
+    from warmpot.data.lazy import sample_shape
+
+    labels = f"{task.n_classes} classes" if task.classes else "continuous targets"
+    return f"{task.n_source} source and {task.n_target} target samples, {sample_shape(task.xs)}; {labels}"
 
 
 def nested_changes(settings: list[str], flags: dict[str, Any]) -> dict[str, Any]:
-    """Nest ``--set`` texts and the flags that stand for a setting; a flag of its own wins."""
+    """Nest the ``--set`` texts, and over them the flags that stand for a setting."""
     from warmpot._settings import merged, with_value
 
-    found: dict[str, Any] = {}
-    for name, value in [*map(_setting, settings), *flags.items()]:
-        found = merged(found, with_value(name, value))
-    return found
+    changes: dict[str, Any] = {}
+    for name, value in [*map(_parse_setting, settings), *flags.items()]:
+        changes = merged(changes, with_value(name, value))
+    return changes
 
 
-def _setting(text: str) -> tuple[str, Any]:
+def _parse_setting(text: str) -> tuple[str, Any]:
     import yaml
 
     name, equals, value = text.partition("=")
@@ -125,6 +143,6 @@ def _setting(text: str) -> tuple[str, Any]:
         if equals and all(name.strip().split(".")):
             return name.strip(), yaml.safe_load(value)
     except yaml.YAMLError:
-        got += ", whose value is no YAML"
-    remedy = "Write it as --set minibatch.steps=100; `warmpot methods full` shows all settings."
+        got += ", whose value is not YAML"
+    remedy = "Write it like --set minibatch.steps=100; `warmpot methods full` shows all settings."
     raise InputError("--set", got=got, allowed="NAME=VALUE", remedy=remedy)

@@ -1,4 +1,4 @@
-"""What several verbs need: messages, checks of ``--out``, reading data under the names of the flags."""
+"""What several verbs need: messages, checks of ``--out``, and the parts of a summary."""
 
 from __future__ import annotations
 
@@ -8,22 +8,20 @@ import os
 import shlex
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warmpot.errors import InputError, WarmpotWarning
+from warmpot.errors import InputError, WarmpotError, WarmpotWarning
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.table import Table as Grid
 
-    from warmpot.data import Table, Truth
+    from warmpot.data import Truth
 
 __all__ = [
-    "LABEL_HELP",
-    "REGRESSION_HELP",
     "check_out_file",
     "class_summary",
     "complain",
@@ -31,33 +29,31 @@ __all__ = [
     "messages",
     "one_line",
     "quoted",
-    "read_side",
     "recorded",
     "score",
     "show",
+    "show_written",
+    "table_grid",
 ]
 
-LABEL_HELP = "Column (or key of a .npz) of the labels; default: y, label, class or target."
-REGRESSION_HELP = "The labels are real numbers."
 MOST_CLASSES = 8
-"""Classes named in a summary."""
+"""Number of classes named in a summary."""
+FLAGS = {
+    "task='regression'": "--regression", "task='classification'": "no --regression", "label=": "--label",
+    "root=": "--root", "weights=PATH": "--backbone-weights FILE",
+    "images.backbone.train_from=layer4": "--train-from layer4",
+}  # fmt: skip
+"""Flags for the arguments that the library's messages write between backticks."""
 
-# The library speaks of arguments, its users here have flags.
-FLAGS = {"task='regression'": "--regression", "task='classification'": "no --regression", "label=": "--label",
-         "by root=.": "with --root.", "weights=PATH": "--backbone-weights FILE",
-         "images.backbone.train_from=layer4": "--train-from layer4"}  # fmt: skip
 
-
-def one_line(text: object) -> str:
-    """Write a message without line breaks, in the words of the command line."""
-    words = " ".join(str(text).split())
-    for argument, flag in FLAGS.items():
-        words = words.replace(argument, flag)
-    return words
+def one_line(message: object) -> str:
+    """Write an error, a warning or a text as one line, with flags in place of arguments of the library."""
+    explained = isinstance(message, (WarmpotError, WarmpotWarning))
+    return " ".join((message.render(FLAGS) if explained else str(message)).split())  # type: ignore[attr-defined]
 
 
 def quoted(path: Path) -> str:
-    """Write a path as a shell takes it."""
+    """Quote a path for a shell."""
     return shlex.quote(str(path))
 
 
@@ -66,117 +62,129 @@ def complain(text: str, style: str = "") -> None:
     from rich.console import Console
     from rich.text import Text
 
-    # A Text is taken as it is: brackets in a message are no markup. Soft wrap keeps it one line for grep.
+    # Text, because brackets in a message are not markup. Soft wrap keeps it one line for grep.
     Console(stderr=True, highlight=False).print(Text(text, style=style), soft_wrap=True)
 
 
 def show(*parts: Any, style: str | None = None) -> None:
-    """Print texts, as they are, and tables on standard output."""
+    """Print texts and tables on standard output."""
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False)
     for part in parts:
-        # Texts are not cut at the width of the terminal: paths in them are there to be copied.
+        # Texts are not wrapped at the width of the terminal, so that paths in them can be copied.
         console.print(part, style=style, markup=False, soft_wrap=isinstance(part, (str, Text)))
 
 
+def show_written(folder: Path) -> None:
+    """Print what a folder holds now."""
+    show(f"Wrote {folder}: {', '.join(sorted(entry.name for entry in folder.iterdir()))}")
+
+
 def facts_grid(rows: Iterable[Sequence[str]]) -> Grid:
-    """Make the small table of a summary: what, value, and in dim letters what that means."""
+    """Lay out a summary: per row a name, a value, and optionally a dimmed explanation."""
     from rich.table import Table as Grid
     from rich.text import Text
 
     grid = Grid.grid(padding=(0, 2))
-    for what, value, *note in rows:
-        grid.add_row(Text(what), Text(value), Text(note[0] if note else "", style="dim"))
+    for name, value, *note in rows:
+        grid.add_row(Text(name), Text(value), Text(note[0] if note else "", style="dim"))
     return grid
 
 
-class _Lines(logging.Handler):
-    """Log records as plain lines, on whatever standard error is now: a progress bar puts itself in between."""
+def table_grid(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[str]) -> Grid:
+    """Lay out a table. Columns are right-aligned, for numbers, except those named in `left`."""
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid(box=None, pad_edge=False)
+    for name in columns:
+        grid.add_column(name, justify="left" if name in left else "right")
+    for row in rows:
+        grid.add_row(*map(Text, row))  # Text, because brackets in a name are not markup
+    return grid
+
+
+class _StderrLines(logging.Handler):
+    """Prints log records as plain lines. Looks up sys.stderr each time, because a progress bar replaces it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        mark = "warning: " if record.levelno >= logging.WARNING else ""
-        print(f"{mark}{one_line(record.getMessage())}", file=sys.stderr)
+        prefix = "warning: " if record.levelno >= logging.WARNING else ""
+        print(f"{prefix}{one_line(record.getMessage())}", file=sys.stderr)
 
 
 @contextmanager
-def messages(wanted: bool) -> Iterator[None]:
-    """Show what the library logs and warns of, a plain line each; or nothing, when it is not wanted."""
+def messages(verbose: bool) -> Iterator[Callable[..., None]]:
+    """Show the log lines and warnings of the library as plain lines, if `verbose`; otherwise drop them.
+
+    Yields a function of a text, and optionally a style, that prints a status line under the same condition.
+    """
     logger = logging.getLogger("warmpot")
-    handler: logging.Handler = _Lines() if wanted else logging.NullHandler()  # without any, warnings are printed
+    # Without any handler, logging would print warnings itself.
+    handler: logging.Handler = _StderrLines() if verbose else logging.NullHandler()
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+    show_others = warnings.showwarning
+
+    def showwarning(message: Warning | str, category: type[Warning], *args: Any, **kwargs: Any) -> None:
+        if issubclass(category, WarmpotWarning):
+            print(f"warning: {one_line(message)}", file=sys.stderr)
+        else:
+            show_others(message, category, *args, **kwargs)
+
+    def note(text: str, style: str = "dim") -> None:
+        if verbose:
+            complain(text, style)
+
     try:
         with warnings.catch_warnings():
-            _warn_in_lines(wanted)
-            yield
+            warnings.showwarning = showwarning
+            warnings.simplefilter("always" if verbose else "ignore", WarmpotWarning)
+            yield note
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)
 
 
-def _warn_in_lines(wanted: bool) -> None:
-    plain = warnings.showwarning
-
-    def in_lines(message: Warning | str, category: type[Warning], *args: Any, **kwargs: Any) -> None:
-        if issubclass(category, WarmpotWarning):
-            print(f"warning: {one_line(message)}", file=sys.stderr)
-        else:
-            plain(message, category, *args, **kwargs)
-
-    warnings.showwarning = in_lines
-    warnings.simplefilter("always" if wanted else "ignore", WarmpotWarning)
-
-
 def check_out_file(out: Path, *inputs: Path) -> None:
-    """Refuse, before any work, an output file that would fail or destroy something."""
+    """Refuse, before any work, an output file that cannot be written or would overwrite an input."""
     got, allowed, remedy = "", "a file", "Name another file with --out."
     try:
         folder = out.resolve().parent
         if out.exists() and any(path.exists() and path.samefile(out) for path in inputs):
-            got, allowed = f"{out}, which is an input", "a file of its own"
+            got, allowed = f"{out}, which is an input", "a file that is not an input"
         elif out.exists() and not out.is_file():
             got = f"{out}, a {'directory' if out.is_dir() else 'device'}"
         elif not folder.is_dir():
             got, allowed, remedy = f"folder {folder}", "a folder that exists", f"Make it first: mkdir -p '{folder}'"
         elif not os.access(folder, os.W_OK):
             got, allowed = f"folder {folder}", "a folder you may write to"
-    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: symbolic links in a circle
         got = str(error)
     if got:
         raise InputError("--out", got=got, allowed=allowed, remedy=remedy)
 
 
-def read_side(path: Path, label: str | None, *, regression: bool, needed: bool) -> Table:
-    """Read a file with its labels; those of a target are not `needed`: a named column may be absent there."""
-    from warmpot.data import load_table
-
-    task = "regression" if regression else "classification"
-    try:
-        return load_table(path, label=label, task=task)
-    except InputError as error:
-        absent = any(f"allowed: {what} {label!r}" in str(error) for what in ("a column", "a key", "labels"))
-        if needed or not label or not absent:
-            raise
-    return load_table(path, label="", task=task)
-
-
 def recorded(run: Path) -> dict[str, Any]:
-    """Return what a run directory remembers of its data; empty without a ``run.json``."""
+    """Return what a run folder remembers of its data; empty without a ``run.json``."""
     try:
-        found = json.loads((run / "run.json").read_text(encoding="utf-8"))
-        return {"seed": found["seed"], **found.get("facts", {})}
+        record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+        return {"seed": record["seed"], **record.get("facts", {})}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 
-def score(outputs: NDArray[Any], truth: Truth) -> tuple[str, str]:
-    """Name and value of the measure of predictions: accuracy, or the mean absolute error of real labels."""
+def score(outputs: NDArray[Any], truth: Truth | None) -> list[tuple[str, str, str]]:
+    """Return the row of a summary for the accuracy, or the mean absolute error; none without known labels."""
+    if truth is None or not truth.known.any():
+        return []
     if truth.classes:
-        return "accuracy", f"{(outputs.argmax(axis=1) == truth.yt).mean():.1%}"
-    return "mean absolute error", f"{abs(outputs - truth.yt).mean():.4g}"
+        name, value = "accuracy", f"{(outputs.argmax(axis=1) == truth.yt).mean():.1%}"
+    else:
+        name, value = "mean absolute error", f"{abs(outputs - truth.yt).mean():.4g}"
+    return [(name, value, "(target labels, evaluation only)")]
 
 
 def class_summary(shares: dict[str, float]) -> str:

@@ -1,100 +1,120 @@
-"""``warmpot doctor``: what is wrong with this machine, or with these files, and what to do about it."""
+"""``warmpot doctor``: check the installation, two data files, or the folders of a data set."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Exit, Option
 
+from warmpot.cli import _flags
 from warmpot.cli._data_files import DataFiles
-from warmpot.cli._image_flags import CLASSES
-from warmpot.cli._machine import CHECKS, Finding
-from warmpot.cli._shared import LABEL_HELP, REGRESSION_HELP, messages, one_line, show
-from warmpot.errors import InputError
+from warmpot.cli._machine_checks import CHECKS, Finding
+from warmpot.cli._shared import messages, one_line, show
+from warmpot.errors import InputError, WarmpotError
 
 __all__ = ["doctor"]
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 DATASET_HELP = (
-    "Data set to look at instead: office-31, office-home, imagenet-caltech, visda-2017 or domainnet. "
-    "Without --root: what is expected, and where to get it."
+    "Data set to check instead: office-31, office-home, imagenet-caltech, visda-2017 or domainnet. "
+    "Without --root: print the expected folders, and where to get the data."
 )
 
 
 def doctor(
     source: Annotated[
-        Path | None,
-        typer.Argument(metavar="SOURCE", help="Labelled file, folder or list of images to check."),
+        Path | None, Argument(metavar="SOURCE", help="Labelled file, folder or list of images to check.")
     ] = None,
-    target: Annotated[Path | None, typer.Argument(metavar="TARGET", help="The same of the target.")] = None,
-    label: Annotated[str | None, typer.Option(help=LABEL_HELP)] = None,
-    regression: Annotated[bool, typer.Option("--regression", help=REGRESSION_HELP)] = False,
-    dataset: Annotated[str | None, typer.Option(help=DATASET_HELP)] = None,
+    target: Annotated[Path | None, Argument(metavar="TARGET", help="Target data to check.")] = None,
+    label: _flags.LABEL = None,
+    regression: _flags.REGRESSION = False,
+    dataset: Annotated[str | None, Option(help=DATASET_HELP)] = None,
     root: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the data set of --dataset, or that paths in a list start from."),
+        Path | None, Option(help="Folder of the data set of --dataset, or that the paths in a list are relative to.")
     ] = None,
-    classes: CLASSES = None,
+    classes: _flags.CLASSES = None,
 ) -> None:
-    """Check the installation, and two files when they are named; or the folders of a data set.
+    """Check the installation, data files or a data set.
 
-    Every line says ok, warn or fail, and what to fix. The exit code is 1 when anything fails.
+    The installation is always checked, unless --dataset is given. Every line starts with ok, warn or fail, and names
+    what to fix. The exit code is 1 if anything fails.
     """
     if dataset is None and root is not None and source is None:
         raise InputError("--root", got=root, allowed="--dataset with it", remedy="Name the data set.")
     if dataset is not None and source is not None:
-        got, remedy = f"{source} with --dataset", "Ask for one of the two."
+        got, remedy = f"{source} with --dataset", "Leave one of the two out."
         raise InputError("SOURCE TARGET", got=got, allowed="no files", remedy=remedy)
     if source is not None and target is None:
         remedy = "Name both files, or none to check the installation."
         raise InputError("SOURCE TARGET", got="one file", allowed="two files or none", remedy=remedy)
-    if dataset is not None and root is None:
-        from warmpot.cli._dataset_checks import describe_dataset
-
-        show(*describe_dataset(dataset))
+    if dataset is not None:
+        if root is None:
+            show(*_describe_dataset(dataset))
+        else:
+            _report(_check_dataset(dataset, root))
         return
-    if dataset is not None and root is not None:
-        from warmpot.cli._dataset_checks import check_dataset
-
-        _report(check_dataset(dataset, root))
-    else:
-        files = None
-        if source is not None and target is not None:
-            files = DataFiles(source, target, label, regression, root, classes)
-        _report(_findings(files))
+    data = DataFiles(source, target, label, regression, root, classes) if source and target else None
+    _report(_check_all(data))
 
 
 def _report(findings: Iterator[Finding]) -> None:
-    counts = dict.fromkeys(STYLES, 0)
-    with messages(wanted=True):
-        for finding in findings:
-            counts[finding.level] += 1
-            _print(finding)
-    show("", f"{counts['ok']} ok, {counts['warn']} to look at, {counts['fail']} to fix")
-    if counts["fail"]:
-        raise typer.Exit(1)
-
-
-def _findings(files: DataFiles | None) -> Iterator[Finding]:
-    for name, check in CHECKS.items():
-        yield from _survived(name, check)
-    if files is not None:
-        from warmpot.cli._data_checks import check_data
-
-        yield from check_data(files)
-
-
-def _survived(name: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    try:
-        yield from check()
-    except Exception as error:  # a broken installation raises anything, and a doctor must not die of it
-        text = f"{type(error).__name__}: {one_line(error)}. Reinstall: pip install --force-reinstall warmpot"
-        yield Finding("fail", name, text)
-
-
-def _print(finding: Finding) -> None:
     from rich.text import Text
 
-    show(Text.assemble((f"{finding.level:<6}", STYLES[finding.level]), f"{finding.what:<18}", finding.text))
+    counts = dict.fromkeys(STYLES, 0)
+    with messages(True):
+        for level, subject, text in findings:
+            counts[level] += 1
+            show(Text.assemble((f"{level:<6}", STYLES[level]), f"{subject:<18}", text))
+    show("", f"{counts['ok']} ok, {counts['warn']} to look at, {counts['fail']} to fix")
+    if counts["fail"]:
+        raise Exit(1)
+
+
+def _check_all(data: DataFiles | None) -> Iterator[Finding]:
+    for name, check in CHECKS.items():
+        try:
+            yield from check()
+        except Exception as error:  # noqa: PERF203 - a broken installation can raise anything; the rest still runs
+            text = f"{type(error).__name__}: {one_line(error)}. Reinstall: pip install --force-reinstall warmpot"
+            yield Finding("fail", name, text)
+    if data is not None:
+        from warmpot.cli._data_checks import check_data
+
+        yield from check_data(data)
+
+
+def _check_dataset(name: str, root: Path) -> Iterator[Finding]:
+    """Compare the folders below `root` with those of the data set."""
+    from warmpot.data.benchmarks import read_benchmark
+
+    benchmark = read_benchmark(name)
+    try:
+        for finding in benchmark.check(root):
+            yield Finding(finding.level, finding.domain, finding.text)
+    except (OSError, WarmpotError) as error:
+        yield Finding("fail", "root", one_line(error))
+
+
+def _describe_dataset(name: str) -> Iterator[str]:
+    """Describe the expected folders, and where to get the data."""
+    from warmpot.data.benchmarks import read_benchmark
+
+    benchmark = read_benchmark(name)
+    n_shared = len(benchmark.shared)
+    yield f"{benchmark.title}: {benchmark.n_classes} classes in the source, {n_shared} of them in the target"
+    yield from ("", benchmark.tree(), "", "There may be a folder `images` between a domain and its classes.", "")
+    if benchmark.classes:
+        yield f"Classes in the target: {', '.join(benchmark.shared)}"
+        yield f"Only in the source: {', '.join(name for name in benchmark.classes if name not in benchmark.shared)}"
+    for domain in benchmark.domains:
+        if any(folder != class_name for folder, class_name in domain.names.items()):
+            pairs = ", ".join(f"{folder} = {class_name}" for folder, class_name in domain.names.items())
+            yield f"Classes of {domain.name}: {pairs}"
+    yield from ("", "Get it from (warmpot downloads nothing):", *(f"  {place}" for place in benchmark.obtain), "")
+    yield f"Terms: {benchmark.licence}"
+    yield f"Cite: {benchmark.citation}"
+    yield f"Lists: {benchmark.lists}"
+    yield f"Note: {benchmark.note}"
+    yield from ("", f"Check your copy: warmpot doctor --dataset {name} --root DIR")

@@ -1,14 +1,15 @@
-"""``warmpot export``: a finished run for other programs."""
+"""``warmpot export``: write a finished run in formats that other programs read."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
-from warmpot.cli._data_files import remembered_files
-from warmpot.cli._shared import complain, facts_grid, messages, read_side, show
+from warmpot.cli import _flags
+from warmpot.cli._data_files import read_table, remembered_files
+from warmpot.cli._shared import facts_grid, messages, show, show_written
 from warmpot.cli.predict import load_finished
 from warmpot.errors import WarmpotError
 
@@ -22,49 +23,50 @@ if TYPE_CHECKING:
 __all__ = ["export"]
 
 ROWS, IMAGES = 256, 8
-"""Samples to compare outputs on."""
+"""Number of samples on which the exported model is compared with the original."""
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `warmpot fit` wrote.")],
-    onnx: Annotated[bool, typer.Option("--onnx", help="Write model.onnx too (extra export).")] = False,
+    run: _flags.RUN,
+    onnx: Annotated[bool, Option("--onnx", help="Also write model.onnx (needs the extra export).")] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="New folder, or an older export. [default: RUN/export]")
+        Path | None, Option("--out", "-o", help="New folder, or an earlier export. [default: RUN/export]")
     ] = None,
-    opset: Annotated[int, typer.Option(help="Operator set of ONNX, 18 to 25.")] = 18,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    opset: Annotated[int, Option(help="Operator set of ONNX, 18 to 25.")] = 18,
+    quiet: _flags.QUIET = False,
 ) -> None:
-    """Write a folder to share: the model of a finished RUN, and a card that says what it is.
+    """Write a folder to share, with the model of a finished RUN.
 
-    The folder has model.safetensors and model.json, which `warmpot predict` takes, README.md, the card, and with
-    --onnx model.onnx. What was written is run and compared with the model; if it differs, nothing is left.
+    The folder holds model.safetensors and model.json, which `warmpot predict` reads, a model card (README.md) and, with
+    --onnx, model.onnx. The written model is run and compared with the original; if they differ, nothing is kept.
     """
     from warmpot.report.card import model_card
     from warmpot.train.export import export as write
 
     folder = run / "export" if out is None else out
-    with messages(not quiet):
+    with messages(not quiet) as note:
         predictor = load_finished(run)
         inputs, origin = _inputs(run, predictor) if onnx else (None, "")
-        if onnx and not quiet:
-            complain("exporting", "dim")
-        found = write(
+        if onnx:
+            note("exporting")
+        agreement = write(
             predictor, folder, onnx=onnx, opset=opset, inputs=inputs, origin=origin,
             card=lambda agreement: model_card(run, agreement),
         )  # fmt: skip
     if quiet:
         return
-    if found is not None:
-        name, difference = found.largest
-        rows = [(name, f"within {difference:.2g}", f"of the model's, on {sum(found.batches)} inputs ({found.inputs})")]
-        if found.same is not None:
-            rows.append(("same class", f"{found.same:.1%}", "of them"))
+    if agreement is not None:
+        output, difference = agreement.largest
+        on = f"on {sum(agreement.batches)} inputs ({agreement.inputs})"
+        rows = [(output, f"within {difference:.2g}", f"of the original model's, {on}")]
+        if agreement.same is not None:
+            rows.append(("same class", f"{agreement.same:.1%}", "of these inputs"))
         show(facts_grid(rows), "")
-    show(f"Wrote {folder}: {', '.join(sorted(entry.name for entry in folder.iterdir()))}")
+    show_written(folder)
 
 
 def _inputs(run: Path, predictor: Predictor) -> tuple[NDArray[Any] | None, str]:
-    """Return samples of the run's target, spread over its rows; None when it is not there any more, or has changed."""
+    """Return some target samples of the run; None if the data has moved or changed."""
     import numpy as np
 
     try:
@@ -80,12 +82,12 @@ def _inputs(run: Path, predictor: Predictor) -> tuple[NDArray[Any] | None, str]:
 
 
 def _target(data: DataFiles, predictor: Predictor) -> Rows:
-    """Return the target's samples; its labels, if any, stay behind."""
+    """Return the target samples, without their labels."""
     if predictor.images is not None:
         from warmpot.data.images import load_images
 
         return load_images(data.target, root=data.root, classes=data.classes, view=predictor.images.view).x
     from warmpot.data.task import in_order
 
-    table = read_side(data.target, data.label, regression=data.regression, needed=False)
+    table = read_table(data.target, data.label, regression=data.regression, needs_label=False)
     return in_order(table, predictor.columns, "the columns of the run").x

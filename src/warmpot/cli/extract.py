@@ -1,16 +1,16 @@
-"""``warmpot extract``: from images to features on disk, once, so that training needs no images."""
+"""``warmpot extract``: compute the features of images once, so that training needs no images."""
 
 from __future__ import annotations
 
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Exit, Option
 
 from warmpot._files import atomic_write
-from warmpot.cli._image_flags import CLASSES, CORRUPT_FILES, ROOT, WORKERS
+from warmpot.cli import _flags
 from warmpot.cli._shared import check_out_file, complain, facts_grid, messages, show
 from warmpot.errors import InputError
 
@@ -19,59 +19,56 @@ if TYPE_CHECKING:
 
 __all__ = ["extract"]
 
-FILES = (".npy", ".csv", ".tsv", ".parquet", ".txt", ".json", ".pt", ".safetensors")
-"""Endings of --out that are meant as a file we do not write."""
+OTHER_FORMATS = (".npy", ".csv", ".tsv", ".parquet", ".txt", ".json", ".pt", ".safetensors")
+"""Endings of --out that ask for a file format which is not written here, and are not meant as a folder."""
+
+IMAGES = Annotated[
+    Path,
+    Argument(
+        metavar="IMAGES", help="Folder with one folder of images per class, or a list: one line `path label` per image."
+    ),
+]
+OUT = Annotated[Path, Option("--out", "-o", help="File features.npz, or a folder (for data larger than memory).")]
+BACKBONE = Annotated[str, Option(metavar="NAME", help=_flags.NETWORK)]
+WEIGHTS = Annotated[str, Option("--weights", "--backbone-weights", metavar="FILE", help=_flags.NETWORK_WEIGHTS)]
+CROP = Annotated[int, Option(help="Side of its central square, which goes through the network.")]
+PART = Annotated[
+    str, Option(metavar="K/N", help="Do part K of N, counted from 0; each part can run on another machine.")
+]
 
 
 def extract(
-    images: Annotated[
-        Path,
-        typer.Argument(
-            metavar="IMAGES", help="Folder with a folder of images a class; or a list, a line `path label` an image."
-        ),
-    ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="File features.npz, or a folder (for data larger than memory).")
-    ],
-    backbone: Annotated[
-        str, typer.Option(metavar="NAME", help="Network: resnet50_v1, or a name of timm.")
-    ] = "resnet50.tv_in1k",
-    weights: Annotated[
-        str,
-        typer.Option(
-            "--weights",
-            "--backbone-weights",
-            metavar="FILE",
-            help="Its weights: a .safetensors or .pth file; pretrained: timm downloads.",
-        ),
-    ] = "pretrained",
-    root: ROOT = None,
-    classes: CLASSES = None,
-    resize: Annotated[int, typer.Option(help="Side of the square an image is resized to.")] = 256,
-    crop: Annotated[int, typer.Option(help="Side of the square cut from its centre: what the network sees.")] = 224,
-    batch: Annotated[int, typer.Option(help="Images at a time; changes speed and memory only.")] = 64,
-    workers: WORKERS = None,
-    dtype: Annotated[str, typer.Option(help="float32, or float16: half the disk, three digits.")] = "float32",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    corrupt: CORRUPT_FILES = "raise",
-    part: Annotated[
-        str, typer.Option(metavar="K/N", help="Do one of N parts, 0/N to N-1/N, each on a machine of its own.")
-    ] = "0/1",
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    images: IMAGES,
+    out: OUT,
+    backbone: BACKBONE = "resnet50.tv_in1k",
+    weights: WEIGHTS = "pretrained",
+    root: _flags.ROOT = None,
+    classes: _flags.CLASSES = None,
+    resize: Annotated[int, Option(help="Side of the square that an image is resized to.")] = 256,
+    crop: CROP = 224,
+    batch: Annotated[int, Option(help="Images per batch; affects only speed and memory.")] = 64,
+    workers: _flags.DECODERS = None,
+    dtype: Annotated[str, Option(help="float32, or float16: half the disk space, three digits.")] = "float32",
+    device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
+    corrupt: _flags.CORRUPT_FILES = "raise",
+    part: PART = "0/1",
+    quiet: _flags.QUIET = False,
 ) -> None:
-    """Run every image through a network once and keep the features.
+    """Run every image through a network once and store the features.
 
-    An image is resized to 256 x 256, its centre of 224 x 224 goes through the network, and the pooled features come
-    out: a row an image. `warmpot fit` takes the result as SOURCE or TARGET.
+    Images are resized to 256 x 256; the central 224 x 224 pixels go through the network, and its pooled features are
+    stored, one row per image. `warmpot fit` takes the result as SOURCE or TARGET.
 
-    features.npz holds X (features), y (labels, numbers into classes), classes and path. A folder holds the same in
-    many files, which are read piece by piece. Stopped by Ctrl-C or a crash? The same command goes on; at
-    most the last 256 images are done again.
+    features.npz holds X (features), y (labels, as indices into classes), classes and path. A folder holds the same in
+    many files, which are read piece by piece. After Ctrl-C or a crash, the same command continues; at most the last
+    256 images are repeated.
 
     Example: warmpot extract photos/webcam --out webcam.npz --backbone resnet50_v1 --weights resnet50_v1.safetensors
     """
-    turn = _part(part)
-    to_file = _checked_out(out, images)
+    part_of = _parse_part(part)
+    to_file = _is_file(out, images)
+    # The parts of a file are kept next to it until it can be written.
+    folder = out.with_name(f"{out.name}.parts") if to_file else out
     with messages(not quiet):
         from warmpot.data.images import load_images
         from warmpot.data.pixels import ViewSettings
@@ -80,67 +77,66 @@ def extract(
         from warmpot.train.hardware import resolve_device
         from warmpot.train.images import ImageSettings, make_backbone
 
-        where, view = resolve_device(device), ViewSettings(resize=resize, crop=crop)
+        resolved, view = resolve_device(device), ViewSettings(resize=resize, crop=crop)
         settings = ImageSettings(BackboneSettings(backbone, weights), view, workers=workers)
         table, stem = load_images(images, root=root, classes=classes, view=view), make_backbone(settings).stem
-        # parts of a file: kept beside it until it can be written
-        folder = out.with_name(f"{out.name}.parts") if to_file else out
-        options: dict[str, Any] = {"batch": batch, "workers": settings.processes, "dtype": dtype, "corrupt": corrupt}
-        options |= {"device": where, "part": turn, "progress_bar": False if quiet else None}
-        asked = {"backbone": backbone, "resize": resize, "crop": crop}
         try:
-            rows = run(table, stem, folder, ask=asked, **options)
+            features = run(
+                table, stem, folder, ask={"backbone": backbone, "resize": resize, "crop": crop}, batch=batch,
+                workers=settings.processes, dtype=dtype, corrupt=corrupt, device=resolved, part=part_of,
+                progress_bar=False if quiet else None,
+            )  # fmt: skip
         except KeyboardInterrupt:
-            complain("interrupted; pieces that were finished are kept: the same command goes on from there", "yellow")
-            raise typer.Exit(130) from None
-        alone = turn == (0, 1)
-        if rows is not None and to_file and alone:
-            _write(out, rows, dtype)
+            complain("interrupted; finished pieces are kept, and the same command continues from there", "yellow")
+            raise Exit(130) from None
+        only_part = part_of == (0, 1)
+        if features is not None and to_file and only_part:
+            _write(out, features, dtype)
             shutil.rmtree(folder)
     if not quiet:
-        _summarise(rows, out, folder, to_file and not alone)
+        _summarise(features, out, folder, file_missing=to_file and not only_part)
 
 
-def _part(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(\d+)/(\d+)", text.strip())
-    if found is None or not int(found[1]) < int(found[2]):
-        remedy = "--part 0/2 on one machine and --part 1/2 on another do it all."
+def _parse_part(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+    if match is None or not int(match[1]) < int(match[2]):
+        remedy = "Use --part 0/2 on one machine and --part 1/2 on another, for example."
         raise InputError("--part", got=repr(text), allowed="K/N with K from 0 to N - 1", remedy=remedy)
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
-def _checked_out(out: Path, images: Path) -> bool:
-    """Refuse, before any work, what cannot be written; return whether it is a file."""
+def _is_file(out: Path, images: Path) -> bool:
+    """Return whether --out is a file, else a folder; refuse, before any work, what cannot be written."""
     if out.suffix.lower() == ".npz":
         check_out_file(out, images)
         return True
-    if out.suffix.lower() in FILES or out.is_file():
-        got, remedy = f"{out}", "End the name in .npz, or name a folder."
-        raise InputError("--out", got=got, allowed="a .npz file or a folder", remedy=remedy)
+    if out.suffix.lower() in OTHER_FORMATS or out.is_file():
+        remedy = "Choose a name that ends in .npz, or a folder."
+        raise InputError("--out", got=str(out), allowed="a .npz file or a folder", remedy=remedy)
     return False
 
 
-def _write(out: Path, rows: Table, dtype: str) -> None:
+def _write(out: Path, features: Table, dtype: str) -> None:
     import numpy as np
 
-    arrays = {"X": rows.x[:].astype(dtype, copy=False)}
-    if rows.y is not None:
-        arrays |= {"y": rows.y}
-    if rows.classes:
-        arrays |= {"classes": np.array(rows.classes)}
-    if rows.names:
-        arrays |= {"path": np.array(rows.names)}
+    arrays = {"X": features.x[:].astype(dtype, copy=False)}
+    if features.y is not None:
+        arrays |= {"y": features.y}
+    if features.classes:
+        arrays |= {"classes": np.array(features.classes)}
+    if features.names:
+        arrays |= {"path": np.array(features.names)}
     with atomic_write(out) as draft, open(draft, "xb") as stream:
         np.savez(stream, **arrays)  # type: ignore[arg-type]
 
 
-def _summarise(rows: Table | None, out: Path, folder: Path, waits: bool) -> None:
-    if rows is None:
+def _summarise(features: Table | None, out: Path, folder: Path, file_missing: bool) -> None:
+    if features is None:
         show(f"This part is done; other parts are missing in {folder}.")
-    elif waits:
+    elif file_missing:
         show(f"All parts are done: the same command without --part writes {out} from {folder}.")
     else:
-        shape = " x ".join(map(str, rows.x.shape[1:]))
-        labels = f"{len(rows.classes)} classes" if rows.classes else "none"
-        show(facts_grid([("images", f"{rows.n}"), ("numbers an image", shape), ("labels", labels)]))
+        shape = " x ".join(map(str, features.x.shape[1:]))
+        labels = f"{len(features.classes)} classes" if features.classes else "none"
+        show(facts_grid([("images", f"{features.n}"), ("features per image", shape), ("labels", labels)]))
         show("", f"Wrote {out}")

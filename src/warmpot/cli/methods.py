@@ -1,14 +1,15 @@
-"""``warmpot methods``: what can be trained, how sources are weighted, and from which recipes."""
+"""``warmpot methods``: list or describe methods, weightings, presets and validators."""
 
 from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterable
 from importlib import resources
 from itertools import takewhile
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from warmpot._settings import suggestion
 from warmpot.cli._shared import show
@@ -16,34 +17,34 @@ from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from rich.table import Table as Grid
+    from rich.text import Text
 
 __all__ = ["methods"]
 
-NEEDED = {"held": "a held part of the source", "transport": "a plan", "head": "a linear head"}
-"""What a validator needs, in words."""
-ENDINGS = "NAME-frozen for features, NAME for Office-Home, NAME-imagenet for ImageNet."
+NEEDS = {"held": "a held-out part of the source", "transport": "a plan", "head": "a linear head"}
+"""What a validator can need."""
+PRESET_NAMES = "NAME-frozen for features, NAME for Office-Home, NAME-imagenet for ImageNet."
 
 
 def methods(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Describe this method or weighting, or print this preset.")
+        str | None, Argument(metavar="NAME", help="Describe this method, weighting or validator, or print a preset.")
     ] = None,
     preset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Print this preset, where a method has the same name.")
+        str | None, Option(metavar="NAME", help="Print this preset, even if a method has the same name.")
     ] = None,
 ) -> None:
-    """List methods, weightings, presets and validators, or tell all about NAME.
+    """List methods, weightings, presets and validators.
 
-    Methods and weightings are described, with their parameters. Of a preset, all settings are printed: a whole YAML
-    file for `warmpot fit --config`.
+    With NAME, describe it: methods and weightings with their parameters. A preset is printed with all settings, as a
+    complete YAML file for `warmpot fit --config`.
     """
     from warmpot.methods import METHODS, OWN, WEIGHTINGS
     from warmpot.select import VALIDATORS
     from warmpot.train import load_config, preset_names
 
     if name is not None and preset is not None:
-        remedy = "Leave one out."
-        raise InputError("NAME --preset", got="both", allowed="one of them", remedy=remedy)
+        raise InputError("NAME --preset", got="both", allowed="one of them", remedy="Leave one out.")
     if name is None and preset is None:
         _list_all()
     elif name in METHODS or name in WEIGHTINGS:
@@ -52,7 +53,7 @@ def methods(
         show(*described(METHODS.get(str(name)) or WEIGHTINGS[str(name)]))
         _list_presets(str(name))
     elif name == OWN:
-        show(f"{OWN}  row sums of the method's own plan ({_planners()}), anew for every batch; it has no parameters")
+        show(f"{OWN}  {_own_summary()}; computed for every batch; no parameters")
     elif preset is not None or name in preset_names():
         print(load_config(preset or name).dump(), end="")
     elif name in VALIDATORS:
@@ -63,80 +64,72 @@ def methods(
         raise InputError("NAME", got=repr(name), allowed=allowed, remedy=suggestion(str(name), known))
 
 
-def _planners() -> str:
+def _own_summary() -> str:
     from warmpot.methods import METHODS
 
-    return ", ".join(name for name, cls in METHODS.items() if cls.weighs_samples())
+    return f"row sums of the method's own plan ({', '.join(name for name, cls in METHODS.items() if cls.weighs_samples())})"
 
 
 def _list_all() -> None:
-    from rich.text import Text
-
     from warmpot.methods import METHODS, OWN, WEIGHTINGS
     from warmpot.select import DEFAULT_VALIDATOR, VALIDATORS
     from warmpot.train.recipes import preset_for, presets_of
 
-    known = _grid()
+    method_rows = []
     for name, cls in METHODS.items():
         notes = [", ".join(cls.tags), f"weights {cls.weights}" if cls.uses_target else "", cls.reference]
-        known.add_row(Text(name), _lines(cls.summary, "; ".join(filter(None, notes))))
-    weightings = _grid()
-    for name, kind in WEIGHTINGS.items():
-        weightings.add_row(Text(name), Text(kind.summary))
-    weightings.add_row(Text(OWN), Text(f"row sums of the method's own plan ({_planners()})"))
-    presets = _grid()
+        method_rows.append((name, cls.summary, "; ".join(filter(None, notes))))
+    preset_rows = []
     for name in METHODS:
         default = preset_for(name)
         others = [other for other in presets_of(name) if other != default]
-        presets.add_row(Text(name), Text(", ".join([f"{default} (default)", *others])))
-    validators = _grid()
-    for name, judge in VALIDATORS.items():
+        preset_rows.append((name, ", ".join([f"{default} (default)", *others])))
+    validator_rows = []
+    for name, validator in VALIDATORS.items():
         mark = " (default)" if name == DEFAULT_VALIDATOR else ""
-        needs = ", ".join(NEEDED[need] for need in sorted(judge.needs))
-        validators.add_row(Text(name + mark), _lines(judge.summary, f"needs {needs}" if needs else ""))
-    show(_heading("Methods", "warmpot fit SOURCE TARGET --method NAME"), known, "")
-    show(_heading("Weightings", "--weights NAME, beside any method but source-only"), weightings, "")
-    show(_heading("Presets", "--preset NAME"), presets, Text(ENDINGS, style="dim"), "")
-    show(_heading("Validators", "warmpot fit ... --choose NAME, warmpot sweep ... --validator NAME"), validators, "")
-    show("More about any of them: warmpot methods NAME")
+        needs = ", ".join(NEEDS[need] for need in sorted(validator.needs))
+        validator_rows.append((name + mark, validator.summary, f"needs {needs}" if needs else ""))
+    weighting_rows = [*((name, cls.summary) for name, cls in WEIGHTINGS.items()), (OWN, _own_summary())]
+    show(_heading("Methods", "warmpot fit SOURCE TARGET --method NAME"), _grid(method_rows), "")
+    show(_heading("Weightings", "--weights NAME, for every method except source-only"), _grid(weighting_rows), "")
+    show(_heading("Presets", "--preset NAME"), _grid(preset_rows), _heading("", PRESET_NAMES), "")
+    show(_heading("Validators", "warmpot fit ... --choose NAME, warmpot sweep ... --validator NAME"))
+    show(_grid(validator_rows), "", "More about any of them: warmpot methods NAME")
 
 
-def _heading(text: str, use: str = "") -> Any:
+def _heading(title: str, note: str) -> Text:
     from rich.text import Text
 
-    return Text.assemble((text, "bold"), (f"  {use}" if use else "", "dim"))
+    return Text.assemble((title, "bold"), ("  " if title else "") + note, style="dim")
 
 
-def _grid() -> Grid:
+def _grid(rows: Iterable[tuple[str, ...]]) -> Grid:
+    """Lay out names with their summaries; a third entry is dimmed, on a line of its own."""
     from rich.table import Table as Grid
-
-    return Grid.grid(padding=(0, 2, 0, 0), pad_edge=False)
-
-
-def _lines(summary: str, note: str) -> Any:
     from rich.text import Text
 
-    return Text.assemble(summary, (f"\n{note}" if note else "", "dim"))
+    grid = Grid.grid(padding=(0, 2, 0, 0), pad_edge=False)
+    for name, summary, *note in rows:
+        grid.add_row(Text(name), Text.assemble(summary, *(("\n" + text, "dim") for text in note if text)))
+    return grid
 
 
 def _list_presets(name: str) -> None:
-    """List the presets of a method, or with a weighting, and say what each is."""
-    from rich.text import Text
-
+    """List the presets that use a method or a weighting."""
     from warmpot.train import load_config, preset_names
 
     configs = {preset: load_config(preset) for preset in preset_names()}
     configs = {preset: config for preset, config in configs.items() if name in (config.method, config.weights)}
-    engines, grid = {config.engine for config in configs.values()}, _grid()
-    for preset, config in configs.items():
-        engine = [Text(config.engine, style="dim")] if len(engines) > 1 else []
-        grid.add_row(Text(preset), *engine, Text(_about(preset)))
-    if configs:
-        show("", _heading("Presets", "all settings of one: warmpot methods --preset NAME"), grid)
+    several = len({config.engine for config in configs.values()}) > 1
+    rows = [
+        (preset, f"{config.engine + ': ' if several else ''}{_about(preset)}") for preset, config in configs.items()
+    ]
+    if rows:
+        show("", _heading("Presets", "all settings of one: warmpot methods --preset NAME"), _grid(rows))
 
 
 def _about(preset: str) -> str:
-    """Return how the recipe's first comment begins: up to a full stop, colon or semicolon outside of brackets."""
+    """Return the first clause of the recipe's comment: up to a full stop, colon or semicolon outside brackets."""
     from warmpot.cli._described import plain
 
     text = (resources.files("warmpot") / "recipes" / f"{preset}.yaml").read_text(encoding="utf-8")

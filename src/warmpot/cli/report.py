@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["report", "write_report"]
 
-NO_REPORT_HELP = "Leave out report.html, the page of the run."
-
 
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that fit, demo, sweep or bench wrote.")],

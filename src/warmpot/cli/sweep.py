@@ -2,103 +2,108 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Exit, Option
 
-from warmpot.cli._data_files import DataFiles, nested_changes
+from warmpot.cli import _flags
+from warmpot.cli._data_files import DataFiles, describe_task, nested_changes
 from warmpot.cli._grid_flags import AT_A_TIME, GPUS, RAY_ADDRESS
-from warmpot.cli._shared import LABEL_HELP, class_summary, complain, facts_grid, messages, one_line, score, show
-from warmpot.cli.fit import sizes
-from warmpot.cli.report import NO_REPORT_HELP, write_report
+from warmpot.cli._shared import (
+    class_summary,
+    complain,
+    facts_grid,
+    messages,
+    one_line,
+    quoted,
+    score,
+    show,
+    show_written,
+    table_grid,
+)
+from warmpot.cli.report import write_report
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.table import Table as Grid
-
     from warmpot.select import Swept
     from warmpot.select.space import Space
 
 __all__ = ["sweep"]
 
 MOST_TRIALS = 15
-"""Candidates shown; all are in trials.jsonl."""
+"""Number of candidates shown; all are in trials.jsonl."""
+SPACE = Annotated[
+    Path | None,
+    Option(help="YAML file with the settings to try. [default: full, bound and frozen, next to source-only]"),
+]
+TRIALS = Annotated[
+    int | None,
+    Option(help="Number of candidates, for ranges or for fewer than all; needs Optuna. [default: all of a list]"),
+]
 
 
 def sweep(
     source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="Labelled file, as for `warmpot fit`; images: `extract` first.")
+        Path, Argument(metavar="SOURCE", help="Labelled file, as for `warmpot fit`. Extract features of images first.")
     ],
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="File of the target; labels in it do not choose.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder; a sweep in it is continued.")],
-    space: Annotated[
-        Path | None,
-        typer.Option(help="YAML file of what to try. [default: full, bound, frozen, beside source-only]"),
+    target: Annotated[Path, Argument(metavar="TARGET", help="Target file; labels in it do not affect the choice.")],
+    out: Annotated[Path, Option("--out", "-o", help="Folder; an unfinished sweep in it is continued.")],
+    space: SPACE = None,
+    validator: Annotated[
+        str | None, Option(metavar="NAME", help="Validator that chooses; see `warmpot methods`.")
     ] = None,
-    validator: Annotated[str | None, typer.Option(help="Who chooses; `warmpot methods` lists them.")] = None,
-    trials: Annotated[
-        int | None,
-        typer.Option(help="Candidates to try, of ranges or fewer than all; needs Optuna. [default: all of the lists]"),
-    ] = None,
+    trials: TRIALS = None,
     workers: AT_A_TIME = None,
     ray_address: RAY_ADDRESS = None,
     gpus: GPUS = 0.0,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of all candidates.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of all runs and of the choice of candidates.")] = 0,
-    label: Annotated[str | None, typer.Option(help=LABEL_HELP)] = None,
-    no_report: Annotated[bool, typer.Option("--no-report", help=NO_REPORT_HELP)] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    settings: _flags.SETTINGS = None,
+    seed: Annotated[int, Option(help="Seed of all runs and of the choice of candidates.")] = 0,
+    label: _flags.LABEL = None,
+    no_report: _flags.NO_REPORT = False,
+    quiet: _flags.QUIET = False,
 ) -> None:
-    """Try settings on SOURCE and TARGET, and keep the best without target labels.
+    """Choose the settings of a run without target labels.
 
-    Writes trials.jsonl (a line per candidate), best.yaml (the settings that won) and best/, a run as `warmpot fit`
-    writes it. Candidates whose predictions collapse to few classes cannot win. The same command goes on after a stop.
-    With a cluster of Ray, this machine alone reads SOURCE and TARGET and writes the folder; but images and shards must
-    have the same path on every node.
+    Tries settings on SOURCE and TARGET and keeps the best. Writes trials.jsonl (one line per candidate), best.yaml (the
+    settings that won) and best/, a run like those of `warmpot fit`. Candidates whose predictions collapse to few
+    classes cannot win. After a stop, the same command continues. With a Ray cluster, only this machine reads SOURCE
+    and TARGET and writes the folder, but images and shards must have the same path on every node.
     """
     from warmpot.select import DEFAULT_SPACE, DEFAULT_VALIDATOR
     from warmpot.select import sweep as run
     from warmpot.select.space import Space
 
     blocks = DEFAULT_SPACE if space is None else _read_space(space)
-    places, before = Space(blocks), _written(out)
-    changes, data, start = nested_changes(settings or [], {}), DataFiles(source, target, label, False), time.time()
-    with messages(not quiet):
+    search_space, before, start = Space(blocks), _result_files(out), time.time()
+    changes, data = nested_changes(settings or [], {}), DataFiles(source, target, label)
+    with messages(not quiet) as note:
+        task, truth = data.read()
+        note(f"{describe_task(task)} -> {out}")
         try:
-            task, truth = data.read()
-        except InputError as error:
-            raise InputError(one_line(error)) from error
-        if not quiet:
-            complain(f"{sizes(task)} -> {out}", "dim")
-        try:
-            found = run(
+            swept = run(
                 task, out=out, space=blocks, validator=validator or DEFAULT_VALIDATOR, changes=changes, trials=trials,
                 workers=workers, ray_address=ray_address, gpus=gpus, seed=seed, progress_bar=False if quiet else None,
                 facts=data.facts(),
             )  # fmt: skip
         except KeyboardInterrupt:
-            complain(f"interrupted; the same command goes on in {shlex.quote(str(out))}", "yellow")
-            raise typer.Exit(130) from None
+            complain(f"interrupted; the same command continues in {quoted(out)}", "yellow")
+            raise Exit(130) from None
         if not no_report:
             write_report(out, task, truth, not quiet)
     if quiet:
         return
-    show(_table(found, places))
+    _show_candidates(swept, search_space)
     rows: list[tuple[str, ...]] = [
-        ("chosen", places.name(found.best.point), f"by {found.validator}, without target labels"),
-        ("time", f"{time.time() - start:.1f} s", "nothing was left to train" if before == _written(out) else ""),
+        ("chosen", search_space.name(swept.best.point), f"by {swept.validator}, without target labels"),
+        ("time", f"{time.time() - start:.1f} s", "nothing was left to train" if before == _result_files(out) else ""),
+        *score(swept.fitted.outputs, truth),
     ]
-    if truth is not None and truth.known.any():
-        rows.append((*score(found.fitted.outputs, truth), "(target labels, evaluation only)"))
-    show(facts_grid(rows))
-    show(f"Believed present: {class_summary(found.fitted.predictor.class_shares(found.fitted.outputs))}")
-    show(f"Wrote {out}: {', '.join(sorted(entry.name for entry in out.iterdir()))}")
-    show(f"Use it with: warmpot predict {shlex.quote(str(out / 'best'))} DATA --out predictions.csv")
+    shares = swept.fitted.predictor.class_shares(swept.fitted.outputs)
+    show(facts_grid(rows), f"Classes estimated to be present: {class_summary(shares)}")
+    show_written(out)
+    show(f"Use it with: warmpot predict {quoted(out / 'best')} DATA --out predictions.csv")
 
 
 def _read_space(file: Path) -> Any:
@@ -112,29 +117,24 @@ def _read_space(file: Path) -> Any:
         raise InputError(f"--space {file}", got=got, allowed="a YAML file", remedy=remedy) from error
 
 
-def _written(out: Path) -> tuple[bytes, bytes] | None:
-    """Return the candidates and the winner of a finished sweep."""
+def _result_files(out: Path) -> list[bytes]:
+    """Return the candidates and the winner of a finished sweep, as bytes to compare."""
     files = out / "trials.jsonl", out / "best.yaml", out / "best" / "model.json"
-    return (files[0].read_bytes(), files[1].read_bytes()) if all(file.is_file() for file in files) else None
+    return [file.read_bytes() for file in files[:2]] if all(file.is_file() for file in files) else []
 
 
-def _table(found: Swept, places: Space) -> Grid:
-    """Candidates, the best first."""
-    from rich.table import Table as Grid
-    from rich.text import Text
-
-    grid = Grid(box=None, pad_edge=False)
-    for name in ("candidate", found.validator, "classes", "iterate", "seconds", ""):
-        grid.add_column(name, justify="left" if name in ("candidate", "") else "right")
+def _show_candidates(swept: Swept, space: Space) -> None:
+    """Print the table of candidates, the best first."""
     ranked = sorted(
-        found.trials,
-        key=lambda t: (t is not found.best, t.problem is not None, -(t.score if t.score is not None else -1e300)),
+        swept.trials,
+        key=lambda t: (t is not swept.best, t.problem is not None, -(t.score if t.score is not None else -1e300)),
     )
+    rows = []
     for trial in ranked[:MOST_TRIALS]:
-        mark = "chosen" if trial is found.best else one_line(trial.problem or "")
-        cells = [f"{value:.4g}" if value is not None else "" for value in (trial.score, trial.classes)]
-        candidate = Text(places.name(trial.point))  # a list in it is no markup
-        grid.add_row(candidate, *cells, str(trial.step), f"{trial.seconds:.1f}", Text(mark))
+        numbers = ["" if value is None else f"{value:.4g}" for value in (trial.score, trial.classes)]
+        remark = "chosen" if trial is swept.best else one_line(trial.problem or "")
+        rows.append([space.name(trial.point), *numbers, str(trial.step), f"{trial.seconds:.1f}", remark])
+    columns = ("candidate", swept.validator, "classes", "iterate", "seconds", "")
+    show(table_grid(columns, rows, left=("candidate", "")))
     if len(ranked) > MOST_TRIALS:
-        grid.add_row(f"and {len(ranked) - MOST_TRIALS} more")
-    return grid
+        show(f"and {len(ranked) - MOST_TRIALS} more")

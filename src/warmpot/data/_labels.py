@@ -64,7 +64,7 @@ def real_labels(name: str, y: Any, n: int) -> FloatArray:
     try:
         values = to_numpy(array.tolist() if array.dtype == object else array)
     except (TypeError, ValueError, OverflowError) as error:
-        remedy = "Pass numbers, or task='classification'."
+        remedy = "Pass numbers, or `task='classification'`."
         raise InputError(name, got=f"no numbers ({error})", allowed="real numbers", remedy=remedy) from error
     if not np.isfinite(values).all():
         raise _at(name, ~np.isfinite(values), "a missing or infinite label", "finite numbers", "Drop those samples.")
@@ -123,7 +123,7 @@ def _whole(name: str, labels: NDArray[Any]) -> IntArray:
         raise _at(name, np.isnan(labels), "a missing label (NaN)", ALLOWED, "Drop unlabelled samples.")
     whole = (labels == np.rint(labels)) & (np.abs(labels) <= LARGEST_EXACT)
     if not whole.all():
-        remedy = "Pass task='regression' for real-valued labels."
+        remedy = "Pass `task='regression'` for continuous targets."
         raise _at(name, ~whole, f"label {labels[~whole][0]}", ALLOWED, remedy)
     return labels.astype(np.int64)
 

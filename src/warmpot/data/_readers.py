@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warmpot.data._lists import refusal
-from warmpot.errors import InputError, MissingExtraError, WarmpotError, listing
+from warmpot.errors import InputError, MissingExtraError, MissingLabelsError, WarmpotError, listing
 
 __all__ = ["LABEL_NAMES", "Content", "read"]
 
@@ -86,10 +86,11 @@ def _label_column(path: Path, names: Sequence[str], label: str | None) -> int | 
     found = [j for j, name in enumerate(names) if (name.lower() in LABEL_NAMES if label is None else name == label)]
     if len(found) > 1:
         got = f"{len(found)} columns for labels: {listing([names[j] for j in found])}"
-        raise refusal(path, got, "one", "Say which by label=, and drop the other: it may give the label away.")
+        raise refusal(path, got, "one", "Choose one with `label=`, and drop the other: it may give the label away.")
     if label is not None and not found:
         got = f"columns {listing(names)}" if names else "no names of columns"
-        raise refusal(path, got, f"a column {label!r}", "Check the spelling of the label column.")
+        remedy = "Check the spelling of the label column."
+        raise MissingLabelsError(str(path), got=got, allowed=f"a column {label!r}", remedy=remedy)
     return found[0] if found else None
 
 
@@ -100,7 +101,8 @@ def _read_numpy(path: Path, label: str | None) -> Content:
             y, classes = (None, None) if label == "" else _npz_labels(path, loaded, label)
             return Content(_npz_table(path, loaded), y, classes)
         if label:
-            raise refusal(path, "features only, as every .npy", f"labels {label!r}", "Save both in one .npz (X, y).")
+            got, remedy = "features only, as every .npy", "Save both in one .npz (X, y)."
+            raise MissingLabelsError(str(path), got=got, allowed=f"labels {label!r}", remedy=remedy)
         return Content(loaded)
 
 
@@ -123,7 +125,8 @@ def _npz_labels(path: Path, loaded: Any, label: str | None) -> tuple[Any, Any]:
     if key not in loaded.files:
         if label is None:
             return None, None
-        raise refusal(path, f"keys {', '.join(loaded.files)}", f"a key {label!r}", "Check the spelling of the key.")
+        got, remedy = f"keys {', '.join(loaded.files)}", "Check the spelling of the key."
+        raise MissingLabelsError(str(path), got=got, allowed=f"a key {label!r}", remedy=remedy)
     try:
         classes = _npz_entry(path, loaded, "classes") if "classes" in loaded.files else None
     except InputError as error:

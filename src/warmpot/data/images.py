@@ -201,7 +201,7 @@ def image_list(
     items = tuple(_slashed(path, place) for _, path, _ in lines)
     if missing := [item for item in items if not os.path.isfile(place.path(item))]:
         got = f"{len(missing)} of {len(items)} files missing below {place.root!r}: {listing(missing)}"
-        raise refusal(what, got, "files that exist", "Name the folder that the paths are relative to by root=.")
+        raise refusal(what, got, "files that exist", "Pass the folder that the paths are relative to as `root=`.")
     unlabelled = [number for number, _, label in lines if not label]
     if unlabelled and len(unlabelled) < len(lines):
         got = f"no label in line {unlabelled[0]} ({len(unlabelled)} such lines)"

@@ -26,7 +26,7 @@ from warmpot._typing import IntArray
 from warmpot.data._labels import encode, real_labels
 from warmpot.data.lazy import LazyRows
 from warmpot.data.table import Table
-from warmpot.errors import InputError
+from warmpot.errors import InputError, MissingLabelsError
 
 __all__ = ["DTYPES", "Layout", "Shards", "ShardsFolder", "is_shards", "read_shards"]
 
@@ -325,8 +325,8 @@ def read_shards(
     """Read a finished folder of shards as a `Table`, its rows unread; arguments as for `load_table`."""
     shards, columns = _opened(path := Path(path))
     if label not in (None, "", "label") or (label == "label" and "label" not in columns):
-        got, remedy = f"columns {', '.join(columns)} in {INDEX}", "Leave label= out."
-        raise InputError(str(path), got=got, allowed=f"a column {label!r}", remedy=remedy)
+        got, remedy = f"columns {', '.join(columns)} in {INDEX}", "Leave `label=` out."
+        raise MissingLabelsError(str(path), got=got, allowed=f"a column {label!r}", remedy=remedy)
     names = tuple(columns.get("name", ()))
     labels = None if label == "" else columns.get("label")
     if labels is None:

@@ -118,7 +118,7 @@ def as_table(
         return Table(features, None, (), name, columns)
     if task == "regression":
         if classes is not None:
-            remedy = "Drop them, or pass task='classification'."
+            remedy = "Drop them, or pass `task='classification'`."
             raise InputError("classes", got=f"{len(classes)} names", allowed="None (regression)", remedy=remedy)
         return Table(features, real_labels(f"labels of {name}", y, n), (), name, columns)
     codes, names = encode(f"labels of {name}", y, n, classes)

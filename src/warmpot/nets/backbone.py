@@ -260,7 +260,7 @@ def _make(name: str, seed: int, *, pretrained: bool = False) -> Any:
 
 def _no_weights(name: str, reason: str) -> InputError:
     got = f"'pretrained', but those of {name} could not be had ({reason})"
-    remedy = "Name a file: weights=PATH (on another machine, timm's weights can be downloaded as model.safetensors)."
+    remedy = "Name a file: `weights=PATH` (on another machine, timm's weights can be downloaded as model.safetensors)."
     allowed = "weights timm can download, a file, or 'none'"
     return InputError("backbone weights", got=got, allowed=allowed, remedy=remedy)
 
