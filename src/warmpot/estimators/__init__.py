@@ -1,4 +1,4 @@
-"""The scikit-learn faces: classifiers, a regressor, and weights for anybody's estimator."""
+"""Estimators in the style of scikit-learn: classifiers, a regressor, and weights for any other estimator."""
 
 from __future__ import annotations
 
@@ -6,10 +6,4 @@ from warmpot.estimators.classifier import AdaptedClassifier, SourceOnlyClassifie
 from warmpot.estimators.regressor import WarmpotRegressor
 from warmpot.estimators.reweighter import PartialReweighter
 
-__all__ = [
-    "AdaptedClassifier",
-    "PartialReweighter",
-    "SourceOnlyClassifier",
-    "WarmpotClassifier",
-    "WarmpotRegressor",
-]
+__all__ = ["AdaptedClassifier", "PartialReweighter", "SourceOnlyClassifier", "WarmpotClassifier", "WarmpotRegressor"]

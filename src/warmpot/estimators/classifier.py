@@ -10,55 +10,32 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from warmpot._typing import FloatArray
+from warmpot._typing import FloatArray, IntArray
 from warmpot.errors import InputError
-from warmpot.estimators._shared import TrainedMixin, plain, plan_changes, read_domains, read_rows
+from warmpot.estimators._base import TrainedEstimator, check_features_in, given_parameters
 from warmpot.weights import estimate_present_classes, predicted_shares
 
 __all__ = ["AdaptedClassifier", "SourceOnlyClassifier", "WarmpotClassifier"]
 
 
-class _Classifier(TrainedMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """What the classifiers do."""
+class _Classifier(TrainedEstimator, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Base of the classifiers."""
 
-    # Metadata routing: both names mean something to these estimators only, so they are asked for without being told.
-    __metadata_request__fit = {"sample_domain": True, "X_target": True}  # noqa: RUF012 - scikit-learn's form
-
-    def fit(self, X: Any, y: Any, X_target: Any = None, sample_domain: Any = None) -> Any:  # noqa: N803
-        """Train on a labelled source and an unlabelled target.
-
-        Parameters
-        ----------
-        X : (n, d) array or data frame
-            Source features; with `sample_domain`, source and target features, in any order.
-        y : (n,) array
-            Source labels, of any type. With `sample_domain` also entries for target rows, which are never read.
-        X_target : (n_target, d) array or data frame, optional
-            Target features.
-        sample_domain : (n,) array of int, optional
-            skada's way to name domains: ``>= 0`` is source, ``< 0`` is target.
-
-            Without this and `X_target` no shift is known, and the source is its own target.
-
-        Returns
-        -------
-        self
-        """
-        domains = read_domains(self, X, y, X_target, sample_domain)
-        ys = np.asarray(domains.ys)
+    def _encode_labels(self, ys: NDArray[Any]) -> tuple[IntArray, tuple[str, ...]]:
         check_classification_targets(ys)
         self.classes_, codes = np.unique(ys, return_inverse=True)
         if len(self.classes_) < 2:
             got, remedy = f"one class only ({self.classes_[0]!r})", "Give the source samples of every class."
             raise InputError("y", got=got, allowed="at least two classes", remedy=remedy)
-        fitted = self._train(domains, codes.astype(np.int64), tuple(str(name) for name in self.classes_.tolist()))
-        self.target_proba_ = fitted.outputs
-        names, shares = self.classes_.tolist(), predicted_shares(fitted.outputs)
-        self.target_classes_ = {names[k]: share for k, share in estimate_present_classes(shares).items()}
-        return self
+        return codes.astype(np.int64), tuple(str(name) for name in self.classes_.tolist())
 
-    def predict_proba(self, X: Any) -> FloatArray:  # noqa: N803
-        """Class probabilities.
+    def _set_outputs(self, outputs: FloatArray) -> None:
+        self.target_proba_ = outputs
+        names, shares = self.classes_.tolist(), predicted_shares(outputs)
+        self.target_classes_ = {names[k]: share for k, share in estimate_present_classes(shares).items()}
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Predict class probabilities.
 
         Parameters
         ----------
@@ -69,11 +46,10 @@ class _Classifier(TrainedMixin, ClassifierMixin, BaseEstimator):  # type: ignore
         (n, n_classes) array
             Columns in the order of ``classes_``.
         """
-        x = read_rows(self, X)
-        return self.predictor_.probabilities(x)
+        return self.predictor_.probabilities(check_features_in(self, X))
 
-    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
-        """Most probable class of every sample.
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the most probable class of each sample.
 
         Parameters
         ----------
@@ -82,18 +58,18 @@ class _Classifier(TrainedMixin, ClassifierMixin, BaseEstimator):  # type: ignore
         Returns
         -------
         (n,) array
-            Of the dtype of ``classes_``.
+            With the dtype of ``classes_``.
         """
-        best = self.predict_proba(X).argmax(axis=1)
-        found: NDArray[Any] = self.classes_[best]
-        return found
+        labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return labels
 
 
 class WarmpotClassifier(_Classifier):
-    """Classify a target whose classes are some of the source's (WARMPOT).
+    """Classify a target that has only some of the source's classes (WARMPOT).
 
-    A partial transport plan between source and target weighs the source samples, so that classes the target does not
-    have count little, and carries labels over; a classifier is trained on both, and the plan solved anew.
+    A partial transport plan between source and target gives the source samples weights, low for classes that the
+    target does not have, and transfers labels to the target. A classifier is trained on both, and the plan is solved
+    again with its predictions.
 
     Parameters
     ----------
@@ -102,48 +78,51 @@ class WarmpotClassifier(_Classifier):
         "frozen" (mini-batches, for features of a network), or the mini-batch training of the paper, "official",
         "paper", "imagenet-caltech".
     alpha : float or "auto", optional
-        In (0, 1]: share of the target that is matched. Default: the preset's. "auto", as in "full": what the
-        predictions expect to be matched rightly.
+        Share of the target that is matched, in (0, 1]. "auto" (the default of "full"): the share that the predictions
+        are expected to get right. Default: the preset's.
     beta : float or "auto", optional
-        In (0, 1]: share of the source believed to matter; a source sample weighs at most ``1 / (beta n_source)``.
-        Default: the preset's. "auto", as in "full": as the classes predicted on the target say.
+        Share of the source that is relevant, in (0, 1]; a source sample has at most the weight
+        ``1 / (beta n_source)``. "auto" (the default of "full"): estimated from the classes predicted on the target.
+        Default: the preset's.
     scale : "auto", "rows", "columns" or "none", optional
-        Units of the features. "rows": every sample is scaled to one length (features of a network). "columns": every
-        feature is standardised over both domains (tables of measurements). "none": as they are. "auto": "columns"
-        below 64 features, "rows" from there on. Default: the preset's; "auto" for "full" and "frozen", "none" for the
-        paper's.
+        How features are scaled. "rows": every sample to the same length (features of a network). "columns": every
+        feature is standardized over both domains (tables of measurements). "none": not at all. "auto": "columns"
+        for fewer than 64 features, otherwise "rows". Default: the preset's, which is "auto" for "full" and "frozen",
+        and "none" for the paper's.
     overrides : mapping, optional
-        Further settings over the preset, nested as in its YAML file: ``{"full": {"rounds": 3}}``.
+        Other settings that replace the preset's, nested as in its YAML file: ``{"full": {"rounds": 3}}``.
     random_state : int or RandomState, optional
-        Default: the preset's seed, so that a fit can be repeated. The preset "full" draws nothing.
+        Seed. The preset "full" uses no random numbers. Default: the preset's seed, so that every fit is the same.
     progress_bar : bool or None
-        True: a bar; False: log lines; None: a bar on a terminal.
+        True: show a progress bar; False: log lines; None: a bar on a terminal.
 
     Attributes
     ----------
     classes_ : (n_classes,) array
-        The source's classes.
+        Classes of the source.
     source_weights_ : (n_source,) array
-        Weight of every source row, in the order given: row sums of the plan, total alpha.
+        Weights of the source samples, in the order given: the row sums of the plan, which sum to alpha.
     target_weights_ : (n_target,) array
-        Column sums of the plan: at most ``1 / n_target`` each; 0 for a sample that was left out.
+        Weights of the target samples: the column sums of the plan, at most ``1 / n_target`` each; 0 for a sample that
+        was left out.
     plan_ : (n_source, n_target) scipy.sparse.csr_array or None
-        The plan; None for a method without one, and when round 0 was chosen: all weights are equal then.
+        The plan; None if round 0, which has no plan and equal weights, was chosen.
     target_proba_ : (n_target, n_classes) array
         Class probabilities of the target samples.
     target_classes_ : dict
-        Classes believed to occur in the target, with the share of it predicted as each, the largest first. A class
-        counts as present when at least a quarter of an equal share, ``1 / (4 n_classes)``, is predicted as it; no
-        target label is used. Stray predictions of other classes are what the shares lack to 1.
+        Classes estimated to be present in the target, with the share of the target samples predicted as each, the
+        largest first. A class is taken as present if at least a quarter of an equal share, ``1 / (4 n_classes)``, is
+        predicted as it; no target label is used. The shares sum to less than 1 if some samples are predicted as other
+        classes.
     history_ : list of dict
-        What training logged.
+        Logged metrics of the training.
     chosen_step_ : int
-        The round or step whose model it is: the last, unless a validator chose (``overrides={"choose": ...}``). Round
-        0 is the fit on the source alone.
+        The round or step of the model: the last, unless a validator chose (``overrides={"choose": ...}``). Round 0 is
+        the fit on the source alone.
     config_ : warmpot.train.RunConfig
-        The resolved settings.
+        All settings.
     predictor_ : warmpot.train.Predictor
-        The trained network, which scales features by itself.
+        The trained network, including the scaling of the features.
     n_features_in_ : int
     feature_names_in_ : (n_features_in_,) array
         Only after a fit on a data frame with text column names.
@@ -154,10 +133,9 @@ class WarmpotClassifier(_Classifier):
     `sample_domain`, or let the pipeline transform it, ``Pipeline(steps, transform_input=["X_target"])``. Both need
     ``sklearn.set_config(enable_metadata_routing=True)``; there is no need to call ``set_fit_request``.
 
-    `GridSearchCV` takes an `X_target` with as many rows as `X` for something to split along; use `sample_domain` then.
+    `GridSearchCV` splits an `X_target` that has as many rows as `X`; use `sample_domain` in that case.
 
-    With `sample_domain`, that alone says what is target. Without it, skada takes the label -1 for "target"; here -1
-    is then a class as any other, as scikit-learn has it.
+    Unlike in skada, the label -1 does not mark target samples: without `sample_domain`, -1 is a class like any other.
 
     Examples
     --------
@@ -186,36 +164,33 @@ class WarmpotClassifier(_Classifier):
         random_state: Any = None,
         progress_bar: bool | None = False,
     ) -> None:
+        super().__init__(scale=scale, overrides=overrides, random_state=random_state, progress_bar=progress_bar)
         self.preset = preset
         self.alpha = alpha
         self.beta = beta
-        self.scale = scale
-        self.overrides = overrides
-        self.random_state = random_state
-        self.progress_bar = progress_bar
 
     def _changes(self) -> dict[str, Any]:
-        return plan_changes(self.alpha, self.beta)
+        return {"params": given_parameters(self, "alpha", "beta")}
 
 
 class AdaptedClassifier(_Classifier):
-    """Classify a target whose classes are some of the source's, by any method of the package.
+    """Classify a target that has only some of the source's classes, with any method of the package.
 
     Parameters
     ----------
     method : str, optional
-        A name from `warmpot.methods.METHODS`; ``warmpot methods`` lists them. Default: that of the preset, without one
-        "warmpot".
+        A name from `warmpot.methods.METHODS`; ``warmpot methods`` lists them. Default: the preset's, or "warmpot"
+        without a preset.
     preset : str, optional
-        One of the method's recipes. Default: the one for features, ``METHOD-frozen`` ("full" for "warmpot",
-        "source-only" for itself: the full engine, which the others do not have); for a method without recipes, such as
-        your own, "frozen".
+        One of the method's recipes. Default: its recipe for features, ``METHOD-frozen``; "full" for "warmpot" and
+        "source-only" for "source-only", the two methods that run on the full engine; "frozen" for a method without
+        recipes, such as your own.
     weights : str, optional
         How source samples are weighted: a name from `warmpot.methods.WEIGHTINGS`, or "own" for the row sums of the
-        method's plan. Default: as the preset has it.
+        method's plan. Default: the preset's.
     params, weight_params : mapping, optional
-        Parameters of the method and of the weighting, over the preset's. With other `weights` than the preset's, over
-        the weighting's own.
+        Parameters of the method and of the weighting that replace the preset's. If `weights` differs from the
+        preset's, `weight_params` replace the defaults of the weighting.
     scale, overrides, random_state, progress_bar
         As for `WarmpotClassifier`.
 
@@ -226,12 +201,12 @@ class AdaptedClassifier(_Classifier):
     feature_names_in_
         As for `WarmpotClassifier`.
     source_weights_ : (n_source,) array
-        Weight of every source row at the end, in the order given: row sums of the method's own plan over all pairs
-        where it has one and is weighted by it; else total 1.
+        Weights of the source samples at the end, in the order given. If the method weights by its own plan: the row
+        sums of that plan over all pairs. Otherwise they sum to 1.
     target_weights_ : (n_target,) array
-        Column sums of that plan; else all equal.
+        The column sums of that plan; all equal without a plan.
     plan_ : (n_source, n_target) scipy.sparse.csr_array or None
-        That plan.
+        That plan, if there is one.
 
     Examples
     --------
@@ -260,15 +235,12 @@ class AdaptedClassifier(_Classifier):
         random_state: Any = None,
         progress_bar: bool | None = False,
     ) -> None:
+        super().__init__(scale=scale, overrides=overrides, random_state=random_state, progress_bar=progress_bar)
         self.method = method
         self.preset = preset
         self.weights = weights
         self.params = params
         self.weight_params = weight_params
-        self.scale = scale
-        self.overrides = overrides
-        self.random_state = random_state
-        self.progress_bar = progress_bar
 
     def _preset(self) -> str:
         from warmpot.train.recipes import DEFAULT, preset_for
@@ -276,12 +248,11 @@ class AdaptedClassifier(_Classifier):
         return self.preset or DEFAULT if self.method is None else preset_for(self.method, self.preset)
 
     def _changes(self) -> dict[str, Any]:
-        given = {name: getattr(self, name) for name in ("method", "weights", "params", "weight_params")}
-        return {name: plain(value) for name, value in given.items() if value is not None}
+        return given_parameters(self, "method", "weights", "params", "weight_params")
 
 
 class SourceOnlyClassifier(_Classifier):
-    """The same classifier trained on the source alone: what adaptation has to beat.
+    """The same classifier trained on the source alone, as a baseline for adaptation.
 
     Parameters
     ----------
@@ -295,7 +266,7 @@ class SourceOnlyClassifier(_Classifier):
     feature_names_in_
         As for `WarmpotClassifier`.
     source_weights_, target_weights_ : arrays
-        All equal, total 1.
+        All equal; they sum to 1.
     plan_ : None
 
     Examples
@@ -306,19 +277,6 @@ class SourceOnlyClassifier(_Classifier):
     """
 
     preset = "source-only"
-
-    def __init__(
-        self,
-        *,
-        scale: str | None = None,
-        overrides: Mapping[str, Any] | None = None,
-        random_state: Any = None,
-        progress_bar: bool | None = False,
-    ) -> None:
-        self.scale = scale
-        self.overrides = overrides
-        self.random_state = random_state
-        self.progress_bar = progress_bar
 
     def _changes(self) -> dict[str, Any]:
         return {}

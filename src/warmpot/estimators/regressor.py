@@ -1,4 +1,4 @@
-"""Regression for a target without labels."""
+"""Regression on a target without labels."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 
 from warmpot._checks import check_choice
 from warmpot._typing import FloatArray
-from warmpot.estimators._shared import TrainedMixin, plan_changes, read_domains, read_rows
+from warmpot.estimators._base import TrainedEstimator, check_features_in, given_parameters
 
 __all__ = ["WarmpotRegressor"]
 
 LOSSES = ("squared", "absolute")
 
 
-class WarmpotRegressor(TrainedMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
-    """Predict real labels of a target that covers a part of the source (WARMPOT with a regression loss).
+class WarmpotRegressor(TrainedEstimator, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Predict continuous targets on a domain that covers a part of the source (WARMPOT with a regression loss).
 
-    The cost of matching a source with a target sample is the distance of their features plus the loss of predicting
-    the target sample as the source sample is labelled, with labels in units of their spread over the source.
+    The cost of matching a source with a target sample is the distance between their features plus the loss between
+    the source label and the prediction for the target sample, in units of the standard deviation of the source labels.
 
     Parameters
     ----------
     preset : str
         As for `WarmpotClassifier`.
     loss : "squared" or "absolute"
-        Label loss in the cost of the plan, and of mini-batch training. The refits of the preset "full" are least
-        squares in both cases.
+        Label loss in the cost of the plan and in mini-batch training. The preset "full" always refits by least squares.
     alpha, beta, scale, overrides, random_state, progress_bar
-        As for `WarmpotClassifier`; the preset "full" takes .35 for `beta`.
+        As for `WarmpotClassifier`; the preset "full" uses 0.35 for `beta`.
 
     Attributes
     ----------
     target_prediction_ : (n_target,) array
-        Predicted labels of the target samples.
+        Predictions for the target samples.
     source_weights_, target_weights_, plan_, history_, chosen_step_, config_, predictor_, n_features_in_
         As for `WarmpotClassifier`.
     feature_names_in_
@@ -51,7 +51,7 @@ class WarmpotRegressor(TrainedMixin, RegressorMixin, BaseEstimator):  # type: ig
     True
     """
 
-    __metadata_request__fit = {"sample_domain": True, "X_target": True}  # noqa: RUF012 - scikit-learn's form
+    _label_checks = {"y_numeric": True, "min_source": 2}  # noqa: RUF012 - never changed
 
     def __init__(
         self,
@@ -65,45 +65,24 @@ class WarmpotRegressor(TrainedMixin, RegressorMixin, BaseEstimator):  # type: ig
         random_state: Any = None,
         progress_bar: bool | None = False,
     ) -> None:
+        super().__init__(scale=scale, overrides=overrides, random_state=random_state, progress_bar=progress_bar)
         self.preset = preset
         self.loss = loss
         self.alpha = alpha
         self.beta = beta
-        self.scale = scale
-        self.overrides = overrides
-        self.random_state = random_state
-        self.progress_bar = progress_bar
 
     def _changes(self) -> dict[str, Any]:
-        return {"loss": check_choice("loss", self.loss, LOSSES), **plan_changes(self.alpha, self.beta)}
+        loss = check_choice("loss", self.loss, LOSSES)
+        return {"loss": loss, "params": given_parameters(self, "alpha", "beta")}
 
-    def fit(self, X: Any, y: Any, X_target: Any = None, sample_domain: Any = None) -> WarmpotRegressor:  # noqa: N803
-        """Train on a labelled source and an unlabelled target.
+    def _encode_labels(self, ys: NDArray[Any]) -> tuple[FloatArray, tuple[str, ...]]:
+        return ys.astype(np.float64), ()
 
-        Parameters
-        ----------
-        X : (n, d) array or data frame
-            Source features; with `sample_domain`, source and target features, in any order.
-        y : (n,) array
-            Source labels. With `sample_domain` also entries for target rows (NaN in skada), which are never read.
-        X_target : (n_target, d) array or data frame, optional
-            Target features.
-        sample_domain : (n,) array of int, optional
-            skada's way to name domains: ``>= 0`` is source, ``< 0`` is target.
+    def _set_outputs(self, outputs: FloatArray) -> None:
+        self.target_prediction_ = outputs
 
-            Without this and `X_target` no shift is known, and the source is its own target.
-
-        Returns
-        -------
-        self
-        """
-        domains = read_domains(self, X, y, X_target, sample_domain, y_numeric=True, min_source=2)
-        fitted = self._train(domains, np.asarray(domains.ys, dtype=np.float64), ())
-        self.target_prediction_ = fitted.outputs
-        return self
-
-    def predict(self, X: Any) -> FloatArray:  # noqa: N803
-        """Predicted labels.
+    def predict(self, X: Any) -> FloatArray:
+        """Predict continuous targets.
 
         Parameters
         ----------
@@ -113,5 +92,4 @@ class WarmpotRegressor(TrainedMixin, RegressorMixin, BaseEstimator):  # type: ig
         -------
         (n,) array
         """
-        x = read_rows(self, X)
-        return self.predictor_.values(x)
+        return self.predictor_.values(check_features_in(self, X))

@@ -1,4 +1,4 @@
-"""Source weights for anybody's estimator."""
+"""Source weights for any scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from sklearn.utils.validation import has_fit_parameter
 from warmpot._checks import LARGEST, check_choice, check_features, check_fraction
 from warmpot._typing import FloatArray
 from warmpot.errors import InputError
-from warmpot.estimators._shared import Domains, read_domains, read_rows
+from warmpot.estimators._base import Domains, TargetRequests, check_features_in, read_domains
 
 __all__ = ["PartialReweighter"]
 
 SCALES = ("none", "rows", "columns", "auto")
 NARROW = 64
-"""As in `warmpot.nets`, which this module does without: plans need no torch."""
+"""As in `warmpot.nets`, which is not imported here because it needs torch."""
 CONSTANT = 1e-12
-"""A column whose spread is a smaller part of its largest entry is constant up to rounding."""
+"""A column whose standard deviation, relative to its largest entry, is smaller than this is constant up to rounding."""
 
 MethodT = TypeVar("MethodT", bound=Callable[..., Any])
 
 
 def _if_inner_has(name: str) -> Callable[[MethodT], MethodT]:
-    """Hide a method that the inner estimator does not have."""
+    """Hide a method unless the wrapped estimator has it."""
 
     def check(self: PartialReweighter) -> bool:
         return hasattr(getattr(self, "estimator_", self.estimator), name)
@@ -39,58 +39,58 @@ def _if_inner_has(name: str) -> Callable[[MethodT], MethodT]:
 
 
 def _scaled(domains: Domains, kind: str) -> tuple[FloatArray, FloatArray]:
-    """Return the features of both domains in the units of the distances."""
+    """Return the features of both domains, scaled for the distances."""
     for name, x in (("X", domains.xs), ("X_target", domains.xt)):
         check_features(name, x, LARGEST)  # squares would overflow
     xs, xt = domains.xs.astype(np.float64, copy=False), domains.xt.astype(np.float64, copy=False)
     if kind == "auto":
         kind = "columns" if xs.shape[1] < NARROW else "rows"
-    # The largest entry first, by rows or by columns: squares can neither over- nor underflow then.
+    # Dividing by the largest entry first keeps squares from overflowing and underflowing.
     if kind == "rows":
         return normalize(normalize(xs, "max")), normalize(normalize(xt, "max"))
     if kind == "columns":
         largest = np.maximum(np.abs(xs).max(axis=0), np.abs(xt).max(axis=0))
         xs, xt = (x / np.where(largest > 0, largest, 1.0) for x in (xs, xt))
-        centre = (xs.mean(axis=0) + xt.mean(axis=0)) / 2  # every domain counts the same
+        centre = (xs.mean(axis=0) + xt.mean(axis=0)) / 2  # both domains have the same influence
         spread = np.sqrt((np.square(xs - centre).mean(axis=0) + np.square(xt - centre).mean(axis=0)) / 2)
         spread[spread < CONSTANT] = np.inf
         return (xs - centre) / spread, (xt - centre) / spread
     return xs, xt
 
 
-class PartialReweighter(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """Weigh source samples by how much of the target they can stand for (Theorem 3.2), and train with that.
+class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """Weight source samples by a partial transport plan (Theorem 3.2), and train any estimator with these weights.
 
-    One exact partial transport plan between the features of both domains; its row sums are the weights. Labels are
-    not needed for them. With an `estimator`, that is trained on the weighted source and predicts; without one, read
-    ``sample_weight_`` and pass it on yourself.
+    The weights are the row sums of an exact plan between the features of both domains; they need no labels. If an
+    `estimator` is given, it is trained on the weighted source. Otherwise, pass ``sample_weight_`` to your own.
 
     Parameters
     ----------
     estimator : estimator, optional
         Any classifier or regressor whose ``fit`` takes `sample_weight`.
     alpha : float
-        In (0, 1]: share of the target that is matched.
+        Share of the target that is matched, in (0, 1].
     beta : float
-        In (0, 1]: share of the source believed to matter; a source sample weighs at most ``1 / (beta n_source)``.
+        Share of the source that is relevant, in (0, 1]; a source sample has at most the weight
+        ``1 / (beta n_source)``.
     scale : "auto", "rows", "columns" or "none"
-        Units of the features for the distances; the estimator gets the features as they are. "rows": every sample is
-        scaled to length 1. "columns": every feature is standardised over both domains. "none": as they are. "auto":
-        "columns" below 64 features, "rows" from there on.
+        How features are scaled for the distances; the estimator gets unscaled features. "rows": every sample to length
+        1. "columns": every feature is standardized over both domains. "none": not at all. "auto": "columns" for fewer
+        than 64 features, otherwise "rows".
 
     Attributes
     ----------
     source_weights_ : (n_source,) array
-        Row sums of the plan, in the order of the source rows; total alpha.
+        The row sums of the plan, in the order of the source rows; they sum to alpha.
     sample_weight_ : (n_source,) array
-        The same on scikit-learn's scale: mean 1.
+        The same weights rescaled to mean 1, as scikit-learn expects.
     target_weights_ : (n_target,) array
-        Column sums of the plan.
+        The column sums of the plan.
     plan_ : (n_source, n_target) scipy.sparse.csr_array
     estimator_ : estimator
-        The trained one; only with an `estimator`.
+        The trained estimator, if `estimator` is given.
     classes_ : array
-        Its classes, when it is a classifier.
+        Its classes, if it is a classifier.
     n_features_in_ : int
     feature_names_in_ : (n_features_in_,) array
         Only after a fit on a data frame with text column names.
@@ -107,22 +107,14 @@ class PartialReweighter(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc
     array([0, 1])
     """
 
-    __metadata_request__fit = {"sample_domain": True, "X_target": True}  # noqa: RUF012 - scikit-learn's form
-
     def __init__(self, estimator: Any = None, *, alpha: float = 0.8, beta: float = 0.35, scale: str = "auto") -> None:
         self.estimator = estimator
         self.alpha = alpha
         self.beta = beta
         self.scale = scale
 
-    def fit(
-        self,
-        X: Any,  # noqa: N803
-        y: Any = None,
-        X_target: Any = None,  # noqa: N803
-        sample_domain: Any = None,
-    ) -> PartialReweighter:
-        """Solve the plan, and train the estimator if there is one.
+    def fit(self, X: Any, y: Any = None, X_target: Any = None, sample_domain: Any = None) -> PartialReweighter:
+        """Compute the weights, and train the estimator if there is one.
 
         Parameters
         ----------
@@ -130,12 +122,8 @@ class PartialReweighter(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc
             Source features; with `sample_domain`, source and target features, in any order.
         y : (n,) array, optional
             Source labels, for the estimator. With `sample_domain` also entries for target rows, which are never read.
-        X_target : (n_target, d) array or data frame, optional
-            Target features.
-        sample_domain : (n,) array of int, optional
-            skada's way to name domains: ``>= 0`` is source, ``< 0`` is target.
-
-            Without this and `X_target` no shift is known, and the source is its own target.
+        X_target, sample_domain
+            The target, as for `WarmpotClassifier.fit`.
 
         Returns
         -------
@@ -145,9 +133,9 @@ class PartialReweighter(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc
 
         if self.estimator is not None and not has_fit_parameter(self.estimator, "sample_weight"):
             got, allowed = type(self.estimator).__name__, "an estimator whose fit takes sample_weight"
-            remedy = "Draw samples by sample_weight_ and fit it to those."
+            remedy = "Draw samples with probabilities proportional to sample_weight_ and fit it to those."
             raise InputError("estimator", got=got, allowed=allowed, remedy=remedy)
-        for name in ("estimator_", "classes_"):  # of an earlier fit, perhaps with another estimator
+        for name in ("estimator_", "classes_"):  # left by an earlier fit, perhaps with another estimator
             self.__dict__.pop(name, None)
         alpha, beta = check_fraction("alpha", self.alpha), check_fraction("beta", self.beta)
         several = get_tags(self).target_tags.multi_output
@@ -162,43 +150,39 @@ class PartialReweighter(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc
                 self.classes_ = self.estimator_.classes_
         return self
 
-    def _ask(self, method: str, X: Any, *rest: Any, **more: Any) -> Any:  # noqa: N803
-        rows = read_rows(self, X)
-        return getattr(self.estimator_, method)(rows, *rest, **more)
-
     @_if_inner_has("predict")
-    def predict(self, X: Any) -> Any:  # noqa: N803
-        """Return what the estimator predicts.
+    def predict(self, X: Any) -> Any:
+        """Predict with the estimator.
 
         Parameters
         ----------
         X : (n, d) array or data frame
         """
-        return self._ask("predict", X)
+        return self.estimator_.predict(check_features_in(self, X))
 
     @_if_inner_has("predict_proba")
-    def predict_proba(self, X: Any) -> Any:  # noqa: N803
-        """Class probabilities, when the estimator gives them.
+    def predict_proba(self, X: Any) -> Any:
+        """Predict class probabilities with the estimator.
 
         Parameters
         ----------
         X : (n, d) array or data frame
         """
-        return self._ask("predict_proba", X)
+        return self.estimator_.predict_proba(check_features_in(self, X))
 
     @_if_inner_has("decision_function")
-    def decision_function(self, X: Any) -> Any:  # noqa: N803
-        """Decision values, when the estimator gives them.
+    def decision_function(self, X: Any) -> Any:
+        """Return the estimator's decision function.
 
         Parameters
         ----------
         X : (n, d) array or data frame
         """
-        return self._ask("decision_function", X)
+        return self.estimator_.decision_function(check_features_in(self, X))
 
     @_if_inner_has("score")
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
-        """Score of the estimator: accuracy or R^2.
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the estimator's score: accuracy or R^2.
 
         Parameters
         ----------
@@ -207,7 +191,7 @@ class PartialReweighter(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc
         sample_weight : (n,) array, optional
         """
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-        return float(self._ask("score", X, y, **weights))
+        return float(self.estimator_.score(check_features_in(self, X), y, **weights))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

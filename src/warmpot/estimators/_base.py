@@ -1,0 +1,242 @@
+"""What the estimators share: splitting the samples into source and target, and training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_array, check_consistent_length, check_random_state, check_X_y
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from warmpot._typing import BoolArray, FloatArray, IntArray
+from warmpot.data import Task
+from warmpot.errors import InputError
+
+if TYPE_CHECKING:
+    from warmpot.train import RunConfig
+
+__all__ = ["Domains", "TargetRequests", "TrainedEstimator", "check_features_in", "given_parameters", "read_domains"]
+
+FEATURES: dict[str, Any] = {"dtype": (np.float64, np.float32), "order": "C"}
+"""Other dtypes become float64. The order is fixed, so that a data frame gives the same digits as its array."""
+
+EstimatorT = TypeVar("EstimatorT", bound="TrainedEstimator")
+
+
+class TargetRequests:
+    """Makes metadata routing pass `sample_domain` and `X_target` to ``fit`` without ``set_fit_request``."""
+
+    __metadata_request__fit = {"sample_domain": True, "X_target": True}  # noqa: RUF012 - scikit-learn's form
+
+
+@dataclass(frozen=True, eq=False)
+class Domains:
+    """The training data of an estimator. There is no field for target labels.
+
+    Attributes
+    ----------
+    xs, ys
+        Source features and labels; the labels are None if none were given.
+    xt
+        Target features, with the dtype of `xs`.
+    """
+
+    xs: NDArray[Any]
+    ys: NDArray[Any] | None
+    xt: NDArray[Any]
+
+
+def read_domains(
+    estimator: Any,
+    X: Any,
+    y: Any,
+    X_target: Any,
+    sample_domain: Any,
+    *,
+    y_numeric: bool = False,
+    multi_output: bool = False,
+    min_source: int = 1,
+) -> Domains:
+    """Check the arguments of ``fit`` and split them into domains.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Gets ``n_features_in_`` and, from a data frame, ``feature_names_in_``.
+    X, y, X_target, sample_domain
+        As given to ``fit``. With neither of the last two, the source is its own target.
+    y_numeric, multi_output : bool
+        Whether the labels are continuous targets; whether a sample may have several.
+    min_source : int
+        Smallest number of source samples.
+    """
+    if X_target is not None and sample_domain is not None:
+        remedy = "Pass the target once: separately, or stacked under X."
+        raise InputError("X_target and sample_domain", got="both", allowed="one of them", remedy=remedy)
+    labels = {"y_numeric": y_numeric, "multi_output": multi_output}
+    ys = None
+    if sample_domain is not None:
+        # With None, scikit-learn checks the estimator's tags; otherwise only the source labels are checked, below.
+        x = validate_data(estimator, X, None if y is None else "no_validation", **FEATURES)
+        source = _source_rows(sample_domain, len(x))
+        xs, xt = x[source], x[~source]
+        if y is not None:
+            check_consistent_length(x, y)
+            # Target labels, masked as in skada (-1 or NaN) or not, are dropped here without being read.
+            xs, ys = check_X_y(xs, _select(y, source), ensure_min_samples=min_source, **FEATURES, **labels)
+    else:
+        options = {"ensure_min_samples": min_source, **FEATURES}
+        if y is None:
+            xs = validate_data(estimator, X, y, **options)
+        else:
+            xs, ys = validate_data(estimator, X, y, **options, **labels)
+        xt = xs if X_target is None else _read_target(estimator, X_target)
+    dtype = np.result_type(xs, xt)  # distances between the two need a common dtype
+    return Domains(xs.astype(dtype, copy=False), ys, xt.astype(dtype, copy=False))
+
+
+def _select(y: Any, rows: BoolArray) -> NDArray[Any]:
+    """Return the labels of some rows; for Python objects, with a dtype that does not depend on the other rows."""
+    if hasattr(y, "to_numpy"):
+        known = y[rows].to_numpy()
+    elif isinstance(y, np.ndarray):
+        known = y[rows]
+    else:
+        known = np.asarray([label for label, chosen in zip(y, rows, strict=True) if chosen])
+    return np.asarray(known.tolist()) if known.dtype == object else known
+
+
+def check_features_in(estimator: Any, X: Any) -> NDArray[Any]:
+    """Check that the estimator is fitted, and the features it is to predict from."""
+    check_is_fitted(estimator)
+    x: NDArray[Any] = validate_data(estimator, X, reset=False, **FEATURES)
+    return x
+
+
+def _read_target(estimator: Any, X_target: Any) -> NDArray[Any]:
+    try:
+        x: NDArray[Any] = validate_data(estimator, X_target, reset=False, **FEATURES)
+    except ValueError as error:  # scikit-learn's message calls it X
+        got, remedy = " ".join(str(error).split()), "Prepare it exactly as X."
+        raise InputError("X_target", got=got, allowed="samples with X's features", remedy=remedy) from error
+    return x
+
+
+def _source_rows(sample_domain: Any, n: int) -> BoolArray:
+    """Return which rows are source; ``>= 0`` is skada's convention."""
+    allowed = "one whole number per row: >= 0 for source, < 0 for target"
+    remedy = "Mark target rows by negative numbers, or leave it out when there is no target."
+    try:
+        domain = check_array(sample_domain, ensure_2d=False, dtype=np.float64, input_name="sample_domain")
+    except (TypeError, ValueError) as error:
+        got = " ".join(str(error).split())
+        raise InputError("sample_domain", got=got, allowed=allowed, remedy=remedy) from error
+    source: BoolArray = domain >= 0
+    if domain.shape != (n,):
+        got, allowed = f"shape {domain.shape}", f"{allowed} (shape ({n},))"
+    elif (domain != np.rint(domain)).any():
+        got = "fractions"
+    elif source.all() or not source.any():
+        got, allowed = "no target rows" if source.all() else "no source rows", f"both ({allowed})"
+    else:
+        return source
+    raise InputError("sample_domain", got=got, allowed=allowed, remedy=remedy)
+
+
+class TrainedEstimator(TargetRequests):
+    """Base of the estimators that `warmpot.select.fit_chosen` trains."""
+
+    preset: str | None
+    _label_checks: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+    def __init__(
+        self,
+        *,
+        scale: str | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        random_state: Any = None,
+        progress_bar: bool | None = False,
+    ) -> None:
+        self.scale = scale
+        self.overrides = overrides
+        self.random_state = random_state
+        self.progress_bar = progress_bar
+
+    def _changes(self) -> dict[str, Any]:
+        """Return the settings that the constructor puts over the preset."""
+        raise NotImplementedError
+
+    def _preset(self) -> str | None:
+        return self.preset
+
+    def _encode_labels(self, ys: NDArray[Any]) -> tuple[IntArray | FloatArray, tuple[str, ...]]:
+        """Return the labels as the engines take them, and the names of the classes; set ``classes_``."""
+        raise NotImplementedError
+
+    def _set_outputs(self, outputs: FloatArray) -> None:
+        """Set the attributes that hold predictions for the target."""
+        raise NotImplementedError
+
+    def fit(self: EstimatorT, X: Any, y: Any, X_target: Any = None, sample_domain: Any = None) -> EstimatorT:
+        """Train on a labelled source and an unlabelled target.
+
+        Without `X_target` and `sample_domain` no shift is known, and the source is its own target.
+
+        Parameters
+        ----------
+        X : (n, d) array or data frame
+            Source features; with `sample_domain`, source and target features, in any order.
+        y : (n,) array
+            Source labels. With `sample_domain` also entries for target rows, which are never read.
+        X_target : (n_target, d) array or data frame, optional
+            Target features.
+        sample_domain : (n,) array of int, optional
+            The domain of each row, as in skada: ``>= 0`` is source, ``< 0`` is target.
+
+        Returns
+        -------
+        self
+        """
+        from warmpot.select.within import fit_chosen
+
+        domains = read_domains(self, X, y, X_target, sample_domain, **self._label_checks)
+        ys, classes = self._encode_labels(np.asarray(domains.ys))
+        config = self._config()
+        fitted = fit_chosen(Task(domains.xs, ys, domains.xt, classes), config, progress_bar=self.progress_bar)
+        self.config_ = config
+        self.predictor_ = fitted.predictor
+        self.source_weights_ = fitted.source_weights
+        self.target_weights_ = fitted.target_weights
+        self.plan_ = None if fitted.solution is None else fitted.solution.plan
+        self.history_ = fitted.history
+        self.chosen_step_ = fitted.step
+        self._set_outputs(fitted.outputs)
+        return self
+
+    def _config(self) -> RunConfig:
+        from warmpot._settings import merged
+        from warmpot.train import load_config
+
+        changes = merged(self.overrides or {}, _python_numbers(self._changes()))
+        if self.scale is not None:
+            changes = merged(changes, {"full": {"scale": self.scale}, "minibatch": {"network": {"scale": self.scale}}})
+        if isinstance(self.random_state, (int, np.integer)):
+            changes["seed"] = int(self.random_state)
+        elif self.random_state is not None:
+            changes["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return load_config(self._preset(), changes=changes)
+
+
+def given_parameters(estimator: Any, *names: str) -> dict[str, Any]:
+    """Return the constructor parameters that are not None."""
+    return {name: getattr(estimator, name) for name in names if getattr(estimator, name) is not None}
+
+
+def _python_numbers(value: Any) -> Any:
+    """Replace numbers of numpy, such as the np.float32 of a grid, which is not a float."""
+    if isinstance(value, Mapping):
+        return {name: _python_numbers(inner) for name, inner in value.items()}
+    return value.item() if isinstance(value, np.generic) else value
