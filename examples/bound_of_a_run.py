@@ -1,4 +1,4 @@
-"""What can be proven of a classifier on a target without labels, term by term.
+"""Bound the target loss of a classifier, term by term, without target labels.
 
 python examples/bound_of_a_run.py
 """
@@ -17,12 +17,12 @@ def main() -> None:
     ys, yt = np.repeat(np.arange(6), 50), np.repeat(np.arange(3), 40)  # the target has three of six classes
     xs = centres[ys] + rng.normal(size=(300, 8))
     xt = centres[yt] + 0.5 + rng.normal(size=(120, 8))
-    task, _ = make_task(as_table(xs, ys), as_table(xt))  # no labels of the target anywhere
+    task, _ = make_task(as_table(xs, ys), as_table(xt))  # without target labels
 
     for preset in ("source-only", "full", "bound"):
         predictor = fit(task, load_config(preset), progress_bar=False).predictor
         report = bound_inputs(predictor, task).problem("joint").report(alpha=1.0, beta=0.5)
-        verdict = "vacuous: proves nothing" if report.vacuous else "together with the term that needs labels, a bound"
+        verdict = "vacuous: proves nothing" if report.vacuous else "a bound, together with the term that needs labels"
         print(f"{preset}: total {report.total:.2f} ({verdict})")
         for term in report.terms:
             print(f"    {term.name:<20}", "needs labels" if term.value is None else f"{term.value:.3f}")

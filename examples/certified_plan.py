@@ -1,4 +1,4 @@
-"""A partial transport plan, the proof that it is the best one, its price of mass, and its gradient.
+"""A partial transport plan, the proof that it is optimal, the marginal cost of mass, and the gradient.
 
 python examples/certified_plan.py
 """
@@ -14,21 +14,21 @@ from warmpot.transport import certify, partial_path, solve_partial
 def main() -> None:
     rng = np.random.default_rng(0)
     source = rng.normal(size=(120, 2))
-    target = np.concatenate([rng.normal(size=(48, 2)), rng.normal(loc=7.0, size=(12, 2))])  # 20 % fit nowhere
+    target = np.concatenate([rng.normal(size=(48, 2)), rng.normal(loc=7.0, size=(12, 2))])  # 20 % outliers
     cost = np.linalg.norm(source[:, None] - target, axis=2)
     a = np.full(120, 1 / (0.5 * 120))  # beta = .5: half of the source is enough
 
     solution = solve_partial(cost, a, mass=0.8)
     print(f"value {solution.value:.4f}; no plan is cheaper by more than {max(solution.gap, 0):.0e}")
-    print(f"strays that the plan uses: {(solution.q[48:] > 1e-9).sum()} of 12")
+    print(f"outliers that the plan uses: {(solution.q[48:] > 1e-9).sum()} of 12")
 
-    proof = certify(solution.plan, cost, a, None, 0.8)  # sees the plan only, from wherever it came
+    proof = certify(solution.plan, cost, a, None, 0.8)  # needs only the plan, from any solver
     print(f"certificate: feasible {proof.feasible}, gap {abs(proof.gap):.0e}")
 
     path = partial_path(cost, a)
     for mass in (0.4, 0.79, 0.81, 1.0):
         slope = path.slopes[np.searchsorted(path.masses, mass) - 1]
-        print(f"mass {mass:.2f}: value {np.interp(mass, path.masses, path.values):.3f}, the next bit costs {slope:.2f}")
+        print(f"mass {mass:.2f}: value {np.interp(mass, path.masses, path.values):.3f}, marginal cost {slope:.2f}")
 
     points = torch.tensor(source, requires_grad=True)
     value = solve_partial(torch.cdist(points, torch.tensor(target)), a, mass=0.8).value

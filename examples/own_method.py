@@ -1,7 +1,7 @@
-"""A method of your own in twenty lines: it trains, resumes, combines with any weighting, and has a command line.
+"""Your own method in twenty lines: it trains, resumes, combines with any weighting, and works on the command line.
 
 python examples/own_method.py                                       train it on the built-in digits
-python examples/own_method.py fit SOURCE TARGET --method means      use it as `warmpot` itself
+python examples/own_method.py fit SOURCE TARGET --method means      use it like `warmpot fit`
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ class Means(Method):
     """Minimise ``wCE(w) + strength ||sum_i w_i f_i - mean_j f_j||^2``."""
 
     name: ClassVar[str] = "means"
-    summary: ClassVar[str] = "bring the means of the features together"
+    summary: ClassVar[str] = "align the means of the features"
     reference: ClassVar[str] = "examples/own_method.py"
 
     strength: float = 0.05
 
-    def step(self, view: BatchContext, memory: Memory) -> StepResult:  # noqa: ARG002
-        """Return the loss of one batch; there is no field for target labels."""
-        weights = normalized(view.weights)
-        apart = (weights @ view.source.features - view.target.features.mean(dim=0)).square().sum()
-        loss = weighted_cross_entropy(view.source.logits, view.labels, view.weights)
-        return StepResult(loss + self.strength * apart, weights, {"apart": apart.detach()})
+    def step(self, batch: BatchContext, memory: Memory) -> StepResult:  # noqa: ARG002
+        """Return the loss of one batch; the context has no field for target labels."""
+        weights = normalized(batch.weights)
+        distance = (weights @ batch.source.features - batch.target.features.mean(dim=0)).square().sum()
+        loss = weighted_cross_entropy(batch.source.logits, batch.labels, batch.weights)
+        return StepResult(loss + self.strength * distance, weights, {"distance": distance.detach()})
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
         model = AdaptedClassifier("means", weights=weights, overrides={"minibatch": {"steps": 150}})
         model.fit(source.x, source.y, X_target=target.x)
         print(f"means, weights {weights:<11}  accuracy on the target {model.score(target.x, target.y):.0%}")
-    print("Half of the classes are not in the target, so the means should differ: weights make up for it.")
+    print("Half of the classes are absent from the target, so unweighted means differ; the weights correct for that.")
 
 
 METHODS[Means.name] = Means

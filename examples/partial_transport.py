@@ -1,9 +1,9 @@
-"""Which source samples matter for the target? Partial transport on built-in data, in seconds.
+"""Which source samples are relevant for the target? Partial transport on synthetic data, in seconds.
 
 python examples/partial_transport.py [--out transport-demo] [--mass 0.8] [--beta 0.5] [--seed 0]
 
-The source has 10 classes, the target only 5 of them (and some stray samples that belong to none). No label of the
-target is used. The exact plan weighs the source samples; the weights should fall on the 5 shared classes.
+The source has 10 classes, the target only 5 of them, and some outliers that belong to no class. No target labels are
+used. The exact plan gives the source samples weights, which should concentrate on the 5 shared classes.
 Writes plan.png and report.md.
 """
 
@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Domains:
-    """Two domains: labelled source, unlabelled target; `stray` marks target samples of no class."""
+    """Two domains: labelled source, unlabelled target; `stray` marks target samples that belong to no class."""
 
     xs: Floats
     ys: NDArray[np.int64]
@@ -39,7 +39,7 @@ class Domains:
 
 @dataclass(frozen=True)
 class Run:
-    """One solve and what it says about the classes."""
+    """One plan, and the weight it puts on the shared classes."""
 
     name: str
     mass: float
@@ -52,7 +52,7 @@ class Run:
 
 
 def make_domains(seed: int) -> Domains:
-    """Draw 2000 source samples of 10 classes and 600 target samples: 540 of the first 5 classes, 60 strays."""
+    """Draw 2000 source samples of 10 classes and 600 target samples: 540 of the first 5 classes, 60 outliers."""
     rng = np.random.default_rng(seed)
     centres = 1.8 * rng.normal(size=(CLASSES, DIM))
     ys = np.repeat(np.arange(CLASSES), 200)
@@ -76,7 +76,7 @@ def run(name: str, data: Domains, mass: float, beta: float) -> Run:
 
 
 def facts(runs: list[Run]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the table of solves."""
+    """Return the head and the rows of the table of plans."""
     head = [
         "",
         "mass",
@@ -87,7 +87,7 @@ def facts(runs: list[Run]) -> tuple[list[str], list[list[str]]]:
         "time",
         "weight on shared",
         "on outlier classes",
-        "strays left out",
+        "outliers left out",
     ]
     rows = [
         [
@@ -111,7 +111,7 @@ def show(console: Console, runs: list[Run]) -> None:
 
 
 def proof(r: Run) -> str:
-    """Say in words what the certificate of a run proves."""
+    """Describe what the certificate of a run proves."""
     c = r.certificate
     kind = "feasible" if c.feasible else "NOT feasible"
     return (
@@ -126,14 +126,14 @@ def write_report(path: Path, runs: list[Run], has_figure: bool) -> None:
     lines = [
         "# Partial transport demo",
         "",
-        f"Source: {CLASSES} classes. Target: {SHARED} of them, and 10 % stray samples. Target labels are not used.",
+        f"Source: {CLASSES} classes. Target: {SHARED} of them, and 10 % outliers. Target labels are not used.",
         "",
         *("| " + " | ".join(row) + " |" for row in table),
         "",
         proof(runs[-1]),
         "",
-        "value: cost of the plan. gap: proven distance to the best plan. slope: cost of the next bit of mass.",
-        "Full transport must use every source sample, so its weights are the uniform ones.",
+        "value: cost of the plan. gap: proven distance to the best plan. slope: marginal cost of mass.",
+        "Full transport must use every source sample, so its weights are uniform.",
         "",
         *(["![weights of the source samples](plan.png)", ""] if has_figure else []),
     ]
@@ -175,7 +175,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("transport-demo"), help="folder for plan.png and report.md")
     parser.add_argument("--mass", type=float, default=0.8, help="mass to move, in (0, 1]")
-    parser.add_argument("--beta", type=float, default=0.5, help="share of the source believed to matter, in (0, 1]")
+    parser.add_argument("--beta", type=float, default=0.5, help="share of the source that is relevant, in (0, 1]")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 
@@ -195,7 +195,7 @@ def main() -> None:
     ]
     show(console, runs)
     console.print(proof(runs[-1]))
-    console.print("Full transport must use every source sample, so its weights are the uniform ones.\n")
+    console.print("Full transport must use every source sample, so its weights are uniform.\n")
     options.out.mkdir(parents=True, exist_ok=True)
     try:
         draw(options.out / "plan.png", data, runs[-1])

@@ -1,4 +1,4 @@
-"""Adapt from printed digits 0-9 to handwritten digits 0-4, without being told which digits occur.
+"""Adapt from printed digits 0-9 to handwritten digits 0-4, without knowing which digits occur.
 
 python examples/quickstart.py
 """
@@ -23,8 +23,8 @@ def main() -> None:
     share = np.bincount(source.y, model.source_weights_, 10) / model.source_weights_.sum()
     predicted = np.bincount(model.predict(target.x), minlength=10) / len(target.x)
     for digit in range(10):
-        there = "" if digit in target.y else "   (does not occur)"
-        print(f"{digit:>5}   {share[digit]:13.0%}   {predicted[digit]:23.0%}{there}")
+        note = "" if digit in target.y else "   (does not occur)"
+        print(f"{digit:>5}   {share[digit]:13.0%}   {predicted[digit]:23.0%}{note}")
 
 
 if __name__ == "__main__":

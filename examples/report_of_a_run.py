@@ -1,4 +1,4 @@
-"""Fit, and write the page that a person wants to open: one HTML file, no network.
+"""Fit, and write a report: a single HTML file that needs no network.
 
 python examples/report_of_a_run.py [FOLDER]
 """
@@ -15,13 +15,13 @@ from warmpot.train import fit, load_config
 
 def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "report-demo")
-    task, truth = make_task(*digits_task(n_source=500, seed=1))  # labels of the target are apart, in `truth`
+    task, truth = make_task(*digits_task(n_source=500, seed=1))  # target labels are separate, in `truth`
     config = load_config("full", changes={"full": {"rounds": 2}})
     fit(task, config, out=folder, progress_bar=False)
-    # Leave `truth` out where there are no labels; figures=True writes every figure as PNG and SVG, too.
+    # Leave `truth` out if there are no labels; figures=True also writes every figure as PNG and SVG.
     page = report_run(folder, task, truth, figures=False)
     print(f"Wrote {page}, {page.stat().st_size / 1e6:.1f} MB. Open it in a browser.")
-    print("The same for any run: warmpot report", folder)
+    print("For any run: warmpot report", folder)
 
 
 if __name__ == "__main__":

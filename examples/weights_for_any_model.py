@@ -1,9 +1,9 @@
-"""Weigh the source so that any model which takes `sample_weight` learns from the part that matters.
+"""Weight the source so that any model that takes `sample_weight` learns from its relevant part.
 
 python examples/weights_for_any_model.py
 
-The source covers four regions with different laws, the target one of them, a little shifted. A small model cannot
-follow all four laws; with weights it spends itself on the one that counts.
+The source covers four regions with different linear functions, the target one of them, slightly shifted. A small model
+cannot fit all four functions; the weights make it fit the one of the target.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main() -> None:
     x = centres[region] + rng.normal(size=(400, 2))
     y = (x * slopes[region]).sum(axis=1)
     x_target = centres[1] + [0.5, 0.5] + rng.normal(size=(80, 2))
-    y_target = (x_target * slopes[1]).sum(axis=1)  # only to measure
+    y_target = (x_target * slopes[1]).sum(axis=1)  # for evaluation only
 
     print("mean absolute error on the target   plain   weighted")
     for model in (Ridge(), DecisionTreeRegressor(max_leaf_nodes=8, random_state=0)):

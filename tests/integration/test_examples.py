@@ -52,7 +52,7 @@ def test_report_moves_the_weight_to_the_shared_classes(demo: tuple[Path, str]) -
     full, partial = rows["full transport"], rows["part of both"]
     assert percent(full["weight on shared"]) == pytest.approx(50.0)
     assert percent(partial["weight on shared"]) > 90
-    assert percent(partial["strays left out"]) > 90
+    assert percent(partial["outliers left out"]) > 90
     assert float(partial["value"]) < float(rows["part of the source"]["value"]) < float(full["value"])
 
 
@@ -119,7 +119,7 @@ def test_weights_help_other_models(printed: Callable[..., str]) -> None:
 
 def test_certified_plan_proves_itself(printed: Callable[..., str]) -> None:
     found = printed("certified_plan.py")
-    assert "strays that the plan uses: 0 of 12" in found
+    assert "outliers that the plan uses: 0 of 12" in found
     assert "feasible True" in found
     value = float(re.search(r"^value (\S+);", found)[1])  # type: ignore[index]
     assert float(re.search(r"along the gradient: (\S+)", found)[1]) < value  # type: ignore[index]
