@@ -28,11 +28,11 @@ class Means(Method):
 
     strength: float = 0.05
 
-    def step(self, batch: BatchContext, memory: Memory) -> StepResult:  # noqa: ARG002
+    def step(self, context: BatchContext, memory: Memory) -> StepResult:  # noqa: ARG002
         """Return the loss of one batch; the context has no field for target labels."""
-        weights = normalized(batch.weights)
-        distance = (weights @ batch.source.features - batch.target.features.mean(dim=0)).square().sum()
-        loss = weighted_cross_entropy(batch.source.logits, batch.labels, batch.weights)
+        weights = normalized(context.weights)
+        distance = (weights @ context.source.features - context.target.features.mean(dim=0)).square().sum()
+        loss = weighted_cross_entropy(context.source.logits, context.labels, context.weights)
         return StepResult(loss + self.strength * distance, weights, {"distance": distance.detach()})
 
 

@@ -1,4 +1,4 @@
-"""The verbs ``warmpot fit`` and ``warmpot predict``."""
+"""The verb ``warmpot fit``."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def write_csv(path: str, x: np.ndarray, labels: Any = None, column: str = "speci
     return path
 
 
-def test_a_held_part_is_told() -> None:
+def test_held_out_samples_are_reported() -> None:
     result = done("fit", "source.npz", "target.npz", "--choose", "source", "--out", "run")
     assert f"{sum(-(-n // 5) for n in np.bincount(YS))} of {len(YS)} source samples are held out" in result.stderr
     refused = run("fit", "source.npz", "target.npz", "--choose", "oracle", "--out", "other")
@@ -95,7 +95,7 @@ def test_two_files_are_enough() -> None:
     assert "48 source and 24 target samples, 5 features; 4 classes -> " in result.stderr
 
 
-def test_a_number_is_appended_to_a_default_folder_that_is_there() -> None:
+def test_a_number_is_appended_to_a_default_folder_that_exists() -> None:
     for _ in range(3):
         done("fit", "source.npz", "target.npz", "--preset", "source-only", "--quiet")
     assert {path.name for path in Path("runs").iterdir()} == {
@@ -103,7 +103,7 @@ def test_a_number_is_appended_to_a_default_folder_that_is_there() -> None:
     }  # fmt: skip
 
 
-def test_a_method_brings_its_preset() -> None:
+def test_a_method_selects_its_preset() -> None:
     for method, preset in (("mpot", "mpot-frozen"), ("warmpot", "full"), ("source-only", "source-only")):
         said = done("fit", "source.npz", "target.npz", "--method", method, *FEW).stdout
         assert re.search(rf"^method +{method} +preset {preset}, seed 0", said, flags=re.MULTILINE)
@@ -118,7 +118,7 @@ def test_a_method_brings_its_preset() -> None:
     assert found["params"]["eps"] == 0.5  # of the preset
 
 
-def test_weights_of_ones_choice_are_named() -> None:
+def test_other_weights_are_reported_and_part_of_the_name() -> None:
     said = done("fit", "source.npz", "target.npz", "--method", "mpot", "--weights", "class_share",
                 "--set", "weight_params.hard=true", *FEW).stdout  # fmt: skip
     assert re.search("^weights +class_share +in place of uniform", said, flags=re.MULTILINE)
@@ -131,7 +131,7 @@ def test_weights_of_ones_choice_are_named() -> None:
     assert made == {"mpot-frozen-class_share", "frozen-uniform", "official-jumbot-plan"}
 
 
-def test_the_presets_own_weights_are_told_but_do_not_lengthen_the_name() -> None:
+def test_weights_of_the_preset_are_reported_but_not_part_of_the_name() -> None:
     said = done("fit", "source.npz", "target.npz", "--preset", "arpm-plan-frozen", "--weights", "plan", *FEW).stdout
     assert re.search("^weights +plan +in place of chi2_ball", said, flags=re.MULTILINE)
     assert Path("runs/source-target-arpm-plan-frozen").is_dir()
@@ -157,7 +157,7 @@ def test_an_unlabelled_target_gives_the_same_model_and_no_accuracy() -> None:
         assert Path("a", name).read_bytes() == Path("b", name).read_bytes(), name
 
 
-def test_flags_win_over_the_file_and_the_file_over_the_preset() -> None:
+def test_flags_override_the_file_and_the_file_the_preset() -> None:
     Path("run.yaml").write_text("seed: 5\nparams: {alpha: 0.6, beta: 0.5}\nminibatch: {steps: 4, log_every: 2}\n")
     done("fit", "source.npz", "target.npz", "--out", "a", "--preset", "official", "--config", "run.yaml",
          "--alpha", 0.7, "--set", "minibatch.optimizer.lr=1e-4", "--set", "params.eps=null",
@@ -212,7 +212,7 @@ def test_regression_and_its_predictions() -> None:
     assert not Path("q.csv").exists()
 
 
-def test_settings_of_an_engine_that_does_not_run_are_told() -> None:
+def test_settings_without_effect_are_reported() -> None:
     flags = ["--set", "full.rounds=1", "--set", "minibatch.steps=7", "--out", "idle"]
     told = "settings of the engine minibatch have no effect: the preset full runs the engine full"
     assert told in done("fit", "source.npz", "target.npz", *flags).stderr
@@ -425,37 +425,9 @@ def test_ctrl_c_before_anything_was_written_offers_no_resume(monkeypatch: pytest
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 
 
-def test_only_the_first_process_talks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_process_prints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert done("fit", "source.npz", "target.npz", "--preset", "source-only").output == ""
-
-
-def test_predictions_are_those_of_the_run() -> None:
-    done("fit", "source.npz", "target.npz", "--out", "a")
-    result = done("predict", "a", "target.npz", "--out", "p.csv", "--proba")
-    with open("p.csv", newline="") as stream, open("a/predictions.csv", newline="") as told:
-        rows, expected = list(csv.DictReader(stream)), list(csv.DictReader(told))
-    assert list(rows[0]) == ["row", "prediction", "confidence", *(f"proba_{name}" for name in NAMES)]
-    for row, other in zip(rows, expected, strict=True):
-        assert (row["row"], row["prediction"]) == (other["row"], other["prediction"])
-        assert float(row["confidence"]) == pytest.approx(float(other["confidence"]))
-        assert float(row[f"proba_{row['prediction']}"]) == float(row["confidence"])
-        assert sum(float(row[f"proba_{name}"]) for name in NAMES) == pytest.approx(1)
-    right = np.mean([row["prediction"] == NAMES[y] for row, y in zip(rows, YT, strict=True)])
-    assert re.search(rf"^accuracy +{right:.1%}", result.stdout, flags=re.MULTILINE)
-    done("predict", "a", "target.npz", "--out", "p.csv")  # replaces
-    assert Path("p.csv").read_text().startswith("row,prediction,confidence\n")
-    np.savez("bare.npz", X=XT)
-    assert "accuracy" not in done("predict", "a", "bare.npz", "--out", "p.csv").stdout
-    np.savez("odd.npz", X=XT, y=np.full(24, "yak"))  # a class the run does not know
-    result = done("predict", "a", "odd.npz", "--out", "p.csv")
-    assert "accuracy" not in result.stdout  # 0 % would blame the model for a matter of spelling
-    assert "warning: odd.npz: got classes the run lacks: 'yak' (none of its labels is known)" in result.stderr
-    np.savez("mixed.npz", X=XT, y=np.where(np.arange(24) < 6, "yak", NAMES[YT]))
-    result = done("predict", "a", "mixed.npz", "--out", "p.csv")
-    right = np.mean([row["prediction"] == NAMES[y] for row, y in list(zip(rows, YT, strict=True))[6:]]) * 18 / 24
-    assert re.search(rf"^accuracy +{right:.1%}", result.stdout, flags=re.MULTILINE)
-    assert "got classes the run lacks: 'yak'; allowed: the run's classes." in result.stderr
 
 
 def test_fit_gives_no_accuracy_when_no_label_is_known() -> None:
@@ -465,68 +437,6 @@ def test_fit_gives_no_accuracy_when_no_label_is_known() -> None:
     assert "none of its labels is known" in result.stderr
 
 
-def test_columns_are_matched_by_name() -> None:
-    write_csv("s.csv", XS, NAMES[YS], "label")
-    write_csv("t.csv", XT, NAMES[YT], "label")
-    order = [4, 2, 0, 1, 3]
-    with open("moved.csv", "w", newline="") as stream:
-        csv.writer(stream).writerows([[f"f{j}" for j in order], *XT[:, order].tolist()])
-    write_csv("other.csv", np.hstack([XT, XT[:, :1]]))
-    done("fit", "s.csv", "t.csv", *SMALL, "--out", "a")
-    done("fit", "s.csv", "moved.csv", *SMALL, "--out", "b")
-    assert all(Path("a", name).read_bytes() == Path("b", name).read_bytes() for name in MODEL)
-    assert warmpot.train.Predictor.load(Path("a")).columns == ("f0", "f1", "f2", "f3", "f4")
-    for data in ("t.csv", "moved.csv"):
-        done("predict", "a", data, "--out", f"p-{data}")
-    assert Path("p-t.csv").read_text() == Path("p-moved.csv").read_text()
-    for words in (("fit", "s.csv", "other.csv", "--out", "c"), ("predict", "a", "other.csv", "--out", "c")):
-        result = run(*words)
-        assert result.exit_code == 2
-        assert "other.csv: got extra columns 'f5'; allowed: the columns" in result.stderr
-        assert not Path("c").exists()
-    described = json.loads(Path("a/model.json").read_text())
-    del described["facts"]["columns"]  # as older versions wrote it
-    Path("a/model.json").write_text(json.dumps(described))
-    assert warmpot.train.Predictor.load(Path("a")).columns == ()
-    done("predict", "a", "t.csv", "--out", "old.csv")
-    assert Path("old.csv").read_text() == Path("p-t.csv").read_text()
-
-
-def test_predict_knows_the_label_column_of_the_run() -> None:
-    write_csv("s.csv", XS, NAMES[YS])
-    write_csv("t.csv", XT, NAMES[YT])
-    done("fit", "s.csv", "t.csv", "--label", "species", "--out", "a")
-    assert "accuracy" in done("predict", "a", "t.csv", "--out", "p.csv").stdout
-    write_csv("kind.csv", XT, NAMES[YT], column="kind")
-    assert "accuracy" in done("predict", "a", "kind.csv", "--out", "p.csv", "--label", "kind").stdout
-    write_csv("bare.csv", XT)
-    assert "accuracy" not in done("predict", "a", "bare.csv", "--out", "p.csv").stdout
-
-
-def test_predict_refuses_in_one_line_and_leaves_the_old_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done("fit", "source.npz", "target.npz", "--out", "a", *SMALL)
-    with monkeypatch.context() as patched:
-        stop_after(1, patched, KeyboardInterrupt())
-        run("fit", "source.npz", "target.npz", "--out", "half", *SMALL)
-    np.savez("narrow.npz", X=XT[:, :2])
-    Path("p.csv").write_text("old")
-    before = names(folder)
-    cases: list[tuple[list[object], str]] = [
-        (["none", "target.npz", "--out", "p.csv"], "none: got FileNotFoundError"),
-        (["half", "target.npz", "--out", "p.csv"], "half: got a run that is not finished; .*--resume half"),
-        (["a", "narrow.npz", "--out", "p.csv"], "narrow.npz: got 2 columns; allowed: 5"),
-        (["a", "none.npz", "--out", "p.csv"], "none.npz: got No such file"),
-        (["a", "target.npz", "--out", "target.npz"], "--out: .*which is an input"),
-        (["a", "target.npz", "--out", "no/p.csv"], "--out: got folder"),
-        (["a", "target.npz", "--out", "p.csv", "--label", "kind"], "a key 'kind'"),
-    ]
-    for words, message in cases:
-        result = run("predict", *words)
-        assert (result.exit_code, result.stdout) == (2, "")
-        assert re.fullmatch(rf"error: .*{message}.*\n", result.stderr)
-    assert names(folder) == before
-
-
 @pytest.mark.parametrize("words", [["fit"], ["predict"]])
-def test_nothing_said_shows_help(words: list[str]) -> None:
+def test_help_is_shown_without_arguments(words: list[str]) -> None:
     assert run(*words).output.startswith("Usage: ")

@@ -127,7 +127,7 @@ def test_little_memory_gives_the_same(files: Files) -> None:
     np.testing.assert_allclose(read(files.out)["source"][0], expected(XS, XT, BETA, ALPHA).p, atol=1e-12)
 
 
-def test_the_summary_tells_the_certificate_and_the_rows(files: Files) -> None:
+def test_the_summary_shows_the_certificate_and_the_rows(files: Files) -> None:
     result = files.run()
     truth = expected(XS, XT, BETA, ALPHA)
     said = dict(re.findall(r"^(\w+) +(\S+)", result.stdout, flags=re.MULTILINE))
@@ -141,7 +141,7 @@ def test_the_summary_tells_the_certificate_and_the_rows(files: Files) -> None:
     assert re.search(rf"^target +{len(XT)} ", result.stdout, flags=re.MULTILINE)
 
 
-def test_brackets_in_names_are_printed_as_they_are(files: Files) -> None:
+def test_brackets_in_names_are_printed_literally(files: Files) -> None:
     result = files.run(source=save(files.folder / "[bold]s[red].npz", XS), out=files.folder / "[w].csv")
     assert "[bold]s[red].npz" in result.stdout
     assert "[w].csv" in result.stdout
@@ -298,7 +298,7 @@ def test_a_bug_keeps_its_traceback(files: Files, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(("arguments", "shown"), [([], "weights"), (["weights"], "--source"), (["--help"], "--version"),
                                                   (["weights", "--help"], "Office-Home")])  # fmt: skip
-def test_help_is_shown_when_asked_and_when_nothing_is_said(arguments: list[str], shown: str) -> None:
+def test_help_is_shown_on_request_and_without_arguments(arguments: list[str], shown: str) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.output.startswith("Usage: ")
     assert shown in result.output

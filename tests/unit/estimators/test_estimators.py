@@ -1,4 +1,4 @@
-"""The scikit-learn faces keep scikit-learn's contract, and ours: target labels are never read."""
+"""The estimators keep scikit-learn's contract, and never read target labels."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ every = pytest.mark.parametrize(("estimator", "y"), ALL)
 
 
 def outputs(estimator: Any, x: Any = XT) -> dict[str, Any]:
-    """Everything numeric that a fitted estimator says."""
+    """Return all numeric outputs of a fitted estimator."""
     found = {"p": estimator.source_weights_, "q": estimator.target_weights_}
     for name in ("predict", "predict_proba"):
         if hasattr(estimator, name):
@@ -118,7 +118,7 @@ def test_regressors_learn(estimator: Any) -> None:
     assert clone(estimator).fit(StandardScaler().fit_transform(x), y).score(StandardScaler().fit_transform(x), y) > 0.5
 
 
-def test_importing_the_room_does_not_import_torch() -> None:
+def test_importing_the_estimators_does_not_import_torch() -> None:
     code = "import sys, warmpot.estimators; sys.exit(any(m in sys.modules for m in ('torch', 'ot', 'numba', 'skada')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -142,7 +142,7 @@ def test_a_partial_target_is_recognised() -> None:
 
 
 @pytest.mark.parametrize("scale", [None, "rows", "columns"])
-def test_source_only_never_looks_at_the_target(scale: str | None) -> None:
+def test_source_only_does_not_use_the_target(scale: str | None) -> None:
     with_target, without = (SourceOnlyClassifier(scale=scale).fit(XS, YS, target) for target in (XT, None))
     np.testing.assert_array_equal(with_target.source_weights_, np.full(60, 1 / 60))
     assert with_target.plan_ is None
@@ -314,7 +314,7 @@ def test_data_frames(estimator: Any, y: Any) -> None:
 
 
 @every
-def test_a_fitted_estimator_survives_a_file(estimator: Any, y: Any, tmp_path: Path) -> None:
+def test_a_fitted_estimator_can_be_stored(estimator: Any, y: Any, tmp_path: Path) -> None:
     model = clone(estimator).fit(XS, y, XT)
     joblib.dump(model, tmp_path / "model.joblib")
     assert_same(outputs(model), outputs(joblib.load(tmp_path / "model.joblib")))
@@ -339,7 +339,7 @@ DEGENERATE: dict[str, Any] = {
 
 @pytest.mark.parametrize("case", DEGENERATE)
 @every
-def test_degenerate_features_give_numbers(estimator: Any, y: Any, case: str) -> None:
+def test_degenerate_features_give_finite_numbers(estimator: Any, y: Any, case: str) -> None:
     x = DEGENERATE[case]
     if getattr(estimator, "estimator", None) is not None and np.abs(x).max() > 1e9:
         pytest.skip("what a wrapped estimator makes of huge numbers is its own business")
@@ -354,7 +354,7 @@ def test_degenerate_features_give_numbers(estimator: Any, y: Any, case: str) -> 
 
 @pytest.mark.parametrize("size", [1e-29, 1e3, 1e9, 1e18, 1e29])
 @pytest.mark.parametrize(("estimator", "y"), [ALL[0], ALL[1], ALL[3]])
-def test_unscaled_features_give_numbers_or_a_reason(estimator: Any, y: Any, size: float) -> None:
+def test_unscaled_features_give_finite_numbers_or_an_error(estimator: Any, y: Any, size: float) -> None:
     try:
         model = clone(estimator).set_params(scale="none").fit(XS * size, y, XT * size)
         assert all(np.isfinite(value).all() for value in outputs(model, XT * size).values())
@@ -395,7 +395,7 @@ def test_estimators_and_the_command_line_agree_bit_for_bit(preset: str, wide: bo
 
 
 @pytest.mark.parametrize("method", ["warmpot", "mpot", "ba3us", "source-only"])
-def test_any_method_has_the_same_face(method: str) -> None:
+def test_every_method_has_the_same_interface(method: str) -> None:
     from warmpot.train import fit, load_config
     from warmpot.train.recipes import preset_for
 
@@ -476,7 +476,7 @@ def test_the_scale_is_the_presets_unless_it_is_given() -> None:
 
 
 @pytest.mark.parametrize("scale", ["none", "rows", "columns", "auto"])
-def test_the_reweighter_scales_by_itself(scale: str) -> None:
+def test_the_reweighter_scales_features(scale: str) -> None:
     def scaled(x: Any) -> Any:
         if scale == "rows":
             return x / np.linalg.norm(x, axis=1, keepdims=True)
@@ -489,7 +489,7 @@ def test_the_reweighter_scales_by_itself(scale: str) -> None:
     np.testing.assert_allclose(model.source_weights_, plain.source_weights_, atol=1e-12)
 
 
-def test_parameters_lie_over_the_preset() -> None:
+def test_parameters_override_the_preset() -> None:
     model = WarmpotClassifier(alpha=0.5, overrides={"params": {"alpha": 0.9, "eta1": 2.0}, "full": {"rounds": 3}})
     model.fit(XS, YS, XT)
     assert model.config_.params["alpha"] == 0.5  # the named parameter wins
@@ -616,7 +616,7 @@ def test_grid_search(estimator: Any, y: Any) -> None:
 
 
 @pytest.mark.parametrize("masked", [None, "?", float("nan"), 0.5], ids=repr)
-def test_what_stands_for_target_labels_does_not_change_the_source_labels(masked: Any) -> None:
+def test_masked_target_labels_do_not_change_the_source_labels(masked: Any) -> None:
     x, domain = np.vstack([XS, XT]), np.r_[np.ones(len(XS), int), -np.ones(len(XT), int)]
     codes = np.unique(YS, return_inverse=True)[1].tolist()
     model = SourceOnlyClassifier().fit(x, codes + [masked] * len(XT), sample_domain=domain)

@@ -73,7 +73,7 @@ def test_old_and_absent_packages_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install 'warmpot[parquet]'" in result.stdout
 
 
-def test_a_check_that_breaks_is_a_line_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_check_that_raises_is_one_line_and_the_others_still_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> Any:
         raise OSError("libtorch.so:\nno such file")
 
@@ -93,7 +93,7 @@ def test_a_plan_without_its_certificate_fails(monkeypatch: pytest.MonkeyPatch) -
     assert levels(result, "entropic plan") == ["fail"]
 
 
-def test_little_memory_too_many_threads_and_no_cache_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_memory_too_many_threads_and_no_cache_are_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     monkeypatch.setattr(_machine_checks, "_free_memory", lambda: 0.5)
@@ -138,7 +138,7 @@ DATA: dict[str, tuple[dict[str, Any], dict[str, Any], list[str], tuple[str, str,
 
 
 @pytest.mark.parametrize("case", DATA)
-def test_what_is_odd_about_data_is_said(case: str) -> None:
+def test_problems_of_the_data_are_reported(case: str) -> None:
     source, target, flags, (level, subject, text), code = DATA[case]
     np.savez("source.npz", **source)
     np.savez("target.npz", **target)
@@ -156,7 +156,7 @@ def test_files_that_cannot_be_read_fail_each_on_its_own() -> None:
     assert levels(result, "source") == levels(result, "target") == ["fail"]
 
 
-def test_labels_under_another_name_and_real_ones() -> None:
+def test_labels_under_another_name_and_continuous_targets() -> None:
     np.savez("source.npz", X=XS, z=YS)
     assert run("source.npz", "target.npz", "--label", "z").exit_code == 0
     np.savez("source.npz", X=XS, y=XS @ np.ones(4))
@@ -189,5 +189,5 @@ def test_names_of_columns_are_compared(header: str, level: str, said: str) -> No
     assert result.exit_code == (level == "fail")
 
 
-def test_without_names_there_is_no_line_about_them() -> None:
+def test_without_column_names_there_is_no_line_about_them() -> None:
     assert levels(run("source.npz", "target.npz"), "names") == []

@@ -77,7 +77,7 @@ def test_the_numbers_are_those_of_the_library(data: Path, tmp_path: Path) -> Non
     assert found["total"] == pytest.approx(report.total, rel=1e-9)
 
 
-def test_labels_add_their_terms_and_change_no_other(data: Path, tmp_path: Path) -> None:
+def test_labels_only_add_their_terms(data: Path, tmp_path: Path) -> None:
     outs = []
     for name, target in (("a", "t.npz"), ("b", "labelled.npz")):
         out = tmp_path / name
@@ -99,7 +99,7 @@ def test_only_features_that_never_saw_the_target_give_a_pac_bayes_certificate(da
     assert "NOT A CERTIFICATE" not in invoke("bound", str(data / "source")).output
 
 
-def test_features_that_the_target_has_chosen_give_none(data: Path, tmp_path: Path) -> None:
+def test_features_chosen_on_the_target_give_no_certificate(data: Path, tmp_path: Path) -> None:
     files = [str(data / "s.npz"), str(data / "t.npz")]
     few = ["--set", "engine=minibatch", "--set", "minibatch.steps=4", "--set", "minibatch.checkpoint_every=2"]
     words = [*files, "--preset", "source-only", "--choose", "entropy", "--out", str(tmp_path / "run"), "--quiet", *few]
@@ -117,13 +117,13 @@ def test_features_that_the_target_has_chosen_give_none(data: Path, tmp_path: Pat
         (["{full}", "{s}", "nowhere.npz"], "nowhere.npz"),
     ],
 )
-def test_mistakes_are_told_in_a_line(data: Path, words: list[str], message: str) -> None:
+def test_mistakes_are_reported_in_one_line(data: Path, words: list[str], message: str) -> None:
     result = invoke("bound", *(word.format(full=data / "full", s=data / "s.npz") for word in words))
     assert result.exit_code == 2, result.output
     assert re.search(message, result.output)
 
 
-def test_a_run_on_real_labels_is_refused(tmp_path: Path) -> None:
+def test_a_regression_run_is_refused(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(20, 2))
     np.savez(tmp_path / "s.npz", X=x, y=x[:, 0])

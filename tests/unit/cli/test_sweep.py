@@ -45,7 +45,7 @@ def run(*words: str) -> Any:
     return CliRunner().invoke(app, ["sweep", *words])
 
 
-def test_a_sweep_writes_the_winner_and_goes_on(files: tuple[str, str], tmp_path: Path) -> None:
+def test_a_sweep_writes_the_winner_and_can_be_continued(files: tuple[str, str], tmp_path: Path) -> None:
     space = tmp_path / "space.yaml"
     space.write_text("preset: full\nparams.alpha: [0.5, 0.9]\n")
     words = [*files, "--out", str(tmp_path / "out"), "--space", str(space), *FEW]
@@ -69,7 +69,7 @@ def test_a_sweep_writes_the_winner_and_goes_on(files: tuple[str, str], tmp_path:
     assert (tmp_path / "out" / "trials.jsonl").read_bytes() == before
 
 
-def test_target_labels_change_nothing_but_the_line_that_says_so(files: tuple[str, str], tmp_path: Path) -> None:
+def test_target_labels_change_nothing_but_the_line_of_the_accuracy(files: tuple[str, str], tmp_path: Path) -> None:
     source, target = files
     with np.load(target) as stored:
         found = dict(stored)
@@ -99,14 +99,16 @@ def test_target_labels_change_nothing_but_the_line_that_says_so(files: tuple[str
         pytest.param(["--ray-address", "127.0.0.1:1"], "Ray address: got '127.0.0.1:1'", marks=needs_ray),
     ],
 )
-def test_mistakes_are_told_in_a_line(files: tuple[str, str], tmp_path: Path, words: list[str], message: str) -> None:
+def test_mistakes_are_reported_in_one_line(
+    files: tuple[str, str], tmp_path: Path, words: list[str], message: str
+) -> None:
     result = run(*files, "--out", str(tmp_path / "out"), *words)
     assert result.exit_code == 2
     assert message in result.output
     assert not (tmp_path / "out" / "trials.jsonl").exists()
 
 
-def test_predict_says_where_the_run_of_a_sweep_is(files: tuple[str, str], tmp_path: Path) -> None:
+def test_predict_names_the_run_of_a_sweep(files: tuple[str, str], tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert run(*files, "--out", str(out), "--quiet", *FEW).exit_code == 0
     words = ["predict", str(out), files[1], "--out", str(tmp_path / "p.csv")]
@@ -117,24 +119,14 @@ def test_predict_says_where_the_run_of_a_sweep_is(files: tuple[str, str], tmp_pa
     assert CliRunner().invoke(app, words).exit_code == 0
 
 
-def test_methods_tells_the_default_validator_and_what_each_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "300")
-    lines = CliRunner().invoke(app, ["methods"]).output.splitlines()
-    ends = {"neighbours (default)": "beyond chance", "dev": "like the target", "plan": "within one run only"}
-    needs = {"dev": "needs a held part of the source", "plan": "needs a plan"}
-    for name, end in ends.items():
-        at = next(i for i, line in enumerate(lines) if re.match(rf"{re.escape(name)} .*{end} *$", line))
-        assert name not in needs or lines[at + 1].strip() == needs[name]
-
-
-def test_help_says_what_is_tried_and_what_needs_optuna() -> None:
+def test_help_names_the_default_space_and_what_needs_optuna() -> None:
     words = " ".join(run("--help").output.split())
-    assert "full, bound, frozen, beside source-only" in words
-    assert "of ranges or fewer than all; needs Optuna" in words
+    assert "full, bound and frozen, next to source-only" in words
+    assert "for ranges or for fewer than all; needs Optuna" in words
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_ctrl_c_ends_the_workers_at_once_and_the_sweep_can_go_on(files: tuple[str, str], tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_workers_at_once_and_the_sweep_can_be_resumed(files: tuple[str, str], tmp_path: Path) -> None:
     """A terminal sends SIGINT to the workers too: here to an idle one, and to one whose candidate never ends."""
     from warmpot.data import load_table, make_task
     from warmpot.select import sweep

@@ -1,0 +1,165 @@
+"""The verb ``warmpot predict``."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import warmpot.train
+from warmpot.cli import app
+
+SMALL = ["--preset", "official", "--set", "minibatch.steps=4", "--set", "minibatch.checkpoint_every=2",
+         "--set", "minibatch.log_every=2", "--set", "minibatch.hardware.accelerator=cpu"]  # fmt: skip
+MODEL = ("model.safetensors", "model.json", "predictions.csv", "source_weights.csv")
+
+rng = np.random.default_rng(0)
+CENTRES = 3 * rng.normal(size=(4, 5))
+YS, YT = np.arange(48) % 4, np.arange(24) % 2
+XS, XT = CENTRES[YS] + rng.normal(size=(48, 5)), CENTRES[YT] + 0.3 + rng.normal(size=(24, 5))
+NAMES = np.array(["ant", "bee", "cat", "dog"])
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder with the two files of a new user."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys.modules["warmpot.cli.fit"], "write_report", lambda *_: None)  # test_report.py has it
+    np.savez("source.npz", X=XS, y=NAMES[YS])
+    np.savez("target.npz", X=XT, y=NAMES[YT])
+    return tmp_path
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def done(*words: object) -> Result:
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def names(folder: Path) -> dict[str, int]:
+    return {str(path.relative_to(folder)): path.lstat().st_mtime_ns for path in folder.rglob("*")}
+
+
+def write_csv(path: str, x: np.ndarray, labels: Any = None, column: str = "species") -> str:
+    header = [f"f{j}" for j in range(x.shape[1])] + ([column] if labels is not None else [])
+    rows = x.tolist() if labels is None else [[*row, label] for row, label in zip(x.tolist(), labels, strict=True)]
+    with open(path, "w", newline="") as stream:
+        csv.writer(stream).writerows([header, *rows])
+    return path
+
+
+def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch, raised: BaseException) -> None:
+    """Break the training after some checkpoints."""
+    from warmpot.train.rundir import RunDir
+
+    real, count = RunDir.save, 0
+
+    def save(self: RunDir, checkpoint: Any) -> None:
+        nonlocal count
+        real(self, checkpoint)
+        count += 1
+        if count == steps:
+            raise raised
+
+    monkeypatch.setattr(RunDir, "save", save)
+
+
+def test_predictions_are_those_of_the_run() -> None:
+    done("fit", "source.npz", "target.npz", "--out", "a")
+    result = done("predict", "a", "target.npz", "--out", "p.csv", "--proba")
+    with open("p.csv", newline="") as stream, open("a/predictions.csv", newline="") as told:
+        rows, expected = list(csv.DictReader(stream)), list(csv.DictReader(told))
+    assert list(rows[0]) == ["row", "prediction", "confidence", *(f"proba_{name}" for name in NAMES)]
+    for row, other in zip(rows, expected, strict=True):
+        assert (row["row"], row["prediction"]) == (other["row"], other["prediction"])
+        assert float(row["confidence"]) == pytest.approx(float(other["confidence"]))
+        assert float(row[f"proba_{row['prediction']}"]) == float(row["confidence"])
+        assert sum(float(row[f"proba_{name}"]) for name in NAMES) == pytest.approx(1)
+    right = np.mean([row["prediction"] == NAMES[y] for row, y in zip(rows, YT, strict=True)])
+    assert re.search(rf"^accuracy +{right:.1%}", result.stdout, flags=re.MULTILINE)
+    done("predict", "a", "target.npz", "--out", "p.csv")  # replaces
+    assert Path("p.csv").read_text().startswith("row,prediction,confidence\n")
+    np.savez("bare.npz", X=XT)
+    assert "accuracy" not in done("predict", "a", "bare.npz", "--out", "p.csv").stdout
+    np.savez("odd.npz", X=XT, y=np.full(24, "yak"))  # a class the run does not know
+    result = done("predict", "a", "odd.npz", "--out", "p.csv")
+    assert "accuracy" not in result.stdout  # 0 % would blame the model for a matter of spelling
+    assert "warning: odd.npz: got classes the run lacks: 'yak' (none of its labels is known)" in result.stderr
+    np.savez("mixed.npz", X=XT, y=np.where(np.arange(24) < 6, "yak", NAMES[YT]))
+    result = done("predict", "a", "mixed.npz", "--out", "p.csv")
+    right = np.mean([row["prediction"] == NAMES[y] for row, y in list(zip(rows, YT, strict=True))[6:]]) * 18 / 24
+    assert re.search(rf"^accuracy +{right:.1%}", result.stdout, flags=re.MULTILINE)
+    assert "got classes the run lacks: 'yak'; allowed: the run's classes." in result.stderr
+
+
+def test_columns_are_matched_by_name() -> None:
+    write_csv("s.csv", XS, NAMES[YS], "label")
+    write_csv("t.csv", XT, NAMES[YT], "label")
+    order = [4, 2, 0, 1, 3]
+    with open("moved.csv", "w", newline="") as stream:
+        csv.writer(stream).writerows([[f"f{j}" for j in order], *XT[:, order].tolist()])
+    write_csv("other.csv", np.hstack([XT, XT[:, :1]]))
+    done("fit", "s.csv", "t.csv", *SMALL, "--out", "a")
+    done("fit", "s.csv", "moved.csv", *SMALL, "--out", "b")
+    assert all(Path("a", name).read_bytes() == Path("b", name).read_bytes() for name in MODEL)
+    assert warmpot.train.Predictor.load(Path("a")).columns == ("f0", "f1", "f2", "f3", "f4")
+    for data in ("t.csv", "moved.csv"):
+        done("predict", "a", data, "--out", f"p-{data}")
+    assert Path("p-t.csv").read_text() == Path("p-moved.csv").read_text()
+    for words in (("fit", "s.csv", "other.csv", "--out", "c"), ("predict", "a", "other.csv", "--out", "c")):
+        result = run(*words)
+        assert result.exit_code == 2
+        assert "other.csv: got extra columns 'f5'; allowed: the columns" in result.stderr
+        assert not Path("c").exists()
+    described = json.loads(Path("a/model.json").read_text())
+    del described["facts"]["columns"]  # as older versions wrote it
+    Path("a/model.json").write_text(json.dumps(described))
+    assert warmpot.train.Predictor.load(Path("a")).columns == ()
+    done("predict", "a", "t.csv", "--out", "old.csv")
+    assert Path("old.csv").read_text() == Path("p-t.csv").read_text()
+
+
+def test_predict_knows_the_label_column_of_the_run() -> None:
+    write_csv("s.csv", XS, NAMES[YS])
+    write_csv("t.csv", XT, NAMES[YT])
+    done("fit", "s.csv", "t.csv", "--label", "species", "--out", "a")
+    assert "accuracy" in done("predict", "a", "t.csv", "--out", "p.csv").stdout
+    write_csv("kind.csv", XT, NAMES[YT], column="kind")
+    assert "accuracy" in done("predict", "a", "kind.csv", "--out", "p.csv", "--label", "kind").stdout
+    write_csv("bare.csv", XT)
+    assert "accuracy" not in done("predict", "a", "bare.csv", "--out", "p.csv").stdout
+
+
+def test_predict_refuses_in_one_line_and_leaves_the_old_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done("fit", "source.npz", "target.npz", "--out", "a", *SMALL)
+    with monkeypatch.context() as patched:
+        stop_after(1, patched, KeyboardInterrupt())
+        run("fit", "source.npz", "target.npz", "--out", "half", *SMALL)
+    np.savez("narrow.npz", X=XT[:, :2])
+    Path("p.csv").write_text("old")
+    before = names(folder)
+    cases: list[tuple[list[object], str]] = [
+        (["none", "target.npz", "--out", "p.csv"], "none: got FileNotFoundError"),
+        (["half", "target.npz", "--out", "p.csv"], "half: got a run that is not finished; .*--resume half"),
+        (["a", "narrow.npz", "--out", "p.csv"], "narrow.npz: got 2 columns; allowed: 5"),
+        (["a", "none.npz", "--out", "p.csv"], "none.npz: got No such file"),
+        (["a", "target.npz", "--out", "target.npz"], "--out: .*which is an input"),
+        (["a", "target.npz", "--out", "no/p.csv"], "--out: got folder"),
+        (["a", "target.npz", "--out", "p.csv", "--label", "kind"], "a key 'kind'"),
+    ]
+    for words, message in cases:
+        result = run("predict", *words)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert re.fullmatch(rf"error: .*{message}.*\n", result.stderr)
+    assert names(folder) == before

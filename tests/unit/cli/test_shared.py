@@ -1,0 +1,55 @@
+"""How errors and warnings of the library become lines of the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from warmpot.cli._data_files import read_table
+from warmpot.cli._shared import one_line
+from warmpot.data import as_table, load_table
+from warmpot.errors import InputError, MissingLabelsError
+
+X = np.arange(6.0).reshape(3, 2)
+
+
+def test_arguments_of_the_library_become_flags() -> None:
+    with pytest.raises(InputError) as caught:
+        as_table(X, [0.5, 1.5, 2.5])
+    assert "Pass `task='regression'` for" in str(caught.value)
+    assert one_line(caught.value).endswith("Pass --regression for continuous targets.")
+    with pytest.raises(InputError) as caught:
+        as_table(X, ["a", "b", "a"], task="regression")
+    assert one_line(caught.value).endswith("Pass numbers, or no --regression.")
+
+
+def test_other_text_stays_as_it_is() -> None:
+    error = InputError("x", got="label=\n3", allowed="`y`", remedy="Run `warmpot fit`.")
+    assert one_line(error) == "x: got label= 3; allowed: `y`. Run `warmpot fit`."
+    assert one_line("task='regression'\n") == "task='regression'"
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".npy", ".csv"])
+def test_a_label_column_that_is_absent_has_its_own_error(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"x{suffix}"
+    if suffix == ".npz":
+        np.savez(path, X=X)
+    elif suffix == ".npy":
+        np.save(path, X)
+    else:
+        path.write_text("a,b\n" + "\n".join(",".join(map(str, row)) for row in X.tolist()))
+    for read in (
+        lambda: load_table(path, label="kind"),
+        lambda: read_table(path, "kind", regression=False, needs_label=True),
+    ):
+        with pytest.raises(MissingLabelsError, match="'kind'"):
+            read()
+    assert read_table(path, "kind", regression=False, needs_label=False).y is None
+
+
+def test_other_errors_of_an_optional_label_are_raised(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,kind,kind\n1,2,3\n4,5,6\n")
+    with pytest.raises(InputError, match="2 columns for labels"):
+        read_table(tmp_path / "x.csv", "kind", regression=False, needs_label=False)
