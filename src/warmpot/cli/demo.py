@@ -32,7 +32,6 @@ class _Result(NamedTuple):
     """One run of the demo."""
 
     preset: str
-    folder: Path
     fitted: Fitted
     accuracy: float
     seconds: float
@@ -71,7 +70,7 @@ def demo(
             fitted = fit(task, config, out=out / name, progress_bar=False if quiet else None, facts=facts)
             seconds = time.perf_counter() - start
             accuracy = float((fitted.outputs.argmax(axis=1) == truth.yt).mean())
-            results.append(_Result(name, out / name, fitted, accuracy, seconds))
+            results.append(_Result(name, fitted, accuracy, seconds))
         _mark(out, {result.preset: result.accuracy for result in results})
         write_report(out, task, truth, not quiet)
     if not quiet:
@@ -129,7 +128,7 @@ def _show_results(results: list[_Result], out: Path) -> None:
     for result in results:
         gain = "" if result is baseline else f"{100 * (result.accuracy - baseline.accuracy):+.1f}"
         numbers = f"{result.accuracy:.1%}", gain, f"{result.seconds:.1f} s"
-        rows.append([result.preset, result.fitted.config.method, *numbers, str(result.folder)])
+        rows.append([result.preset, result.fitted.config.method, *numbers, str(out / result.preset)])
     show(TITLE, style="bold")
     columns = ("preset", "method", "accuracy", "gain", "time", "run")
     show(table_grid(columns, rows, left=("preset", "method", "run")))
@@ -137,6 +136,7 @@ def _show_results(results: list[_Result], out: Path) -> None:
     shares = last.fitted.predictor.class_shares(last.fitted.outputs)
     show(f"Classes estimated to be present by {last.preset}: {class_summary(shares)}", "")
     show_written(out)
-    show(f"Open the report: {out / 'report.html'}")
+    if (out / "report.html").exists():
+        show(f"Open the report: {out / 'report.html'}")
     show(f"Train on the same files: warmpot fit {quoted(out / 'source.npz')} {quoted(out / 'target.npz')}")
-    show(f"Bound the target loss of the last run: warmpot bound {quoted(last.folder)}")
+    show(f"Bound the target loss of the last run: warmpot bound {quoted(out / last.preset)}")

@@ -174,6 +174,6 @@ def _summary(fitted: Fitted, truth: Truth | None, seconds: float) -> list[tuple[
 
         value = f"{effective_classes(torch.as_tensor(outputs)):.1f} of {len(fitted.predictor.classes)}"
         rows.append(("effective classes", value, "exp of the entropy of the mean prediction"))
-    share = f"{effective_share(fitted.source_weights):.0%}"
+    share = f"{effective_share(fitted.training_weights):.0%}"
     rows.append(("effective source", share, "share of the source samples that carry the weight"))
     return rows + score(outputs, truth)

@@ -67,7 +67,8 @@ def methods(
 def _own_summary() -> str:
     from warmpot.methods import METHODS
 
-    return f"row sums of the method's own plan ({', '.join(name for name, cls in METHODS.items() if cls.weighs_samples())})"
+    names = [name for name, cls in METHODS.items() if cls.weighs_samples()]
+    return f"row sums of the method's own plan ({', '.join(names)})"
 
 
 def _list_all() -> None:

@@ -209,6 +209,7 @@ class TrainedEstimator(TargetRequests):
         self.config_ = config
         self.predictor_ = fitted.predictor
         self.source_weights_ = fitted.source_weights
+        self.training_weights_ = fitted.training_weights
         self.target_weights_ = fitted.target_weights
         self.plan_ = None if fitted.solution is None else fitted.solution.plan
         self.history_ = fitted.history

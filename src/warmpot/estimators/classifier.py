@@ -101,7 +101,10 @@ class WarmpotClassifier(_Classifier):
     classes_ : (n_classes,) array
         Classes of the source.
     source_weights_ : (n_source,) array
-        Weights of the source samples, in the order given: the row sums of the plan, which sum to alpha.
+        Weights of the source samples in the plan, in the order given: its row sums, which sum to alpha. Without a plan,
+        the same as `training_weights_`.
+    training_weights_ : (n_source,) array
+        Weights of the source samples in the training; they sum to 1.
     target_weights_ : (n_target,) array
         Weights of the target samples: the column sums of the plan, at most ``1 / n_target`` each; 0 for a sample that
         was left out.
@@ -196,9 +199,9 @@ class AdaptedClassifier(_Classifier):
 
     Attributes
     ----------
-    classes_, target_proba_, target_classes_, history_, chosen_step_, config_, predictor_, n_features_in_
+    classes_, target_proba_, target_classes_, training_weights_, history_, chosen_step_, config_, predictor_
         As for `WarmpotClassifier`.
-    feature_names_in_
+    n_features_in_, feature_names_in_
         As for `WarmpotClassifier`.
     source_weights_ : (n_source,) array
         Weights of the source samples at the end, in the order given. If the method weights by its own plan: the row
@@ -265,7 +268,7 @@ class SourceOnlyClassifier(_Classifier):
         As for `WarmpotClassifier`.
     feature_names_in_
         As for `WarmpotClassifier`.
-    source_weights_, target_weights_ : arrays
+    source_weights_, training_weights_, target_weights_ : arrays
         All equal; they sum to 1.
     plan_ : None
 

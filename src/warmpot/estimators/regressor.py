@@ -37,9 +37,9 @@ class WarmpotRegressor(TrainedEstimator, RegressorMixin, BaseEstimator):  # type
     ----------
     target_prediction_ : (n_target,) array
         Predictions for the target samples.
-    source_weights_, target_weights_, plan_, history_, chosen_step_, config_, predictor_, n_features_in_
+    source_weights_, training_weights_, target_weights_, plan_, history_, chosen_step_, config_, predictor_
         As for `WarmpotClassifier`.
-    feature_names_in_
+    n_features_in_, feature_names_in_
         As for `WarmpotClassifier`.
 
     Examples
