@@ -1,8 +1,8 @@
-"""A small benchmark on built-in data: a grid from YAML, stored results, tables with standard deviations over seeds.
+"""A small bench on built-in data: a grid from YAML, an append-only store, tables with the spread over seeds.
 
 python examples/bench_grid.py [FOLDER]
 
-On the command line: warmpot bench grid.yaml --out FOLDER
+The same on the command line: warmpot bench grid.yaml --out FOLDER
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from warmpot.bench.run import run_grid
 from warmpot.bench.tables import write_tables
 
 GRID = """
-title: Does adaptation help on the built-in digits?
+title: Does adaptation pay on the built-in digits?
 data:
   - {name: digits, built_in: 300}
 rows:
@@ -32,7 +32,7 @@ baseline: source-only
 def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "bench-demo")
     grid = Grid.load(yaml.safe_load(GRID))
-    run_grid(grid, data=".", out=folder, progress_bar=False)  # results that are in the folder are not trained again
+    run_grid(grid, data=".", out=folder, progress_bar=False)  # what the folder has is not trained again
     for record in read_store(folder):
         chosen = ", ".join(f"{rule} {value:.0%}" for rule, value in record.accuracy.items())
         print(f"{record.row:<12} seed {record.seed}: {chosen}; weight on absent digits {record.outlier_weight:.0%}")

@@ -93,17 +93,11 @@ def facts_grid(rows: Iterable[Sequence[str]]) -> Grid:
     return grid
 
 
-def table_grid(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[str]) -> Grid:
+def table_grid(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: Collection[str]) -> Grid:
     """Lay out a table. Columns are right-aligned, for numbers, except those named in `left`."""
-    from rich.table import Table as Grid
-    from rich.text import Text
+    from warmpot._tables import ResultTable, TableColumn, to_rich
 
-    grid = Grid(box=None, pad_edge=False)
-    for name in columns:
-        grid.add_column(name, justify="left" if name in left else "right")
-    for row in rows:
-        grid.add_row(*map(Text, row))  # Text, because brackets in a name are not markup
-    return grid
+    return to_rich(ResultTable([TableColumn(name, numeric=name not in left) for name in columns], rows))
 
 
 class _StderrLines(logging.Handler):
@@ -181,7 +175,7 @@ def score(outputs: NDArray[Any], truth: Truth | None) -> list[tuple[str, str, st
     if truth is None or not truth.known.any():
         return []
     if truth.classes:
-        name, value = "accuracy", f"{(outputs.argmax(axis=1) == truth.yt).mean():.1%}"
+        name, value = "accuracy", f"{truth.accuracy(outputs):.1%}"
     else:
         name, value = "mean absolute error", f"{abs(outputs - truth.yt).mean():.4g}"
     return [(name, value, "(target labels, evaluation only)")]

@@ -69,8 +69,7 @@ def demo(
             start = time.perf_counter()
             fitted = fit(task, config, out=out / name, progress_bar=False if quiet else None, facts=facts)
             seconds = time.perf_counter() - start
-            accuracy = float((fitted.outputs.argmax(axis=1) == truth.yt).mean())
-            results.append(_Result(name, fitted, accuracy, seconds))
+            results.append(_Result(name, fitted, truth.accuracy(fitted.outputs), seconds))
         _mark(out, {result.preset: result.accuracy for result in results})
         write_report(out, task, truth, not quiet)
     if not quiet:

@@ -109,6 +109,10 @@ class Truth:
         """Which target samples are of a class the source knows (all of them, for regression)."""
         return self.yt >= 0 if self.classes else np.ones(len(self.yt), dtype=bool)
 
+    def accuracy(self, outputs: NDArray[Any]) -> float:
+        """Return the share of target samples whose largest output (n_target, n_classes) is that of their class."""
+        return float((outputs.argmax(axis=1) == self.yt).mean())
+
 
 def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:
     """Put a labelled source and a target together, and keep the target's labels apart.

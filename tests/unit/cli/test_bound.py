@@ -133,7 +133,7 @@ def test_a_regression_run_is_refused(tmp_path: Path) -> None:
     assert invoke("fit", *words).exit_code == 0
     result = invoke("bound", str(tmp_path / "run"))
     assert result.exit_code == 2
-    assert "real labels" in result.output
+    assert "got a regressor; allowed: a classifier" in result.output
 
 
 def test_a_run_from_python_needs_its_files_named(tmp_path: Path, data: Path) -> None:

@@ -119,7 +119,7 @@ DATA: dict[str, tuple[dict[str, Any], dict[str, Any], list[str], tuple[str, str,
     "widths": ({"X": XS, "y": YS}, {"X": XT[:, :2]}, [], ("fail", "task", "2 columns; allowed: 4"), 1),
     "no labels": ({"X": XS}, {"X": XT}, [], ("fail", "task", "got no labels"), 1),
     "one class": ({"X": XS, "y": YS * 0}, {"X": XT}, [], ("fail", "task", "one class only"), 1),
-    "real labels": ({"X": XS, "y": XS[:, 0]}, {"X": XT}, [], ("fail", "source", "--regression"), 1),
+    "continuous targets": ({"X": XS, "y": XS[:, 0]}, {"X": XT}, [], ("fail", "source", "--regression"), 1),
     "label key": ({"X": XS, "z": YS}, {"X": XT}, ["--label", "y"], ("fail", "source", "a key 'y'"), 1),
     "single": (
         {"X": XS, "y": np.where(np.arange(40), YS, 7)}, {"X": XT}, [], ("warn", "classes", "one sample: '7'"), 0

@@ -303,10 +303,10 @@ BAD: dict[str, tuple[Callable[[], object], list[object], str]] = {
         ["source.npz", "target.npz", *FROZEN, "--set", "weight_params.rho=3"],
         "weight_params: .*none with the weights 'own'",
     ),
-    "method, real labels": (
+    "method, continuous targets": (
         lambda: spoil("r.npz", X=XS, y=XS[:, 0]),
         ["r.npz", "r.npz", "--method", "mpot", "--regression"],
-        "'mpot' for real labels",
+        "'mpot' for continuous targets",
     ),
     "set form": (lambda: None, ["source.npz", "target.npz", "--set", "steps"], "--set: got 'steps'; .*NAME=VALUE"),
     "set nothing": (lambda: None, ["source.npz", "target.npz", "--set", "a..b=1"], "--set: got 'a..b=1'"),
