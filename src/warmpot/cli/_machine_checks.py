@@ -37,17 +37,14 @@ def check_versions() -> Iterator[Finding]:
     python, required = platform.python_version(), importlib.metadata.metadata("warmpot")["Requires-Python"] or ""
     good = SpecifierSet(required).contains(python, prereleases=True)
     yield Finding("ok" if good else "fail", "Python", python if good else f"{python}: install Python {required}")
+    known = importlib.metadata.metadata("warmpot").get_all("Provides-Extra") or []
     for text in importlib.metadata.requires("warmpot") or []:
         requirement = Requirement(text)
-        extras = [extra for extra in _extras() if requirement.marker and requirement.marker.evaluate({"extra": extra})]
+        extras = [extra for extra in known if requirement.marker and requirement.marker.evaluate({"extra": extra})]
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             yield _package(requirement.name, requirement.specifier, "")
         elif extras and extras != ["dev"] and requirement.name != "warmpot":
             yield _package(requirement.name, requirement.specifier, extras[0])
-
-
-def _extras() -> list[str]:
-    return importlib.metadata.metadata("warmpot").get_all("Provides-Extra") or []
 
 
 def _package(name: str, required: SpecifierSet, extra: str) -> Finding:

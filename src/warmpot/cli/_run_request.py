@@ -35,17 +35,7 @@ NEW_RUN_ONLY = {
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A run to start or to resume.
-
-    Attributes
-    ----------
-    folder : Path
-    data : DataFiles
-    config : RunConfig
-    resume : bool
-    unused_engine : str
-        An engine that settings were given for although the run does not use it; else empty.
-    """
+    """A run to start or to resume. `unused_engine` is an engine that was given settings although it does not run."""
 
     folder: Path
     data: DataFiles
@@ -60,15 +50,7 @@ class RunRequest:
 
 
 def resolve_flags(flags: Mapping[str, Any], note: Callable[..., None]) -> RunRequest:
-    """Resolve the flags of ``warmpot fit``.
-
-    Parameters
-    ----------
-    flags : mapping
-        Values by the names of the verb's parameters.
-    note : callable
-        Prints a status line.
-    """
+    """Resolve the flags of ``warmpot fit``, given by the names of its parameters; `note` prints a status line."""
     source, target = (_argument_or_option(side, flags[side], flags[f"{side}_"]) for side in ("source", "target"))
     given = {setting: flags[flag] for flag, setting in SETTING_OF_FLAG.items() if flags[flag] is not None}
     if not flags["cache"]:  # as if it was not given: the config file may switch it on
