@@ -223,7 +223,7 @@ def test_export_of_a_run(finished: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     result = call(finished / "run", "--onnx", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
-    assert re.search(r"^logits +within \d\S* +of the model's, on 24 inputs \(rows of target.npz\)", result.stdout)
+    assert re.search(r"^logits +within \d\S* +of the original model's, on 24 inputs \(rows of target.npz\)", result.stdout)
     assert re.search(r"^same class +100.0%", result.stdout, flags=re.MULTILINE)
     assert result.stdout.endswith("README.md, model.json, model.onnx, model.safetensors\n")
     card = (tmp_path / "out" / "README.md").read_text()

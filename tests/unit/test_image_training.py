@@ -324,7 +324,7 @@ def test_one_command_from_folders_to_predictions(folders: Any, tmp_path: Path) -
     source, target = folders
     result = _run("fit", "--source", source, "--target", target, "--out", tmp_path / "run", *FROZEN)
     assert result.exit_code == 0, result.output
-    assert "no GPU here" in result.stderr
+    assert "no GPU: " in result.stderr
     assert "20 source and 12 target samples, 96 features" in result.stderr
     loose = tmp_path / "loose"  # nobody knows the classes of these
     loose.mkdir()
@@ -383,8 +383,8 @@ def test_a_broken_image_is_named_or_skipped(folders: Any, tmp_path: Path) -> Non
     ("words", "message"),
     [
         (["{source}", "{table}"], "images and a table"),
-        (["{table}", "{table}", "--fine-tune"], "settings of images for tables"),
-        (["{source}", "{target}", "--frozen", "--train-from", "layer4"], "--frozen with 'layer4'"),
+        (["{table}", "{table}", "--fine-tune"], "image settings for tables"),
+        (["{source}", "{target}", "--frozen", "--train-from", "layer4"], "'layer4' is to be trained"),
         (["{source}", "{target}", "--source", "{source}"], "SOURCE as well"),
         (["{source}", "{target}", "--corrupt", "ignore"], "corrupt: got 'ignore'"),
         (["{source}", "{target}", "--backbone", "resnet5O", "--backbone-weights", "none"], "resnet5O"),
@@ -436,7 +436,7 @@ def test_the_doctor_looks_at_images(folders: Any, tmp_path: Path) -> None:
     result = _run("doctor", folders[0], target)
     assert result.exit_code == 1
     assert "red/0.png: " in result.stdout
-    assert "1 of 3 target images (33%) are source images too" in result.stdout
+    assert "1 of 3 target images (33%) are also source images" in result.stdout
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
@@ -460,7 +460,7 @@ def test_a_signal_to_all_processes_of_a_run_stops_it_in_order(folders: Any, tmp_
     ("words", "message"),
     [
         (["fit", "nowhere", "{target}"], "nowhere: got no such folder"),
-        (["fit", "{loose}", "{target}"], "Put its images into a folder a class"),
+        (["fit", "{loose}", "{target}"], "Put its images into one folder per class"),
         (["predict", "{run}", "{image}", "--out", "said.csv"], "a folder or list of images"),
         (["sweep", "{source}", "{target}", "--out", "swept"], "warmpot extract"),
     ],
