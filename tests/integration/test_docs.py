@@ -21,6 +21,8 @@ DOCS = ROOT / "docs"
 PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"]
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
+REFERENCE = re.compile(r"docs/([\w/-]+\.md)(?:,\s+([A-Z][\w\s-]*\w(?:, code and package)?))?")
+UNSHIPPED = re.compile(r"\b(?:SPEC|METHODS|DESIGN)(?:\.md| sections? \d)|\b(?:eq|thm|app|lemma|cor):\w")
 
 
 def load_figures() -> ModuleType:
@@ -69,6 +71,23 @@ def test_python_blocks_run_and_print_what_the_page_says(page: Path) -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     missing = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
     assert not missing
+
+
+def test_the_package_refers_to_pages_and_headings_that_exist() -> None:
+    missing = []
+    for path in (path for kind in ("*.py", "*.yaml") for path in (ROOT / "src").rglob(kind)):
+        for page, heading in REFERENCE.findall(path.read_text()):
+            text = (DOCS / page).read_text() if (DOCS / page).exists() else ""
+            # Only these two pages are cited by heading; after other names a comma goes on with the sentence.
+            cited = " ".join(heading.split()) if page in ("theory.md", "method-specifications.md") else ""
+            if not text or (cited and not re.search(rf"^#+ {re.escape(cited)}$", text, re.MULTILINE)):
+                missing.append((path.name, page, heading))
+    assert not missing
+
+
+def test_nothing_cites_documents_that_users_do_not_have() -> None:
+    files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.yaml"), *PAGES]
+    assert not [(path.name, cited[0]) for path in files for cited in UNSHIPPED.finditer(path.read_text())]
 
 
 def test_index_names_every_page() -> None:
