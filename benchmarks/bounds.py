@@ -4,7 +4,8 @@ python benchmarks/bounds.py [--tasks NAME ...] [--presets NAME ...] [--seeds N] 
 python benchmarks/bounds.py --tables         # write the table and the figure of docs/bounds.md from the results
 
 The bound is Theorem 3.3 with the tightest plan at alpha 1 and two beta: the estimated one and .1. Target labels are
-read after training, for the true loss and the terms that need them. Finished runs are kept; remove the file to start again.
+read after training, for the true loss and the terms that need them. Finished runs are kept; to start again, remove the
+file.
 """
 
 from __future__ import annotations
