@@ -81,7 +81,7 @@ def test_the_package_refers_to_pages_and_headings_that_exist() -> None:
     for path in (path for kind in ("*.py", "*.yaml") for path in (ROOT / "src").rglob(kind)):
         for page, heading in REFERENCE.findall(path.read_text()):
             text = (DOCS / page).read_text() if (DOCS / page).exists() else ""
-            # Only these two pages are cited by heading; after other names a comma goes on with the sentence.
+            # Only these two pages are cited by heading; after other names the sentence continues.
             cited = " ".join(heading.split()) if page in ("theory.md", "method-specifications.md") else ""
             if not text or (cited and not re.search(rf"^#+ {re.escape(cited)}$", text, re.MULTILINE)):
                 missing.append((path.name, page, heading))
