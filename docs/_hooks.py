@@ -14,7 +14,7 @@ import griffe
 import yaml
 
 LAYERS = (
-    "transport", "costs", "weights", "bounds", "data", "nets", "methods", "train", "select", "estimators", "bench",
+    "transport", "losses", "costs", "weights", "bounds", "data", "nets", "methods", "train", "select", "estimators", "bench",
     "report", "errors",
 )  # fmt: skip
 CATALOGUE, SYSTEMS = "<!-- catalogue -->", "<!-- systems -->"
