@@ -14,8 +14,8 @@ import griffe
 import yaml
 
 LAYERS = (
-    "transport", "losses", "costs", "weights", "bounds", "data", "nets", "methods", "train", "select", "estimators", "bench",
-    "report", "errors",
+    "transport", "losses", "costs", "weights", "bounds", "data", "nets", "methods", "train", "select", "estimators",
+    "bench", "report", "errors",
 )  # fmt: skip
 CATALOGUE, SYSTEMS = "<!-- catalogue -->", "<!-- systems -->"
 LAYER = re.compile(r"^::: warmpot\.(\w+)$", re.MULTILINE)
@@ -49,15 +49,14 @@ class Docstrings(griffe.Extension):
 def _markdown(text: str, own_name: str = "") -> str:
     text = _page_links(text, "../")
     text = re.sub(r"\s*\[\d+\]_", "", re.sub(r"^\.\. \[\d+\] ", "", text, flags=re.MULTILINE))
-    text = MATHS.sub(lambda found: f"{found[1]}```text\n{_formula(found[2], found[1])}\n{found[1]}```", text)
+    text = MATHS.sub(lambda math: f"{math[1]}```text\n{_formula(math[2], math[1])}\n{math[1]}```", text)
     text = text.replace("Class attributes\n----------------\n", "Attributes\n----------\n")
     public = _public()
-    return NAME.sub(
-        lambda found: (
-            f"[`{found[1]}`][{public[found[1]]}]" if found[1] in public and found[1] != own_name else found[0]
-        ),
-        text,
-    )
+
+    def link(name: re.Match[str]) -> str:
+        return f"[`{name[1]}`][{public[name[1]]}]" if name[1] in public and name[1] != own_name else name[0]
+
+    return NAME.sub(link, text)
 
 
 def _page_links(text: str, folder: str) -> str:
@@ -146,7 +145,7 @@ def _plain(text: str) -> str:
 
     names = {kind.__name__: kind.name for kind in (*METHODS.values(), *WEIGHTINGS.values())}
     text = _page_links(re.sub(r"\s*\[\d+\]_", "", text), "")
-    return NAME.sub(lambda found: f"`{names.get(found[1], found[1])}`", text)
+    return NAME.sub(lambda name: f"`{names.get(name[1], name[1])}`", text)
 
 
 def _presets(name: str) -> list[tuple[str, str, str]]:
@@ -169,13 +168,13 @@ def _presets(name: str) -> list[tuple[str, str, str]]:
 def _systems() -> str:
     from warmpot.report._markdown import safe, table
 
-    found = yaml.safe_load((resources.files("warmpot") / "bench" / "reported.yaml").read_text(encoding="utf-8"))
-    tables = [found["tables"][name]["systems"] for name in ("office-home", "imagenet-caltech")]
+    paper = yaml.safe_load((resources.files("warmpot") / "bench" / "reported.yaml").read_text(encoding="utf-8"))
+    tables = [paper["tables"][name]["systems"] for name in ("office-home", "imagenet-caltech")]
     rows = []
-    for system, facts in found["systems"].items():
+    for system, facts in paper["systems"].items():
         numbers = [t[system].get("average", t[system]["accuracy"][0]) if system in t else "" for t in tables]
         ours = ", ".join(f"`{preset}`" for preset in facts.get("presets", ()))
-        stands = f"run: {ours}" if ours else f"reported only: {safe(facts['why'])}"
-        rows.append((f"{safe(system)} ({safe(facts['cited'])})", *numbers, safe(facts["chosen"]), stands))
+        status = f"run: {ours}" if ours else f"reported only: {safe(facts['why'])}"
+        rows.append((f"{safe(system)} ({safe(facts['cited'])})", *numbers, safe(facts["chosen"]), status))
     head = ["system", "Office-Home", "ImageNet-Caltech", "chosen by", "here"]
     return table(head, rows)
