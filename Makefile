@@ -4,13 +4,15 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# the tested versions; CONSTRAINTS= lets pip choose within the ranges of pyproject.toml
+CONSTRAINTS ?= constraints.txt
 
 .PHONY: demo test test-all docs lint types layers pytest bench bench-adaptation bench-images bench-methods bench-scaling bench-selection clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	# modules are compiled when they are first imported: most never are
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable '.[dev]'
 	# but POT here: its old escapes are warnings when it is compiled, and warnings are errors in the tests
 	$(BIN)/python -W ignore -m compileall -q $(VENV)/lib/python3*/site-packages/ot
 	touch $@
@@ -23,6 +25,7 @@ test: lint types layers pytest
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 
 types: $(VENV)/.installed
 	$(BIN)/mypy

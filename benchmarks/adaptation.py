@@ -1,7 +1,7 @@
 """Accuracy of the presets on real partial tasks, and the speed and memory of the engines.
 
 python benchmarks/adaptation.py [--tasks NAME ...] [--presets NAME ...] [--seeds N] [--jobs N] [--data DIR] [--out FILE]
-python benchmarks/adaptation.py --speed      # steps a second against POT's log-domain solver; memory of `full`
+python benchmarks/adaptation.py --speed      # steps per second compared with POT's log-domain solver; memory of `full`
 python benchmarks/adaptation.py --tables     # write the tables of docs/engines.md and README.md from the results
 
 Accuracy is of the last iterate, on all target samples; target labels are read after training, for this number only.
@@ -191,20 +191,21 @@ def tables(args: argparse.Namespace) -> None:
         lines.append(f"| **{family}, mean** | {row} |")
     text = "\n".join(lines) + (
         "\n\n± is the standard deviation over the seeds 0, 1, 2. Where it is missing there is one run: `source-only`, "
-        "`full` and `bound` draw nothing, so a seed changes nothing on data taken whole."
+        "`full` and `bound` use no random numbers, so on a fixed data set the seed changes nothing."
     )
     runs = {preset: {(r["task"], r["seed"]) for r in results if r["preset"] == preset} for preset in PRESETS}
     for preset, found in runs.items():
         if missing := sum(
             (t, s) not in found for t in TASKS for s in range(3) if not (s and always_the_same(t, preset))
         ):
-            text += f" `{preset}` lacks {missing} of its runs."
+            text += f" {missing} runs of `{preset}` are missing."
     if SPEED.exists():
         found = json.loads(SPEED.read_text())
         alone = found["full"]
         text += (
-            f"\n\nMini-batch training on Office-Home features: {found['steps_per_second']:.0f} steps a second, "
-            f"{found['ratio']:.0f} times the same loop with POT's log-domain solver ({found['with_pot_log']:.2f}). "
+            f"\n\nMini-batch training on Office-Home features: {found['steps_per_second']:.0f} steps per second, "
+            f"{found['ratio']:.0f} times as many as the same loop with POT's log-domain solver "
+            f"({found['with_pot_log']:.2f}). "
             f"`full` on Product -> RealWorld: {alone['seconds']:.0f} s, peak {alone['peak_gib']:.1f} GiB "
             f"({found['machine']})."
         )

@@ -1,10 +1,11 @@
-"""Bounds beside the true target loss on real partial tasks, and whether the bound ranks methods rightly.
+"""Bounds and the true target loss on real partial tasks, and whether the bound ranks methods correctly.
 
 python benchmarks/bounds.py [--tasks NAME ...] [--presets NAME ...] [--seeds N] [--jobs N] [--data DIR]
 python benchmarks/bounds.py --tables         # write the table and the figure of docs/bounds.md from the results
 
-The bound is Theorem 3.3 with the tightest plan at alpha 1 and two beta: the believed one and .1. Target labels are read
-after training, for the true loss and the terms that need them. Finished runs are kept; remove the file to start anew.
+The bound is Theorem 3.3 with the tightest plan at alpha 1 and two beta: the estimated one and .1. Target labels are
+read after training, for the true loss and the terms that need them. Finished runs are kept; to start again, remove the
+file.
 """
 
 from __future__ import annotations
@@ -87,11 +88,11 @@ def tables() -> None:
             found.append(spearmanr(totals, losses)[0])
             right[kind] += int(np.argmin(totals) == np.argmin(losses))
     text = [*lines, ""]
-    for kind, words in (("believed", "at the believed beta"), ("small", "at beta .1")):
+    for kind, words in (("believed", "at the estimated beta"), ("small", "at beta .1")):
         text.append(
             f"Over {len(whole)} tasks and seeds, {words}: the mean rank correlation of the total with the true loss "
-            f"among the {len(PRESETS)} presets is {np.nanmean(ranks[kind]):.2f}; the preset of least total is the one "
-            f"of least loss in {right[kind]}.\n"
+            f"among the {len(PRESETS)} presets is {np.nanmean(ranks[kind]):.2f}; the preset with the smallest total is "
+            f"the one with the smallest loss in {right[kind]} of them.\n"
         )
     between(ROOT / "docs" / "bounds.md", "bounds", "\n".join(text).rstrip())
     scatter(results)
@@ -115,7 +116,7 @@ def scatter(results: list[dict[str, Any]]) -> None:
 
     figure = Figure(figsize=(9.0, 4.2), layout="constrained")
     for axes, (kind, title) in zip(figure.subplots(1, 2, sharey=True), (
-        ("small", "beta .1"), ("believed", "believed beta")
+        ("small", "beta .1"), ("believed", "estimated beta")
     ), strict=True):  # fmt: skip
         for preset, colour in COLOURS.items():
             mine = [r["bounds"][kind] for r in results if r["preset"] == preset]

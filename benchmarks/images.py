@@ -102,7 +102,7 @@ def wanted(names: list[str] | None, seeds: int) -> list[tuple[str, str, int]]:
 
 
 def tables() -> None:
-    lines = ["| trained | preset | accuracy | s a step | of it the plan |", "|---|---|---|---|---|"]
+    lines = ["| trained | preset | accuracy | s per step | of which the plan |", "|---|---|---|---|---|"]
     found = read(RESULTS)
     for kind, words in KINDS.items():
         for preset in dict.fromkeys(row["preset"] for row in found if row["kind"] == kind):

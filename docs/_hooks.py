@@ -1,4 +1,4 @@
-"""What the site has beyond its pages: the method catalogue, made from docstrings, and docstrings as Markdown.
+"""The parts of the site that are generated: the method catalogue, and docstrings as Markdown.
 
 mkdocs.yml names this file twice: as a hook of mkdocs, and as an extension of griffe, which reads the docstrings.
 """
@@ -13,19 +13,20 @@ from typing import Any
 import griffe
 import yaml
 
-ROOMS = (
-    "transport", "costs", "weights", "bounds", "data", "nets", "methods", "train", "select", "estimators", "bench",
-    "report", "errors",
+LAYERS = (
+    "transport", "losses", "costs", "weights", "bounds", "data", "nets", "methods", "train", "select", "estimators",
+    "bench", "report", "errors",
 )  # fmt: skip
 CATALOGUE, SYSTEMS = "<!-- catalogue -->", "<!-- systems -->"
-ROOM = re.compile(r"^::: warmpot\.(\w+)$", re.MULTILINE)
+LAYER = re.compile(r"^::: warmpot\.(\w+)$", re.MULTILINE)
 SHADOWED = """
-::: warmpot.{room}.{name}.{name}
+::: warmpot.{layer}.{name}.{name}
     options: {{show_root_heading: true, show_root_full_path: false, show_root_toc_entry: true}}
 """
 PIPES = re.compile(r"`[^`\n]*`")
 SECTION = re.compile(r"^\w[\w ]*\n-{3,}\n", re.MULTILINE)
-POINTER = re.compile(r"[,;]?\s*(?:METHODS|SPEC)\s+sections?\s+\d+(?:\s+to\s+\d+)?")  # readers do not have these
+PAGE = re.compile(r"docs/(theory|method-specifications)\.md(?:,\s+([A-Z][\w\s-]*\w(?:, code and package)?))?")
+"""A docstring's reference to a page and one of its headings: "docs/theory.md, Joint cost"."""
 NAME = re.compile(r"(?<!`)`(\w+)`(?!`)")
 MATHS = re.compile(r"^( *)\.\. math:: (.*(?:\n\1 +\S.*)*)", re.MULTILINE)
 TEX = {
@@ -45,20 +46,34 @@ class Docstrings(griffe.Extension):
             obj.docstring.value = _markdown(obj.docstring.value, obj.name)
 
 
-def _markdown(text: str, own: str = "") -> str:
-    text = re.sub(r"\s*\(\)", "", POINTER.sub("", text)) if "section" in text else text
+def _markdown(text: str, own_name: str = "") -> str:
+    text = _page_links(text, "../")
     text = re.sub(r"\s*\[\d+\]_", "", re.sub(r"^\.\. \[\d+\] ", "", text, flags=re.MULTILINE))
-    text = MATHS.sub(lambda found: f"{found[1]}```text\n{_formula(found[2], found[1])}\n{found[1]}```", text)
+    text = MATHS.sub(lambda math: f"{math[1]}```text\n{_formula(math[2], math[1])}\n{math[1]}```", text)
     text = text.replace("Class attributes\n----------------\n", "Attributes\n----------\n")
     public = _public()
-    return NAME.sub(
-        lambda found: f"[`{found[1]}`][{public[found[1]]}]" if found[1] in public and found[1] != own else found[0],
-        text,
-    )
+
+    def link(name: re.Match[str]) -> str:
+        return f"[`{name[1]}`][{public[name[1]]}]" if name[1] in public and name[1] != own_name else name[0]
+
+    return NAME.sub(link, text)
+
+
+def _page_links(text: str, folder: str) -> str:
+    """Turn references to pages of the docs into links, relative to `folder`."""
+
+    def link(reference: re.Match[str]) -> str:
+        page, heading = reference[1], " ".join((reference[2] or "").split())
+        title = {"theory": "Theory", "method-specifications": "Method specifications"}[page]
+        # The slug that Python's Markdown gives the heading.
+        anchor = "#" + re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") if heading else ""
+        return f"[{title}{', ' * bool(heading)}{heading}]({folder}{page}.html{anchor})"
+
+    return PAGE.sub(link, text)
 
 
 def _formula(tex: str, indent: str) -> str:
-    """Write a formula in plain letters; the site has no typesetter of formulas, and asks nobody for one."""
+    """Write a formula in plain letters; the site loads no formula renderer, since those come from another host."""
     for pattern, instead in TEX.items():
         tex = re.sub(pattern, instead, tex)
     return "\n".join(indent + line.strip() for line in tex.splitlines())
@@ -70,23 +85,23 @@ _NAMES: dict[str, str] = {}
 def _public() -> dict[str, str]:
     """Return where every public class and function is described, by its name."""
     if not _NAMES:
-        for room in ROOMS:
-            _NAMES.update({name: f"warmpot.{room}.{name}" for name in import_module(f"warmpot.{room}").__all__})
-            _NAMES.update({name: f"warmpot.{room}.{name}.{name}" for name in _shadowed(room)})
+        for layer in LAYERS:
+            _NAMES.update({name: f"warmpot.{layer}.{name}" for name in import_module(f"warmpot.{layer}").__all__})
+            _NAMES.update({name: f"warmpot.{layer}.{name}.{name}" for name in _shadowed(layer)})
     return _NAMES
 
 
-def _shadowed(room: str) -> list[str]:
-    """Return the functions with the name of a file of their room, which griffe takes for the file."""
-    module = import_module(f"warmpot.{room}")
+def _shadowed(layer: str) -> list[str]:
+    """Return the functions with the name of a file of their layer, which griffe takes for the file."""
+    module = import_module(f"warmpot.{layer}")
     files = {entry.name for entry in resources.files(module).iterdir()} if hasattr(module, "__path__") else set()
     return [name for name in module.__all__ if f"{name}.py" in files]
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Fill in what is made at build time; in tables, Python's Markdown shows the backslash that forges need."""
-    if room := ROOM.search(markdown):
-        markdown += "".join(SHADOWED.format(room=room[1], name=name) for name in _shadowed(room[1]))
+    """Insert the generated parts; in tables, Python's Markdown shows the backslash that GitHub needs before a pipe."""
+    if layer := LAYER.search(markdown):
+        markdown += "".join(SHADOWED.format(layer=layer[1], name=name) for name in _shadowed(layer[1]))
     if CATALOGUE in markdown:
         markdown = markdown.replace(CATALOGUE, _catalogue()).replace(SYSTEMS, _systems())
     lines = markdown.splitlines()
@@ -117,20 +132,20 @@ def _described(name: str, kind: Any, level: int) -> str:
     if rows:
         grid = table(["parameter", "default", ""], rows)
         text += [f'<details markdown="1"><summary>Parameters</summary>\n\n{grid}\n\n</details>']
-    if said := notes(kind):
-        text += ["**Notes and deviations.** " + said if not said.startswith("- ") else "**Deviations.**\n\n" + said]
+    if noted := _page_links(notes(kind), ""):
+        text += ["**Notes and deviations.** " + noted if not noted.startswith("- ") else "**Deviations.**\n\n" + noted]
     presets = _presets(name)
     text += [table(["preset", "what it is", "status"], presets)] if presets else []
     return "\n\n".join(filter(None, text))
 
 
 def _plain(text: str) -> str:
-    """Return a docstring's text with its code, with methods and weightings under the names that users type."""
+    """Return a docstring's text as Markdown, with methods and weightings under the names that users type."""
     from warmpot.methods import METHODS, WEIGHTINGS
 
     names = {kind.__name__: kind.name for kind in (*METHODS.values(), *WEIGHTINGS.values())}
-    text = re.sub(r"\s*\(\)", "", POINTER.sub("", re.sub(r"\s*\[\d+\]_", "", text)))
-    return NAME.sub(lambda found: f"`{names.get(found[1], found[1])}`", text)
+    text = _page_links(re.sub(r"\s*\[\d+\]_", "", text), "")
+    return NAME.sub(lambda name: f"`{names.get(name[1], name[1])}`", text)
 
 
 def _presets(name: str) -> list[tuple[str, str, str]]:
@@ -153,13 +168,13 @@ def _presets(name: str) -> list[tuple[str, str, str]]:
 def _systems() -> str:
     from warmpot.report._markdown import safe, table
 
-    found = yaml.safe_load((resources.files("warmpot") / "bench" / "reported.yaml").read_text(encoding="utf-8"))
-    tables = [found["tables"][name]["systems"] for name in ("office-home", "imagenet-caltech")]
+    paper = yaml.safe_load((resources.files("warmpot") / "bench" / "reported.yaml").read_text(encoding="utf-8"))
+    tables = [paper["tables"][name]["systems"] for name in ("office-home", "imagenet-caltech")]
     rows = []
-    for system, facts in found["systems"].items():
+    for system, facts in paper["systems"].items():
         numbers = [t[system].get("average", t[system]["accuracy"][0]) if system in t else "" for t in tables]
         ours = ", ".join(f"`{preset}`" for preset in facts.get("presets", ()))
-        stands = f"run: {ours}" if ours else f"reported only: {safe(facts['why'])}"
-        rows.append((f"{safe(system)} ({safe(facts['cited'])})", *numbers, safe(facts["chosen"]), stands))
+        status = f"run: {ours}" if ours else f"reported only: {safe(facts['why'])}"
+        rows.append((f"{safe(system)} ({safe(facts['cited'])})", *numbers, safe(facts["chosen"]), status))
     head = ["system", "Office-Home", "ImageNet-Caltech", "chosen by", "here"]
     return table(head, rows)

@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 
 
 def toy() -> tuple[Floats, NDArray[np.int64], Floats]:
-    """Four source classes; the target holds the first two, shifted, and four stray samples."""
+    """Four source classes; the target holds the first two, shifted, and four outliers."""
     rng = np.random.default_rng(3)
     centres = np.array([[0.0, 0.0], [0.2, 3.6], [5.0, 3.9], [5.2, 0.2]])
     ys = np.repeat(np.arange(4), 14)
@@ -50,14 +50,14 @@ def distances(xs: Floats, xt: Floats) -> Floats:
     return result
 
 
-def draw_plan(ax: Axes, xs: Floats, ys: NDArray[np.int64], xt: Floats, found: Solution[Any], beta: float) -> None:
-    rows, cols = np.nonzero(found.plan > 1e-9)
-    moved = found.plan[rows, cols]
+def draw_plan(ax: Axes, xs: Floats, ys: NDArray[np.int64], xt: Floats, solution: Solution[Any], beta: float) -> None:
+    rows, cols = np.nonzero(solution.plan > 1e-9)
+    moved = solution.plan[rows, cols]
     lines = LineCollection(np.stack([xs[rows], xt[cols]], axis=1), colors=GREY, linewidths=1.0, zorder=1)
     lines.set_alpha(0.12 + 0.68 * moved / moved.max())
     ax.add_collection(lines)
-    weight = found.p * beta * len(xs)  # 0 to 1
-    used_t = found.q * len(xt) > 0.5
+    weight = solution.p * beta * len(xs)  # 0 to 1
+    used_t = solution.q * len(xt) > 0.5
     for k, colour in enumerate((BLUE, GREEN, ORANGE, PURPLE)):
         part = ys == k
         size, tint = 8 + 42 * weight[part], 0.45 + 0.55 * weight[part]
@@ -73,14 +73,14 @@ def figure_partial_and_full() -> Figure:
     xs, ys, xt = toy()
     figure, axes = plt.subplots(1, 2, figsize=(8.6, 5.3), layout="constrained")
     settings = (
-        (1.0, 1.0, "Full transport: everything must move"),
+        (1.0, 1.0, "Full transport: all mass must move"),
         (0.5, 0.85, "Partial transport: mass 0.85, beta 0.5"),
     )
     for ax, (beta, mass, title) in zip(axes, settings, strict=True):
         a = np.full(len(xs), 1 / (beta * len(xs)))
-        found = solve_partial(distances(xs, xt), a, mass=mass)
-        draw_plan(ax, xs, ys, xt, found, beta)
-        outliers = found.p[ys >= 2].sum() / mass
+        solution = solve_partial(distances(xs, xt), a, mass=mass)
+        draw_plan(ax, xs, ys, xt, solution, beta)
+        outliers = solution.p[ys >= 2].sum() / mass
         ax.set_title(title, fontsize=11.5)
         ax.set_xlabel(f"source weight on classes absent from the target: {outliers:.0%}", fontsize=10)
     handles = [
@@ -99,16 +99,16 @@ def figure_mass_curve() -> Figure:
     knee = 28 / 32
     figure, axes = plt.subplots(1, 2, figsize=(8.4, 3.1), layout="constrained")
     axes[0].plot(path.masses, path.values, color=BLUE, lw=2)
-    axes[0].set(ylabel="value", title="What moving this much costs", ylim=(0, None))
+    axes[0].set(ylabel="value", title="Cost of moving this mass", ylim=(0, None))
     axes[1].stairs(path.slopes, path.masses, color=ORANGE, lw=2, baseline=None)
-    axes[1].set(ylabel="slope", title="What the next bit of mass costs", ylim=(0, None))
+    axes[1].set(ylabel="slope", title="Cost of additional mass", ylim=(0, None))
     for ax in axes:
         ax.axvline(knee, color=GREY, lw=1, ls=":")
         ax.set(xlabel="mass", xlim=(0, 1))
         ax.spines[["top", "right"]].set_visible(False)
         ax.title.set_fontsize(11)
     axes[0].annotate(
-        "28 of 32 target samples:\nonly the strays are left",
+        "28 of 32 target samples:\nonly outliers remain",
         (knee, 0.88 * path.values[-1]),
         (-8, 0),
         textcoords="offset points",
@@ -172,7 +172,7 @@ def numbers(result: dict[str, Any]) -> str:
 
 
 def write_numbers(page: str, result: dict[str, Any]) -> str:
-    """Replace what stands between the two marks of a page."""
+    """Replace the text between the two marks of a page."""
     before, rest = page.split(START)
     after = rest.split(END)[1]
     return f"{before}{START}\n\n{numbers(result)}\n\n{END}{after}"

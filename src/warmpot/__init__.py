@@ -12,8 +12,8 @@ from typing import Any
 __version__ = "0.1.0"
 
 _LAYERS = (
-    "bench", "bounds", "costs", "data", "errors", "estimators", "methods", "nets", "report", "select", "train",
-    "transport", "weights",
+    "bench", "bounds", "costs", "data", "errors", "estimators", "losses", "methods", "nets", "report", "select",
+    "train", "transport", "weights",
 )  # fmt: skip
 
 __all__ = ["__version__", *_LAYERS]

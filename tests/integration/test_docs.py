@@ -13,14 +13,19 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import yaml
 
+import warmpot
 from warmpot.methods import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md"]
+NOTES = [ROOT / "CHANGES.md", ROOT / "CONTRIBUTING.md"]
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
+REFERENCE = re.compile(r"docs/([\w/-]+\.md)(?:,\s+([A-Z][\w\s-]*\w(?:, code and package)?))?")
+UNSHIPPED = re.compile(r"\b(?:SPEC|METHODS|DESIGN)(?:\.md| sections? \d)|\b(?:eq|thm|app|lemma|cor):\w")
 
 
 def load_figures() -> ModuleType:
@@ -65,16 +70,58 @@ def test_python_blocks_run_and_print_what_the_page_says(page: Path) -> None:
             assert printed.getvalue() == expected, f"{page.name}, python block {number}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
+@pytest.mark.parametrize("page", [*PAGES, *NOTES], ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_links_lead_somewhere(page: Path) -> None:
     missing = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
     assert not missing
+
+
+def test_the_package_refers_to_pages_and_headings_that_exist() -> None:
+    missing = []
+    for path in (path for kind in ("*.py", "*.yaml") for path in (ROOT / "src").rglob(kind)):
+        for page, heading in REFERENCE.findall(path.read_text()):
+            text = (DOCS / page).read_text() if (DOCS / page).exists() else ""
+            # Only these two pages are cited by heading; after other names the sentence continues.
+            cited = " ".join(heading.split()) if page in ("theory.md", "method-specifications.md") else ""
+            if not text or (cited and not re.search(rf"^#+ {re.escape(cited)}$", text, re.MULTILINE)):
+                missing.append((path.name, page, heading))
+    assert not missing
+
+
+def test_nothing_cites_documents_that_users_do_not_have() -> None:
+    files = [*(ROOT / "src").rglob("*.py"), *(ROOT / "src").rglob("*.yaml"), *PAGES]
+    assert not [(path.name, cited[0]) for path in files for cited in UNSHIPPED.finditer(path.read_text())]
 
 
 def test_index_names_every_page() -> None:
     index = (DOCS / "README.md").read_text()
     pages = [page.relative_to(DOCS).as_posix() for page in PAGES if page.name != "README.md"]
     assert not [page for page in pages if f"({page})" not in index]
+
+
+def test_contributing_names_files_that_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    table = text[text.index("## I want to add") : text.index("## Style")]
+    names = [name for name in re.findall(r"`([\w./*<>-]+)`", table) if "/" in name or name.endswith(".py")]
+    patterns = [re.sub(r"<\w+>\*?", "*", name) for name in names]
+    # Files that a newcomer would add match those that are there already.
+    missing = [name for name in patterns if not [*ROOT.glob(name), *(ROOT / "src" / "warmpot").glob(name)]]
+    assert len(patterns) > 20
+    assert not missing
+
+
+def test_the_workflow_runs_what_the_makefile_has() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
+    commands = [step["run"].split() for job in jobs.values() for step in job["steps"] if "run" in step]
+    targets = {word for command in commands for word in command[1:] if word.isalpha()}
+    rules = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert {"lint", "types", "layers", "pytest", "docs"} <= targets
+    assert targets <= rules
+
+
+def test_citation_has_the_version_of_the_package() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert str(citation["version"]) == warmpot.__version__
 
 
 def test_images_are_light() -> None:

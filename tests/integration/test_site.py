@@ -39,12 +39,12 @@ def test_navigation_has_every_page_once() -> None:
     assert sorted(leaves(settings()["nav"])) == pages
 
 
-def test_every_room_has_a_page_of_its_api() -> None:
+def test_every_layer_has_a_page_of_its_api() -> None:
     contracts = (ROOT / "pyproject.toml").read_text()
-    rooms = set(re.findall(r'"warmpot\.([a-z]\w*)",?$', contracts[contracts.index("layers = [") :], re.MULTILINE))
+    layers = set(re.findall(r'"warmpot\.([a-z]\w*)",?$', contracts[contracts.index("layers = [") :], re.MULTILINE))
     pages = {path.stem for path in (ROOT / "docs" / "api").glob("*.md")}
-    assert rooms - {"cli"} <= pages
-    assert {"transport", "methods", "report", "bench"} <= rooms
+    assert layers - {"cli"} <= pages
+    assert {"transport", "methods", "report", "bench"} <= layers
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +77,6 @@ def test_api_has_every_public_class_and_function(site: Path) -> None:
     for page in (site / "api").glob("*.html"):
         text, module = page.read_text(), import_module(f"warmpot.{page.stem}")
         names = [name for name in module.__all__ if callable(getattr(module, name))]
-        room = re.escape(module.__name__)
-        missing = [name for name in names if not re.search(rf'id="{room}(\.\w+)?\.{name}"', text)]
+        layer = re.escape(module.__name__)
+        missing = [name for name in names if not re.search(rf'id="{layer}(\.\w+)?\.{name}"', text)]
         assert not missing, module.__name__
