@@ -115,10 +115,10 @@ def steps_per_second(peer: bool, steps: int, folder: Path) -> float:
     """Time the official preset on Art -> Product; with POT's solver in place of ours when `peer`."""
     import ot
     import torch
+    from warmpot.train.loop import make_fabric, train_minibatch
 
     from warmpot.methods import warmpot as method
     from warmpot.train import load_config
-    from warmpot.train.loop import make_fabric, train_minibatch
 
     torch.set_num_threads(1)
 

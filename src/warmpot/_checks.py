@@ -1,4 +1,4 @@
-"""Every argument check, in one place; each failure says what, got, allowed and remedy."""
+"""Checks of arguments; every error has the four fields what, got, allowed and remedy."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = [
 
 MAX_COUNT = 2**62
 LARGEST = 1e150
-"""Largest magnitude of costs and settings: sums and products of two stay finite."""
+"""Largest magnitude of costs and settings: sums and products of two of them stay finite."""
 
 LARGEST_FEATURE = 1e30
-"""Largest magnitude of a feature that networks take: they compute in float32."""
+"""Largest magnitude of a network's input: networks compute in float32."""
 
 
 def _numeric(name: str, x: object, allowed: str) -> FloatArray:
@@ -44,7 +44,7 @@ def _numeric(name: str, x: object, allowed: str) -> FloatArray:
 
 
 def _reject(name: str, bad: np.ndarray, what: str, allowed: str, remedy: str) -> None:
-    """Raise with the count of bad entries and where the first one is."""
+    """Raise an error with the number of bad entries and the position of the first."""
     where = tuple(int(k) for k in np.argwhere(bad)[0])
     got = f"{int(bad.sum())} {what} (the first at {where if len(where) > 1 else where[0]})"
     raise InputError(name, got=got, allowed=allowed, remedy=remedy)
@@ -67,14 +67,14 @@ def check_matrix(name: str, x: object, *, width: int | None = None) -> FloatArra
 
 def check_features(name: str, x: np.ndarray, largest: float = LARGEST_FEATURE) -> None:
     """Refuse numbers beyond `largest`; no copy is made."""
-    found = max(float(x.max()), -float(x.min()))
-    if found > largest:
-        remedy = "Rescale them, or repair the rows they come from."
-        raise InputError(name, got=f"numbers up to {found:g}", allowed=f"up to {largest:g}", remedy=remedy)
+    magnitude = max(float(x.max()), -float(x.min()))
+    if magnitude > largest:
+        remedy = "Rescale them, or repair those rows."
+        raise InputError(name, got=f"numbers up to {magnitude:g}", allowed=f"up to {largest:g}", remedy=remedy)
 
 
 def check_nonnegative_matrix(name: str, x: object, shape: tuple[int, ...] | None = None) -> FloatArray:
-    """Return a finite, non-negative 2-d float64 array, of exactly `shape` when given (a transport plan)."""
+    """Return a finite, non-negative 2-d float64 array such as a transport plan, of exactly `shape` when given."""
     array = check_matrix(name, x)
     if shape is not None and array.shape != shape:
         remedy = "Rows are source samples, columns target samples."
@@ -91,7 +91,7 @@ def check_cost(name: str, x: object, ndim: int = 2) -> FloatArray:
     if array.ndim != ndim or array.size == 0:
         remedy = "Rows are source samples, columns target samples; drop empty sides."
         raise InputError(name, got=f"shape {array.shape}", allowed=allowed, remedy=remedy)
-    low, high = array.min(), array.max()  # NaN and -inf both show in the minimum
+    low, high = array.min(), array.max()  # the minimum reveals both NaN and -inf
     if not low > -np.inf:
         bad = np.isnan(array) | np.isneginf(array)
         _reject(name, bad, "NaN or -inf entries", allowed, "Repair the features first.")
@@ -110,14 +110,14 @@ def check_weights(name: str, x: object | None, n: int) -> FloatArray:
     if array.shape != (n,):
         remedy = "Pass one weight per row (a) or column (b) of the cost."
         raise InputError(name, got=f"shape {array.shape}", allowed=allowed, remedy=remedy)
-    with np.errstate(over="ignore", invalid="ignore"):  # refused by name below
+    with np.errstate(over="ignore", invalid="ignore"):  # refused below with a message
         total = array.sum()
     if not np.isfinite(total) and not np.isfinite(array).all():
         _reject(name, ~np.isfinite(array), "non-finite entries", allowed, "Set unused entries to 0.")
     if array.min() < 0:
         _reject(name, array < 0, "negative entries", allowed, "Weights are masses: clip or drop them.")
     if not 1 / LARGEST < total < LARGEST:
-        remedy = "Give at least one sample a positive weight, on a sane scale."
+        remedy = "Give at least one sample a positive weight, on a reasonable scale."
         raise InputError(name, got=f"total {total}", allowed=allowed, remedy=remedy)
     return array
 
@@ -171,16 +171,16 @@ def check_choice(name: str, x: object, choices: Collection[str]) -> str:
 
 
 def check_mass(mass: object, movable: float, rtol: float, limit: str = "min(sum(a), sum(b))") -> float:
-    """Return the mass to move, snapped to `movable` when it is there up to rounding.
+    """Return the mass to move: `movable` itself when the two are equal up to rounding.
 
     Parameters
     ----------
     mass : float
-        Mass asked for.
+        The requested mass.
     movable : float
         The largest feasible mass.
     rtol : float
-        Relative excess over `movable` that counts as rounding.
+        Relative excess over `movable` that is attributed to rounding.
     limit : str
         What limits the mass, for the message.
     """

@@ -1,8 +1,7 @@
-"""Arrays in, arrays out: the caller's library, dtype and device come back.
+"""Conversion of arrays: results have the library, dtype and device of the caller's input.
 
-Solvers work on float64 numpy arrays (or float64 tensors on a device). This module is the only place that
-knows how to get there from what the caller gave, and back. It never imports torch by itself: a tensor can
-only reach us when the caller has imported torch already.
+Solvers work on float64 numpy arrays (or float64 tensors on a device). This module converts inputs to that and results
+back. It never imports torch itself: a tensor can only be passed by a caller that has imported torch already.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ __all__ = ["Kind", "is_torch", "kind_of", "to_numpy"]
 
 
 def is_torch(x: object) -> bool:
-    """Tell whether `x` is a torch tensor, without importing torch."""
+    """Whether `x` is a torch tensor, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
@@ -31,7 +30,7 @@ class Kind:
     Attributes
     ----------
     dtype : numpy.dtype or torch.dtype
-        A floating dtype; integer input is answered in float64.
+        A floating dtype; results for integer input are float64.
     device : torch.device or None
         None for numpy.
     """
@@ -48,11 +47,11 @@ class Kind:
 
     @property
     def on_accelerator(self) -> bool:
-        """Whether the array lives where float64 solvers can stay (not the CPU, not Apple's float32-only MPS)."""
+        """Whether the array is on a device that supports float64 (not the CPU, not Apple's MPS)."""
         return self.device is not None and self.device.type not in ("cpu", "mps")
 
     def wrap(self, x: Array | float) -> Any:
-        """Turn a float64 result into the caller's library, dtype and device."""
+        """Convert a float64 result to the caller's library, dtype and device."""
         if self.device is None:
             return np.asarray(x).astype(self.dtype, copy=False)
         torch = sys.modules["torch"]
@@ -60,7 +59,7 @@ class Kind:
 
 
 def kind_of(x: object) -> Kind:
-    """Read the `Kind` off an array or anything numpy can read."""
+    """Return the `Kind` of an array, or of anything that numpy can convert."""
     if is_torch(x):
         torch = sys.modules["torch"]
         dtype = x.dtype if x.dtype.is_floating_point else torch.float64  # type: ignore[attr-defined]
@@ -70,7 +69,7 @@ def kind_of(x: object) -> Kind:
 
 
 def to_numpy(x: object) -> FloatArray:
-    """Copy to a C-ordered float64 numpy array where needed; raises TypeError, ValueError or OverflowError."""
+    """Return a C-ordered float64 numpy array, copied if needed; raises TypeError, ValueError or OverflowError."""
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         raise TypeError("masked entries")
     if is_torch(x) and x.is_complex():  # type: ignore[attr-defined]

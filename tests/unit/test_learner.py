@@ -43,8 +43,8 @@ def outputs(n: int, seed: int) -> Outputs:
 def make_view(step: int = 60, extra: bool = True) -> BatchContext:
     head = build_network(NetworkSettings(bottleneck="none"), WIDTH, CLASSES, seed=0).head
     return BatchContext(
-        outputs(20, 0), LABELS, outputs(16, 1), TrainProgress(step, 100), rows=torch.arange(20), target_rows=torch.arange(16),
-        head=head, extra=NamedBatch(outputs(4, 2), LABELS[:4], torch.arange(4)) if extra else None,
+        outputs(20, 0), LABELS, outputs(16, 1), TrainProgress(step, 100),
+        rows=torch.arange(20), target_rows=torch.arange(16), head=head, extra=NamedBatch(outputs(4, 2), LABELS[:4], torch.arange(4)) if extra else None,
     )  # fmt: skip
 
 

@@ -59,7 +59,7 @@ def check_data(data: DataFiles) -> Iterator[Finding]:
 def _check_images(side: str, table: Table) -> Generator[Finding, None, Table]:
     """Decode every image of a domain; return those that can be decoded."""
     from warmpot._progress import progress
-    from warmpot.data.images import without
+    from warmpot.data.images import drop_samples
     from warmpot.data.pixels import Pixels, find_corrupt
     from warmpot.train.images import ImageSettings
 
@@ -71,7 +71,7 @@ def _check_images(side: str, table: Table) -> Generator[Finding, None, Table]:
         yield Finding("fail", side, f"{table.names[row]}: {reason}. Replace it, or pass --corrupt skip")
     if len(bad) > MOST_NAMED:
         yield Finding("fail", side, f"{len(bad) - MOST_NAMED} more images are broken")
-    return without(table, sorted(bad)) if bad else table
+    return drop_samples(table, sorted(bad)) if bad else table
 
 
 def _check_pair(source: Table, target: Table) -> Iterator[Finding]:
@@ -108,10 +108,10 @@ def _check_pair(source: Table, target: Table) -> Iterator[Finding]:
 
 def _check_names(source: Table, target: Table) -> Iterator[Finding]:
     """Compare the column names, if there are any."""
-    from warmpot.data.task import in_order
+    from warmpot.data.task import match_columns
 
     try:
-        in_order(target, source.columns, f"the columns of {source.name}")
+        match_columns(target, source.columns, f"the columns of {source.name}")
     except WarmpotError as error:
         yield Finding("fail", "names", one_line(error))
         return

@@ -87,7 +87,7 @@ def _target(data: DataFiles, predictor: Predictor) -> Rows:
         from warmpot.data.images import load_images
 
         return load_images(data.target, root=data.root, classes=data.classes, view=predictor.images.view).x
-    from warmpot.data.task import in_order
+    from warmpot.data.task import match_columns
 
     table = read_table(data.target, data.label, regression=data.regression, needs_label=False)
-    return in_order(table, predictor.columns, "the columns of the run").x
+    return match_columns(table, predictor.columns, "the columns of the run").x

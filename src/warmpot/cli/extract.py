@@ -82,7 +82,7 @@ def extract(
         table, stem = load_images(images, root=root, classes=classes, view=view), make_backbone(settings).stem
         try:
             features = run(
-                table, stem, folder, ask={"backbone": backbone, "resize": resize, "crop": crop}, batch=batch,
+                table, stem, folder, made_from={"backbone": backbone, "resize": resize, "crop": crop}, batch=batch,
                 workers=settings.processes, dtype=dtype, corrupt=corrupt, device=resolved, part=part_of,
                 progress_bar=False if quiet else None,
             )  # fmt: skip

@@ -44,7 +44,7 @@ def predict(
     names. A run on images takes images, whose names are added to the CSV file, or features of its backbone.
     """
     from warmpot.data.images import EXTENSIONS, is_images, load_images
-    from warmpot.data.task import in_order, recoded
+    from warmpot.data.task import match_columns, match_labels
 
     check_out_file(out, data)
     if data.suffix.lower() in EXTENSIONS:
@@ -61,9 +61,9 @@ def predict(
         else:
             column = label if label is not None else recorded(run).get("label")
             table = read_table(data, column, regression=regression, needs_label=label is not None)
-        table = in_order(table, predictor.columns, f"the columns that {run} was trained on")
+        table = match_columns(table, predictor.columns, f"the columns that {run} was trained on")
         outputs = predictor.values(table.x, str(data)) if regression else predictor.probabilities(table.x, str(data))
-        truth = recoded(table, predictor.classes, "run")
+        truth = match_labels(table, predictor.classes, "run")
         columns = {**({"name": table.names} if table.names else {}), **_columns(predictor, outputs, proba)}
         write_csv(out, ["row", *columns], zip(range(table.n), *columns.values(), strict=True))
     if quiet:
@@ -91,10 +91,10 @@ def load_finished(run: Path) -> Predictor:
 def _decodable_images(predictor: Predictor, table: Table, corrupt: str) -> Table:
     """Leave broken images out if `corrupt` is "skip"."""
     from warmpot._checks import check_choice
-    from warmpot.train.images import CORRUPT, decodable
+    from warmpot.train.images import CORRUPT, check_decodable
 
     check_choice("--corrupt", corrupt, CORRUPT)
-    return decodable(table, predictor.images.processes) if corrupt == "skip" and predictor.images else table
+    return check_decodable(table, predictor.images.processes) if corrupt == "skip" and predictor.images else table
 
 
 def _columns(predictor: Predictor, outputs: NDArray[Any], proba: bool) -> dict[str, Sequence[Any]]:

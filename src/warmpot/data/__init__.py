@@ -1,13 +1,13 @@
-"""What users have, read and checked; tasks, samplers, the field's data sets and a built-in pair of domains."""
+"""Reading and checking of data; tasks, samplers, descriptions of public data sets and a built-in task."""
 
 from __future__ import annotations
 
-from warmpot.data.arrays import load_features, load_table
 from warmpot.data.benchmarks import benchmark_names, benchmark_task, read_benchmark
 from warmpot.data.digits import digits_task
+from warmpot.data.files import load_features, load_table
 from warmpot.data.images import images_from_dataset, load_images
 from warmpot.data.pixels import ViewSettings
-from warmpot.data.samplers import ClassBalanced, Sampler, Shuffled, Weighted, make_sampler
+from warmpot.data.samplers import ClassBalanced, Sampler, Shuffled, make_sampler
 from warmpot.data.table import Table, as_table, table_from_dataset
 from warmpot.data.task import Task, Truth, make_task
 
@@ -19,7 +19,6 @@ __all__ = [
     "Task",
     "Truth",
     "ViewSettings",
-    "Weighted",
     "as_table",
     "benchmark_names",
     "benchmark_task",

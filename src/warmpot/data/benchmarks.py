@@ -1,4 +1,4 @@
-"""The data sets of this field, described: what lies where, and the partial tasks made of it. Nothing is downloaded."""
+"""Descriptions of public data sets: their folders, and the partial tasks made of them. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 
 from warmpot._settings import suggestion
-from warmpot.data._trees import TreeFinding, check_domain, folders_of, missing_domain, plain
-from warmpot.data.images import image_folder, without
-from warmpot.data.pixels import ViewSettings
+from warmpot.data._folder_checks import DomainCheck, check_domain, comparable_name, missing_domain, subfolders
+from warmpot.data.images import drop_samples, image_folder
+from warmpot.data.pixels import DEFAULT_VIEW, ViewSettings
 from warmpot.data.table import Table
 from warmpot.errors import InputError, listing
 
-__all__ = ["Benchmark", "Domain", "TreeFinding", "benchmark_names", "benchmark_task", "read_benchmark"]
+__all__ = ["Benchmark", "Domain", "DomainCheck", "benchmark_names", "benchmark_task", "read_benchmark"]
 
-INSIDE = "images"
-"""Some archives put a folder of this name between a domain and its classes."""
+IMAGES_FOLDER = "images"
+"""Some archives have a folder of this name between a domain and its classes."""
 
 
 @dataclass(frozen=True)
@@ -33,23 +33,23 @@ class Domain:
     Attributes
     ----------
     name : str
-        What it is called.
+        Name of the domain.
     folders : tuple of str
-        Where people keep it below the root; case, blanks, ``_`` and ``-`` do not matter.
+        Usual names of its folder below the root; case, blanks, ``_`` and ``-`` do not matter.
     names : mapping of str to str
-        The class folders that must be there, each with the name of its class.
-    form : str
-        Expression that all class folders match, where `names` does not list them all; each is its own class.
-    others, ignored : tuple of str, str
-        Folders that belong there but take no part in the partial tasks: their names, or an expression.
+        The class folders that must exist, each with the name of its class.
+    folder_pattern : str
+        Regular expression of all class folders, where `names` does not list them all; each is its own class.
+    others, ignored_pattern : tuple of str, str
+        Folders of the data set that are not used in the partial tasks: their names, or a regular expression.
     images : tuple of int
-        How many images it holds, a number a release; empty when not known to us.
+        Number of images, one for each release; empty when unknown.
     counts : mapping of str to int
-        How many images each folder of `names` holds; empty when not known to us.
+        Number of images in each folder of `names`; empty when unknown.
     shared_images : int or None
-        How many of the images are of the shared classes; None when not known to us.
+        Number of images of the shared classes; None when unknown.
     role : {"source", "target"} or None
-        The only side of a task it can be on; None for both.
+        The only side of a task that it can be; None for both.
     needed : bool
         Whether the partial tasks of the literature use it.
     """
@@ -57,9 +57,9 @@ class Domain:
     name: str
     folders: tuple[str, ...]
     names: Mapping[str, str]
-    form: str = ""
+    folder_pattern: str = ""
     others: tuple[str, ...] = ()
-    ignored: str = ""
+    ignored_pattern: str = ""
     images: tuple[int, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     shared_images: int | None = None
@@ -67,22 +67,23 @@ class Domain:
     needed: bool = True
 
     def class_of(self, folder: str) -> str | None:
-        """Name the class of a folder; None for one that takes no part."""
-        return self.names.get(folder) or (folder if self.form and re.fullmatch(self.form, folder) else None)
+        """Return the class of a folder; None for a folder that is not used."""
+        matches = self.folder_pattern and re.fullmatch(self.folder_pattern, folder)
+        return self.names.get(folder) or (folder if matches else None)
 
     def knows(self, folder: str) -> bool:
-        """Tell whether a folder belongs there."""
-        ignored = folder in self.others or bool(self.ignored and re.fullmatch(self.ignored, folder))
-        return ignored or self.class_of(folder) is not None
+        """Whether a folder belongs to the data set."""
+        unused = folder in self.others or bool(self.ignored_pattern and re.fullmatch(self.ignored_pattern, folder))
+        return unused or self.class_of(folder) is not None
 
-    def below(self, base: Path) -> Path | None:
+    def find_in(self, base: Path) -> Path | None:
         """Find its folder below another one."""
         for alias in self.folders:
             path: Path | None = base
             for part in alias.split("/"):
                 path = _child(path, part) if path else None
             if path:
-                inner = path / INSIDE
+                inner = path / IMAGES_FOLDER
                 return inner if inner.is_dir() and not any((path / name).is_dir() for name in self.names) else path
         return None
 
@@ -94,19 +95,19 @@ class Benchmark:
     Attributes
     ----------
     name, title : str
-        Name here, and as it is written.
+        Short name, and full name.
     domains : tuple of Domain
-        What it is made of.
+        Its domains.
     n_classes : int
-        Classes of a source.
+        Number of classes of a source.
     classes : tuple of str
-        Their names in the order of the published splits; empty when they are told by their form only (ImageNet).
+        Their names in the order of the published splits; empty when only their form is known (ImageNet).
     shared : tuple of str
         The classes that a target is restricted to.
     obtain : tuple of str
         Where to get it.
     citation, licence, lists, note : str
-        Whom to cite, what is known of its terms, the list files that circulate, and what else to know.
+        What to cite, the terms of use as far as known, the published list files, and further remarks.
     """
 
     name: str
@@ -122,9 +123,9 @@ class Benchmark:
     note: str
 
     def domain(self, name: str) -> Domain:
-        """Find a domain by its name or by that of its folder."""
+        """Find a domain by its name or the name of its folder."""
         for domain in self.domains:
-            if plain(name) in map(plain, (domain.name, *domain.folders)):
+            if comparable_name(name) in map(comparable_name, (domain.name, *domain.folders)):
                 return domain
         names = [domain.name for domain in self.domains]
         remedy = suggestion(name, names)
@@ -134,68 +135,72 @@ class Benchmark:
         """Find the folder that holds the domains: the root itself, else the folder in it that holds most of them."""
         root = Path(root)
         try:
-            children = [root / name for name in folders_of(root)]
+            children = [root / name for name in subfolders(root)]
         except OSError as error:
             got, allowed = error.strerror or str(error), "a folder you may read"
             remedy = f"Name the folder that holds {self.title}."
             raise InputError(str(root), got=got, allowed=allowed, remedy=remedy) from error
-        # Not mixed: a class may be called as a domain is, such as `train` in VisDA-2017.
-        if any(domain.below(root) for domain in self.domains):
+        # Never a mixture of both: a class may have the name of a domain, such as `train` in VisDA-2017.
+        if any(domain.find_in(root) for domain in self.domains):
             return root
-        return max([root, *children], key=lambda place: sum(domain.below(place) is not None for domain in self.domains))
+        return max(
+            [root, *children], key=lambda place: sum(domain.find_in(place) is not None for domain in self.domains)
+        )
 
     def find(self, root: str | os.PathLike[str]) -> dict[str, Path]:
-        """Locate the domains below a folder; those that are not there are left out."""
+        """Return the folders of the domains that exist below a folder."""
         base = self.base(root)
-        places = {domain.name: domain.below(base) for domain in self.domains}
+        places = {domain.name: domain.find_in(base) for domain in self.domains}
         return {name: path for name, path in places.items() if path}
 
-    def check(self, root: str | os.PathLike[str]) -> list[TreeFinding]:
-        """Compare what lies below a folder with what should; images are counted, not opened.
+    def check(self, root: str | os.PathLike[str]) -> list[DomainCheck]:
+        """Compare the content of a folder with the description; images are counted, not opened.
 
         Returns
         -------
-        list of TreeFinding
-            A domain that is complete has one, of level "ok"; "fail" means that something needed is missing.
+        list of DomainCheck
+            A complete domain has one result, of level "ok"; "fail" means that something that is needed is missing.
         """
         base, places = self.base(root), self.find(root)
-        findings: list[TreeFinding] = []
+        checks: list[DomainCheck] = []
         for domain in self.domains:
             if domain.name in places:
-                findings += check_domain(self, domain, places[domain.name])
+                checks += check_domain(self, domain, places[domain.name])
             else:
                 taken = [path.relative_to(base).parts[0] for path in places.values()]
-                findings.append(missing_domain(self, domain, base, taken))
-        return findings
+                checks.append(missing_domain(self, domain, base, taken))
+        return checks
 
     def tree(self) -> str:
         """Draw the folders that are expected below the root."""
-        lines, drawn = ["ROOT"], None
+        lines, previous = ["ROOT"], None
         for domain in self.domains:
-            number = self.n_classes if domain.form else len(domain.names) + len(domain.others)
+            number = self.n_classes if domain.folder_pattern else len(domain.names) + len(domain.others)
             images = f", {' or '.join(f'{n:,}' for n in domain.images)} images" if domain.images else ""
             optional = "" if domain.needed else "; not needed for the partial tasks"
             others = [f"{alias}/" for alias in domain.folders[1:]]
             also = f"  (or {', '.join(others)})" if others else ""
             lines.append(f"  {domain.folders[0]}/{also}  {number} class folders{images}{optional}")
-            if domain.names != drawn:
+            if domain.names != previous:
                 lines += [f"    {name}/" for name in list(domain.names)[:2]] + ["    ..."]
-            drawn = domain.names
+            previous = domain.names
         return "\n".join(lines)
 
 
 def _child(folder: Path, name: str) -> Path | None:
-    """Find a folder by its name, spelt exactly or nearly so."""
+    """Find a folder by its exact name, or by one that differs in case, blanks, ``_`` or ``-`` only."""
     if (folder / name).is_dir():
         return folder / name
     try:
-        return next((folder / other for other in folders_of(folder) if plain(other) == plain(name)), None)
+        return next(
+            (folder / other for other in subfolders(folder) if comparable_name(other) == comparable_name(name)), None
+        )
     except OSError:
         return None
 
 
 def benchmark_names() -> list[str]:
-    """Names of the data sets that are described.
+    """Return the names of the described data sets.
 
     Examples
     --------
@@ -226,7 +231,7 @@ def read_benchmark(name: str) -> Benchmark:
         raise InputError("data set", got=repr(name), allowed=allowed, remedy=remedy)
     facts = yaml.safe_load((_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
     classes, others = tuple(facts.pop("classes", ())), tuple(facts.pop("others", ()))
-    mapped = {word for about in facts["domains"].values() for word in about.get("names", {}).values()}
+    mapped = {name for about in facts["domains"].values() for name in about.get("names", {}).values()}
     shared = tuple(facts.pop("shared", sorted(mapped)))
     domains = tuple(_domain(key, about, classes, shared, others) for key, about in facts.pop("domains").items())
     number = facts.pop("n_classes", len(classes))
@@ -237,7 +242,7 @@ def _domain(
     name: str, about: dict[str, Any], classes: tuple[str, ...], shared: tuple[str, ...], others: tuple[str, ...]
 ) -> Domain:
     names = about.pop("names", {folder: folder for folder in classes or shared})
-    counts = dict(zip(classes, about.pop("counts", ()), strict=False))  # none, or one a class
+    counts = dict(zip(classes, about.pop("counts", ()), strict=False))  # none, or one per class
     if counts:
         about["images"] = [sum(counts.values())]
         about["shared_images"] = sum(counts[folder] for folder in shared)
@@ -246,14 +251,9 @@ def _domain(
 
 
 def benchmark_task(
-    name: str,
-    root: str | os.PathLike[str],
-    source: str,
-    target: str,
-    *,
-    view: ViewSettings = ViewSettings(),  # noqa: B008  frozen
+    name: str, root: str | os.PathLike[str], source: str, target: str, *, view: ViewSettings = DEFAULT_VIEW
 ) -> tuple[Table, Table]:
-    """Take the two domains of a partial task from a folder of images.
+    """Read the two domains of a partial task from a folder of images.
 
     Parameters
     ----------
@@ -262,14 +262,14 @@ def benchmark_task(
     root : path
         The folder that holds the data set.
     source, target : str
-        Two of its domains. The source has all classes of the task, the target the shared ones.
+        Two of its domains. The source has all classes of the task, the target the shared ones only.
     view : ViewSettings
         How an image becomes a square.
 
     Returns
     -------
     source, target : Table
-        Labelled images, with the same names of classes on both sides; `make_task` hides the labels of the target.
+        Labelled images, with the same class names on both sides; `make_task` hides the labels of the target.
     """
     benchmark = read_benchmark(name)
     places = benchmark.find(root)
@@ -282,27 +282,27 @@ def benchmark_task(
             raise InputError(f"{side} of {name}", got=repr(domain.name), allowed=allowed, remedy=remedy)
         if domain.name not in places:
             got, allowed = f"no folder of {domain.name!r}", " or ".join(domain.folders)
-            remedy = f"Ask: warmpot doctor --dataset {name} --root '{root}'"
+            remedy = f"Run: warmpot doctor --dataset {name} --root '{root}'"
             raise InputError(str(root), got=got, allowed=allowed, remedy=remedy)
-    tables = [_side(benchmark, side, domain, places[domain.name], view) for side, domain in sides.items()]
+    tables = [_read_side(benchmark, side, domain, places[domain.name], view) for side, domain in sides.items()]
     return tables[0], tables[1]
 
 
-def _side(benchmark: Benchmark, side: str, domain: Domain, path: Path, view: ViewSettings) -> Table:
+def _read_side(benchmark: Benchmark, side: str, domain: Domain, path: Path, view: ViewSettings) -> Table:
     """Read a domain and keep the classes of its side, under their common names."""
     table = image_folder(path, view=view)
-    remedy = f"Ask: warmpot doctor --dataset {benchmark.name} --root DIR"
+    remedy = f"Run: warmpot doctor --dataset {benchmark.name} --root DIR"
     if table.y is None:
-        raise InputError(str(path), got="images only", allowed="a folder a class", remedy=remedy)
-    wanted = set(benchmark.shared) if side == "target" else None
+        raise InputError(str(path), got="images only", allowed="one folder per class", remedy=remedy)
     names = [domain.class_of(folder) for folder in table.classes]
-    kept = {word for word in names if word is not None and (wanted is None or word in wanted)}
+    wanted = set(benchmark.shared if side == "target" else [*names, *domain.names.values()])
+    kept = {name for name in names if name is not None and name in wanted}
     present = {folder for folder, n in zip(table.classes, np.bincount(table.y, minlength=len(names)), strict=True) if n}
-    needed = {folder: word for folder, word in domain.names.items() if wanted is None or word in wanted}
+    needed = [folder for folder, name in domain.names.items() if name in wanted]
     if missing := [folder for folder in needed if folder not in present]:
         got = f"no images of {len(missing)} of the {len(needed)} classes: {listing(missing)}"
         raise InputError(str(path), got=got, allowed="all of them", remedy=remedy)
-    order = tuple(word for word in benchmark.classes or sorted(kept) if word in kept)
-    codes = np.array([order.index(word) if word in kept else -1 for word in names], dtype=np.int64)[table.y]
-    rest = without(table, np.flatnonzero(codes < 0))
+    order = tuple(name for name in benchmark.classes or sorted(kept) if name in kept)
+    codes = np.array([order.index(name) if name in kept else -1 for name in names], dtype=np.int64)[table.y]
+    rest = drop_samples(table, np.flatnonzero(codes < 0))
     return replace(rest, y=codes[codes >= 0], classes=order)

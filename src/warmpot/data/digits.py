@@ -1,8 +1,8 @@
 """The built-in task, without a download: printed digits 0 to 9 to handwritten digits 0 to 4.
 
 The source is drawn from the text fonts that matplotlib ships; the target is the part of the UCI handwritten digits
-that scikit-learn ships. Both go the same way from strokes to features: a digit fills the height of a box of 32 x 32
-black and white dots, and the 64 features are the counts of black dots (0 to 16) in its blocks of 4 x 4.
+that scikit-learn ships. Both have the same features: a digit fills the height of a box of 32 x 32 black and white dots,
+and the 64 features are the counts of black dots (0 to 16) in its blocks of 4 x 4.
 """
 
 from __future__ import annotations
@@ -18,30 +18,28 @@ from numpy.typing import NDArray
 from warmpot._checks import check_count
 from warmpot._typing import FloatArray
 from warmpot.data.table import Table, as_table
-from warmpot.errors import MissingExtraError
 
 __all__ = ["digits_task"]
 
 BOX, BLOCK = 32, 4
-BROADEST = 24
-"""Columns of the box that a digit may fill, as in the target: broader ones are squeezed."""
+MAX_WIDTH = 24
+"""Columns of the box that a digit may fill, as in the target: wider digits are squeezed."""
 FONT_SIZE = 48
-"""Size in dots of the letters that distances are measured on; a digit is about 35 of them high."""
+"""Size of the font in dots; a digit is about 35 dots high."""
 MARGIN = 16
-"""Dots around them: room for strokes that grow and for corners that turn into the box."""
-NO_TEXT = re.compile("Display|LastResort|NonUni|Siz|cmex|cmmi|cmsy")
-"""Symbols, pieces of brackets, mathematics, placeholders; cmmi has digits of unequal heights."""
+"""Dots around a digit: space for thicker strokes, and for corners that rotate into the box."""
+NOT_TEXT_FONTS = re.compile("Display|LastResort|NonUni|Siz|cmex|cmmi|cmsy")
+"""Fonts of symbols, brackets, mathematics and placeholders; the digits of cmmi have unequal heights."""
 
-ROTATION, SHEAR, WIDTH, SHIFT = 0.2, 0.25, 0.2, 1.5
-STROKE = -0.5, 2.5
-BEND = 1.5
+ROTATION, SHEAR, WIDTH, SHIFT, STROKE, BEND = 0.2, 0.25, 0.2, 1.5, (-0.5, 2.5), 1.5
+"""Ranges of the random changes, explained in `digits_task`; chosen by eye from renderings of both sides."""
 DOTS = np.indices((BOX, BOX)).reshape(2, -1).T - (BOX - 1) / 2
-"""Row and column of every dot of the box, from its middle."""
+"""Row and column of every dot of the box, relative to its centre."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Glyph:
-    """A digit of one font: the signed distance of every dot to its edge (negative inside), and its centre."""
+    """A digit of a font: the signed distance of every dot to its outline (negative inside), and its centre."""
 
     distance: FloatArray
     centre: FloatArray
@@ -50,23 +48,22 @@ class _Glyph:
 def digits_task(n_source: int = 3000, seed: int = 0) -> tuple[Table, Table]:
     """Make the built-in task: ten printed digits as source, five handwritten ones as target.
 
-    Each source sample is a digit of a random text font, changed at random, uniformly: turned by up to 0.2 radians
+    Each source sample is a digit of a random text font, changed at random, uniformly: rotated by up to 0.2 radians
     either way, sheared by up to 0.25, its width scaled by 0.8 to 1.2, bent by smooth waves of up to 1.5 dots, its
     outline moved by 0.5 dots inwards to 2.5 outwards (of letters 48 dots in size), and shifted sideways by up to 1.5
-    of the box's 32 dots. The ranges were set by looking at renderings of both sides, not by accuracy.
+    of the box's 32 dots. The ranges were chosen by looking at renderings of both sides, not by accuracy.
 
     Parameters
     ----------
     n_source : int
-        Number of source samples, as many of each digit, give or take one.
+        Number of source samples; the numbers of samples per digit differ by at most one.
     seed : int
-        Seed of the source; it gives the same table again with the same versions of matplotlib and Pillow. The target
-        is always the same.
+        Seed of the source, which also depends on the versions of matplotlib and Pillow. The target is always the same.
 
     Returns
     -------
     source, target : Table
-        64 features from 0 to 16; classes "0" to "9" and "0" to "4". Needs matplotlib, for its fonts.
+        64 features from 0 to 16; classes "0" to "9" and "0" to "4".
     """
     n_source = check_count("n_source", n_source, minimum=10)
     rng = np.random.default_rng(check_count("seed", seed, minimum=0))
@@ -87,16 +84,12 @@ def digits_task(n_source: int = 3000, seed: int = 0) -> tuple[Table, Table]:
 
 
 def _fonts() -> list[Any]:
-    """Open the text fonts of matplotlib, in the order of their file names."""
-    try:
-        import matplotlib
-        from PIL import ImageFont
-    except ImportError as error:
-        remedy = "Run: pip install matplotlib"
-        allowed = "matplotlib, for its fonts"
-        raise MissingExtraError("digits_task", got="no matplotlib", allowed=allowed, remedy=remedy) from error
+    """Open the text fonts of matplotlib, sorted by file name."""
+    import matplotlib
+    from PIL import ImageFont
+
     files = sorted(Path(matplotlib.get_data_path(), "fonts", "ttf").glob("*.ttf"))
-    return [ImageFont.truetype(str(file), FONT_SIZE) for file in files if not NO_TEXT.search(file.name)]
+    return [ImageFont.truetype(str(file), FONT_SIZE) for file in files if not NOT_TEXT_FONTS.search(file.name)]
 
 
 def _glyph(text: str, font: Any) -> _Glyph:
@@ -112,9 +105,9 @@ def _glyph(text: str, font: Any) -> _Glyph:
 
 
 def _bitmap(glyph: _Glyph, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Draw one changed digit that fills the height of the box.
+    """Draw a randomly changed digit that fills the height of the box.
 
-    Dots are (row, column). The box looks up in the letter where each of its own dots comes from, so no hole opens.
+    Dots are (row, column). Each dot of the box is looked up in the glyph, rather than the reverse, to leave no holes.
     """
     from scipy.ndimage import map_coordinates
 
@@ -125,12 +118,12 @@ def _bitmap(glyph: _Glyph, rng: np.random.Generator) -> NDArray[np.bool_]:
     edge = rng.uniform(*STROKE)
     low, high = _extent((np.argwhere(glyph.distance <= edge) - glyph.centre) @ change.T)
     height, width = high - low
-    scale = np.array([height / (BOX - 1), max(height / (BOX - 1), width / (BROADEST - 1))])
+    scale = np.array([height / (BOX - 1), max(height / (BOX - 1), width / (MAX_WIDTH - 1))])
     shift = np.array([0.0, rng.uniform(-SHIFT, SHIFT)])
     places = ((DOTS - shift) * scale + (low + high) / 2) @ np.linalg.inv(change).T
     places += waves[0] * np.sin(places[:, ::-1] * (2 * np.pi / FONT_SIZE) + waves[1])
-    found: FloatArray = map_coordinates(glyph.distance, (places + glyph.centre).T, order=1, mode="nearest")
-    return (found <= edge).reshape(BOX, BOX)
+    distance: FloatArray = map_coordinates(glyph.distance, (places + glyph.centre).T, order=1, mode="nearest")
+    return (distance <= edge).reshape(BOX, BOX)
 
 
 def _extent(points: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -139,6 +132,6 @@ def _extent(points: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _counts(bitmap: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Count the black dots of every block, as the UCI digits were made."""
+    """Count the black dots of every block, as in the UCI digits."""
     side = BOX // BLOCK
     return np.sum(bitmap.reshape(side, BLOCK, side, BLOCK), axis=(1, 3), dtype=np.int64).reshape(-1)

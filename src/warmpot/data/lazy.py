@@ -1,8 +1,9 @@
-"""Rows that are not in memory: what images and files of activations have in common with an array."""
+"""Rows that are loaded on demand: the interface that images and stored activations share with an array."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from abc import ABC, abstractmethod
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,41 +11,46 @@ from numpy.typing import NDArray
 __all__ = ["LazyRows", "Rows", "sample_shape"]
 
 
-@runtime_checkable
-class LazyRows(Protocol):
-    """Samples that are loaded when they are asked for; the face of an array, as far as training needs it."""
+class LazyRows(ABC):
+    """Samples that are loaded on demand, with as much of the array interface as training needs."""
 
     @property
+    @abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """Number of samples, then the shape of one."""
+        """Number of samples, then the shape of one sample."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]:
+        """Data type of a loaded entry."""
+
+    @abstractmethod
+    def __getitem__(self, rows: Any) -> NDArray[Any]:
+        """Load the rows given by integers, a slice or a mask."""
+
+    @abstractmethod
+    def subset(self, rows: Any) -> LazyRows:
+        """Return only these rows, without loading them."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Return a short text that differs for different data."""
 
     @property
     def ndim(self) -> int:
         """Number of dimensions."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of a loaded entry."""
+        return len(self.shape)
 
     def __len__(self) -> int:
-        """Return the number of samples."""
-
-    def __getitem__(self, rows: Any) -> NDArray[Any]:
-        """Load the rows that whole numbers, a slice or a mask name."""
-
-    def subset(self, rows: Any) -> LazyRows:
-        """Return these rows only, unloaded."""
-
-    def fingerprint(self) -> str:
-        """Return a short text that other data would change."""
+        return self.shape[0]
 
 
 Rows: TypeAlias = "NDArray[np.floating[Any]] | LazyRows"
-"""Samples of one domain: an array of features, or rows to be loaded."""
+"""Samples of one domain: an array of features, or rows that are loaded on demand."""
 
 
 def sample_shape(x: Rows) -> str:
-    """Say what one sample is.
+    """Describe one sample.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Samplers: endless mini-batches whose k-th is a pure function of the seed and k.
 
-A sampler keeps no position. ``batch(step)`` answers any step in any order and the answer never depends on what was
-asked before, so a run that is resumed needs nothing of its samplers but the step it had reached, and two processes
-that know the seed agree on every batch without talking. (What samplers cache only saves time.)
+A sampler keeps no position: ``batch(step)`` can be called for any step, in any order, and never depends on earlier
+calls. A resumed run therefore only needs to know its step, and processes with the same seed agree on every batch
+without communication. (The cached permutations only save time.)
 
 Batches follow each other in an endless stream that joins one pass over the data to the next: nothing is dropped at
 the end of an epoch, every batch has its full size, and a data set smaller than a batch repeats its samples.
@@ -10,23 +10,24 @@ the end of an epoch, every batch has its full size, and a data set smaller than 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from math import gcd
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from warmpot._checks import check_choice, check_count, check_weights
+from warmpot._checks import check_choice, check_count
 from warmpot._interop import is_torch
 from warmpot._typing import IntArray
 from warmpot.errors import InputError
 
-__all__ = ["ClassBalanced", "Sampler", "Shuffled", "Weighted", "make_sampler"]
+__all__ = ["ClassBalanced", "Sampler", "Shuffled", "make_sampler"]
 
-KINDS = ("balanced", "shuffled", "weighted")
+KINDS = ("balanced", "shuffled")
 
 
-class Sampler(Protocol):
-    """What every sampler offers.
+class Sampler(ABC):
+    """Base class of the samplers.
 
     Attributes
     ----------
@@ -38,20 +39,21 @@ class Sampler(Protocol):
         Seed.
     """
 
-    n: int
-    size: int
-    seed: int
+    def __init__(self, n: int, batch: int, seed: int) -> None:
+        self.n = check_count("n", n)
+        self.size = check_count("batch", batch)
+        self.seed = check_count("seed", seed, minimum=0)
 
+    @abstractmethod
     def batch(self, step: int) -> IntArray:
         """Return the indices of batch `step` (0, 1, ...), exactly `size` of them."""
-        ...
 
 
-class Shuffled:
-    """Every sample once an epoch, in an order shuffled anew each epoch.
+class Shuffled(Sampler):
+    """Every sample once per epoch, in a new random order each epoch.
 
-    Up to any step the samples have been drawn equally often, give or take one. A batch across the end of an epoch
-    may hold a sample twice.
+    At any step the numbers of times that two samples were drawn differ by at most one. A batch that crosses the end of
+    an epoch may contain a sample twice.
 
     Parameters
     ----------
@@ -60,7 +62,7 @@ class Shuffled:
     batch : int
         Batch size; may exceed `n`.
     seed : int
-        Seed. Samplers of source and target should differ in it.
+        Seed; use different seeds for source and target.
 
     Examples
     --------
@@ -72,9 +74,7 @@ class Shuffled:
     """
 
     def __init__(self, n: int, batch: int, seed: int = 0) -> None:
-        self.n = check_count("n", n)
-        self.size = check_count("batch", batch)
-        self.seed = check_count("seed", seed, minimum=0)
+        super().__init__(n, batch, seed)
         self._stream = _Stream(self.n, self.seed)
 
     def batch(self, step: int) -> IntArray:
@@ -82,18 +82,18 @@ class Shuffled:
         return self._stream.take(check_count("step", step, minimum=0) * self.size, self.size)
 
 
-class ClassBalanced:
-    """As many samples of each class in every batch, give or take one.
+class ClassBalanced(Sampler):
+    """Batches whose class counts differ by at most one.
 
-    With C classes a batch holds ``batch // C`` samples of each; the ``batch % C`` places left go to classes in turn,
-    by shuffled rounds of all classes, so that after whole rounds every class has been drawn equally often. Within a
-    class, samples come as from `Shuffled`. A batch smaller than C is filled by the turns alone (the official code of
-    WARMPOT fails there: it asks for ``batch // C`` = 0 samples of each class).
+    With C classes a batch has ``batch // C`` samples of each. The remaining ``batch % C`` places go to the classes in
+    turn, in shuffled rounds, so that after each whole round every class has been drawn equally often. Within a class,
+    samples are drawn as by `Shuffled`. A batch smaller than C consists of such turns only (the authors' code of WARMPOT
+    fails there: it draws ``batch // C`` = 0 samples of each class).
 
     Parameters
     ----------
     labels : (n,) array
-        Labels; only classes that occur take part.
+        Labels; classes without samples are ignored.
     batch : int
         Batch size.
     seed : int
@@ -109,27 +109,25 @@ class ClassBalanced:
 
     def __init__(self, labels: Any, batch: int, seed: int = 0) -> None:
         codes = _codes(labels)
-        self.n = len(codes)
-        self.size = check_count("batch", batch)
-        self.seed = check_count("seed", seed, minimum=0)
+        super().__init__(len(codes), batch, seed)
         counts = np.bincount(codes)
         self._members = np.split(np.argsort(codes, kind="stable"), np.cumsum(counts)[:-1])
         self._streams = [_Stream(len(rows), self.seed, c + 1) for c, rows in enumerate(self._members)]
         self._each, self._extra = divmod(self.size, len(self._members))
-        # The turns of this many batches are whole rounds: the order of classes changes between them and never within
-        # a batch, which would let a class have two extra places in it.
+        # After this many batches the turns have made whole rounds. The order of classes changes only then: a change
+        # within a batch could give a class two of its extra places.
         self._block = len(self._members) // gcd(self._extra, len(self._members))
         self._turns = _Stream(len(self._members), self.seed, 0, 1)
 
     def batch(self, step: int) -> IntArray:
         """Return the indices of batch `step`, class by class."""
         step = check_count("step", step, minimum=0)
-        before, after = self.drawn(step), self.drawn(step + 1)
+        before, after = self._counts_before(step), self._counts_before(step + 1)
         draws = zip(before.tolist(), (after - before).tolist(), self._streams, self._members, strict=True)
         return np.concatenate([rows[stream.take(start, count)] for start, count, stream, rows in draws if count])
 
-    def drawn(self, step: int) -> IntArray:
-        """Return how many samples of each class the batches before `step` hold, in closed form."""
+    def _counts_before(self, step: int) -> IntArray:
+        """Return the number of samples of each class in all batches before `step`, in closed form."""
         classes = len(self._members)
         if self._extra == 0:
             return np.full(classes, step * self._each, dtype=np.int64)
@@ -142,50 +140,13 @@ class ClassBalanced:
         return step * self._each + blocks * each_block + extra
 
 
-class Weighted:
-    """Independent draws with replacement, sample i with probability ``weights[i] / sum(weights)``.
-
-    Parameters
-    ----------
-    weights : (n,) array
-        Non-negative, not all 0. A sample of weight 0 is never drawn.
-    batch : int
-        Batch size.
-    seed : int
-        Seed.
-
-    Examples
-    --------
-    >>> Weighted([0.0, 2.0, 0.0], batch=4, seed=0).batch(9).tolist()
-    [1, 1, 1, 1]
-    """
-
-    def __init__(self, weights: Any, batch: int, seed: int = 0) -> None:
-        # The check wants to know how many there should be: as many as there are.
-        checked = check_weights("weights", weights, _length(weights))
-        self.n = len(checked)
-        self.size = check_count("batch", batch)
-        self.seed = check_count("seed", seed, minimum=0)
-        cumulative = np.cumsum(checked)
-        self._cumulative = cumulative / cumulative[-1]
-
-    def batch(self, step: int) -> IntArray:
-        """Return the indices of batch `step`."""
-        rng = np.random.default_rng([self.seed, check_count("step", step, minimum=0)])
-        # "right" passes over samples of weight 0; a draw is below 1, so the last index found exists
-        return np.searchsorted(self._cumulative, rng.random(self.size), side="right").astype(np.int64, copy=False)
-
-
-def make_sampler(
-    kind: str, batch: int, seed: int = 0, *, n: int | None = None, labels: Any = None, weights: Any = None
-) -> Sampler:
+def make_sampler(kind: str, batch: int, seed: int = 0, *, n: int | None = None, labels: Any = None) -> Sampler:
     """Make a sampler by name.
 
     Parameters
     ----------
-    kind : {"balanced", "shuffled", "weighted"}
-        `ClassBalanced` (needs `labels`), `Shuffled` (needs `n`, or `labels` or `weights` to count) or `Weighted`
-        (needs `weights`).
+    kind : {"balanced", "shuffled"}
+        `ClassBalanced` (needs `labels`) or `Shuffled` (needs `n`, or `labels` to count).
     batch : int
         Batch size.
     seed : int
@@ -194,8 +155,6 @@ def make_sampler(
         Number of samples.
     labels : (n,) array, optional
         Labels.
-    weights : (n,) array, optional
-        Weights.
 
     Returns
     -------
@@ -203,27 +162,13 @@ def make_sampler(
         Its ``batch(step)`` is a pure function of the seed and the step.
     """
     check_choice("kind", kind, KINDS)
+    if labels is None and (kind == "balanced" or n is None):
+        needed = "labels" if kind == "balanced" else "n"
+        remedy = f"Pass {needed}, or choose another kind."
+        raise InputError(needed, got="None", allowed=f"{needed}, for kind {kind!r}", remedy=remedy)
     if kind == "balanced":
-        return ClassBalanced(_needed(kind, "labels", labels), batch, seed)
-    if kind == "weighted":
-        return Weighted(_needed(kind, "weights", weights), batch, seed)
-    counted = labels if labels is not None else weights
-    return Shuffled(_needed(kind, "n", n if n is not None or counted is None else len(counted)), batch, seed)
-
-
-def _needed(kind: str, what: str, x: Any) -> Any:
-    if x is None:
-        remedy = f"Pass {what}, or choose another kind."
-        raise InputError(what, got="None", allowed=f"{what}, for kind {kind!r}", remedy=remedy)
-    return x
-
-
-def _length(x: Any) -> int:
-    try:
-        return max(len(x), 1)
-    except TypeError as error:
-        got, remedy = type(x).__name__, "Pass an array of weights."
-        raise InputError("weights", got=got, allowed="one weight a sample", remedy=remedy) from error
+        return ClassBalanced(labels, batch, seed)
+    return Shuffled(len(labels) if n is None else n, batch, seed)
 
 
 def _codes(labels: Any) -> IntArray:
@@ -235,7 +180,7 @@ def _codes(labels: Any) -> IntArray:
 
 
 class _Stream:
-    """The endless concatenation of permutations of ``range(n)``, read at any position."""
+    """An endless concatenation of permutations of ``range(n)`` with random access."""
 
     def __init__(self, n: int, seed: int, *tag: int) -> None:
         self._n = n
@@ -244,13 +189,13 @@ class _Stream:
         self._recent: tuple[tuple[int, IntArray], ...] = ()
 
     def epoch(self, e: int) -> IntArray:
-        """Return permutation `e`; do not write into it."""
+        """Return permutation `e`; callers must not modify it."""
         for known, order in self._recent:
             if known == e:
                 return order
-        # Tags end in a number above 0: numpy pads seeds with zeros, so [s, e] and [s, e, 0] are the same one.
+        # Tags end in a number above 0: numpy pads seeds with zeros, so [s, e] and [s, e, 0] give the same stream.
         order = np.random.default_rng([self._seed, e, *self._tag]).permutation(self._n).astype(np.int64, copy=False)
-        self._recent = (*self._recent[-1:], (e, order))  # replaced as a whole: safe to read from another thread
+        self._recent = (*self._recent[-1:], (e, order))  # one assignment, so that other threads can read
         return order
 
     def take(self, start: int, count: int) -> IntArray:
@@ -259,7 +204,7 @@ class _Stream:
         if n == 1:
             return np.zeros(count, dtype=np.int64)
         first, last = start // n, (end - 1) // n
-        if first == last:  # nearly always; spares a balanced batch one concatenation a class
+        if first == last:  # the usual case, without a concatenation per class
             return self.epoch(first)[start - first * n : end - first * n].copy()
         passes = range(first, last + 1)
         return np.concatenate([self.epoch(e)[max(start - e * n, 0) : end - e * n] for e in passes])

@@ -1,8 +1,9 @@
-"""Shards: rows of numbers in many memory-mapped files of one folder, such as the features of a data set of images.
+"""Shards: rows of numbers in many memory-mapped files of a folder, such as the features of a set of images.
 
-A folder holds ``shards.json`` (the `Layout`), a pair ``shard-00000.npy`` and ``shard-00000.json`` (rows that were kept,
-files that were not) for every run of `Layout.per_shard` samples, and, once all of them are there, ``index.csv`` with
-the names and labels of the rows. Every file is whole or absent, so writing can stop anywhere and go on later.
+A folder holds ``shards.json`` (the `ShardLayout`), a pair of ``shard-00000.npy`` and ``shard-00000.json`` (which rows
+were kept, which files were not) for every run of `ShardLayout.per_shard` samples and, once all of these exist,
+``index.csv`` with the names and labels of the rows. Every file is whole or absent, so writing can stop at any time and
+be resumed later.
 """
 
 from __future__ import annotations
@@ -23,39 +24,39 @@ from numpy.typing import NDArray
 
 from warmpot._files import FILENAME_ERRORS, atomic_write, write_csv
 from warmpot._typing import IntArray
-from warmpot.data._labels import encode, real_labels
+from warmpot.data._labels import check_targets, encode_labels
 from warmpot.data.lazy import LazyRows
 from warmpot.data.table import Table
 from warmpot.errors import InputError, MissingLabelsError
 
-__all__ = ["DTYPES", "Layout", "Shards", "ShardsFolder", "is_shards", "read_shards"]
+__all__ = ["DTYPES", "ShardLayout", "ShardWriter", "Shards", "is_shard_folder", "read_shards"]
 
 DTYPES = ("float32", "float16")
-"""What numbers on disk may be; both are float32 in memory."""
+"""Data types of the numbers on disk; both are float32 in memory."""
 LAYOUT, INDEX = "shards.json", "index.csv"
 FORMAT = 1
-MOST_OPEN = 256
-"""Files mapped at a time: each holds a file descriptor, of which a process usually has 1,024."""
+MAX_OPEN = 256
+"""Files mapped at a time: each uses a file descriptor, of which a process usually has 1,024."""
 
 
 @dataclass(frozen=True)
-class Layout:
-    """What a folder of shards is to hold; two folders with equal layouts hold the same rows.
+class ShardLayout:
+    """What a folder of shards contains; two folders with equal layouts hold the same rows.
 
     Attributes
     ----------
     n : int
-        Samples asked for; fewer rows may be kept.
+        Number of samples; fewer rows may be kept.
     row : tuple of int
         Shape of a row.
     dtype : str
-        Of the numbers on disk, one of `DTYPES`.
+        Data type of the numbers on disk, one of `DTYPES`.
     per_shard : int
-        Samples a shard; the last one may have fewer.
+        Samples per shard; the last one may have fewer.
     classes : tuple of str
         Names of the classes; empty without class labels.
-    ask : mapping
-        What the rows were made from and how, as far as JSON can say it.
+    made_from : mapping
+        What the rows were computed from and how, in values that JSON supports.
     """
 
     n: int
@@ -63,91 +64,89 @@ class Layout:
     dtype: str
     per_shard: int
     classes: tuple[str, ...] = ()
-    ask: Mapping[str, Any] = field(default_factory=dict)
+    made_from: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def shards(self) -> int:
+    def n_shards(self) -> int:
         """Number of shards."""
         return -(-self.n // self.per_shard)
 
-    def span(self, k: int) -> range:
+    def samples_of(self, k: int) -> range:
         """Return the samples of shard `k`."""
         return range(k * self.per_shard, min((k + 1) * self.per_shard, self.n))
 
     def fingerprint(self) -> str:
-        """Return a short hash of all that decides the rows."""
-        return hashlib.sha256(replace(self, classes=())._text().encode()).hexdigest()[:16]
+        """Return a short hash of everything that determines the rows."""
+        return hashlib.sha256(replace(self, classes=()).to_json().encode()).hexdigest()[:16]
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""
         with atomic_write(path) as draft:
-            draft.write_text(self._text() + "\n", encoding="utf-8")
+            draft.write_text(self.to_json() + "\n", encoding="utf-8")
 
     @classmethod
-    def read(cls, path: Path) -> Layout:
+    def read(cls, path: Path) -> ShardLayout:
         """Read what `write` wrote."""
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            if found.pop("format") != FORMAT:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            if stored.pop("format") != FORMAT:
                 raise ValueError("another format")
-            row, classes = tuple(int(size) for size in found.pop("row")), tuple(found.pop("classes"))
-            return cls(row=row, classes=classes, **found)
+            row, classes = tuple(int(size) for size in stored.pop("row")), tuple(stored.pop("classes"))
+            return cls(row=row, classes=classes, made_from=stored.pop("ask"), **stored)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             got, remedy = f"a layout that cannot be read ({error})", "Delete the folder and extract again."
             raise InputError(str(path), got=got, allowed="what extract wrote", remedy=remedy) from error
 
-    def _text(self) -> str:
-        return json.dumps({"format": FORMAT, **asdict(self), "ask": dict(self.ask)}, indent=1, sort_keys=True)
+    def to_json(self) -> str:
+        """Return the content of ``shards.json``; its key for `made_from` is "ask"."""
+        fields = asdict(self)
+        fields["ask"] = dict(fields.pop("made_from"))
+        return json.dumps({"format": FORMAT, **fields}, indent=1, sort_keys=True)
 
 
-class ShardsFolder:
-    """A folder of shards being written, by one process or by several at the same time.
+class ShardWriter:
+    """Writes a folder of shards, from one process or from several at the same time.
 
     Parameters
     ----------
     folder : path
-        New, empty, or begun with the same layout; then only what is missing has to be written.
-    layout : Layout
-        What the folder is to hold.
+        New, empty, or begun with the same layout; then only the missing shards have to be written.
+    layout : ShardLayout
+        What the folder will contain.
 
     Raises
     ------
     InputError
-        When the folder holds something else.
+        When the folder contains something else.
     """
 
-    def __init__(self, folder: Path, layout: Layout) -> None:
+    def __init__(self, folder: Path, layout: ShardLayout) -> None:
         self.folder, self.layout = folder, layout
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            foreign = not is_shards(folder) and next((p for p in folder.iterdir() if p.suffix != ".tmp"), None)
+            foreign = not is_shard_folder(folder) and next((p for p in folder.iterdir() if p.suffix != ".tmp"), None)
         except OSError as error:
             got, remedy = error.strerror or error, "Name another folder."
             raise InputError(str(folder), got=got, allowed="a folder to write to", remedy=remedy) from error
-        if foreign and not is_shards(folder):  # another process may have begun it in between
+        if is_shard_folder(folder):  # checked again: another process may have begun it in the meantime
+            self._check_same(ShardLayout.read(folder / LAYOUT))
+        elif foreign:
             got, remedy = f"a folder with {foreign.name!r} in it", "Name another folder."
             raise InputError(str(folder), got=got, allowed="a new folder", remedy=remedy)
-        if is_shards(folder):
-            self._check_same(Layout.read(folder / LAYOUT))
         else:
             layout.write(folder / LAYOUT)
 
-    @property
-    def finished(self) -> bool:
-        """Whether everything is there, the index too."""
-        return (self.folder / INDEX).exists()
-
     def has(self, k: int) -> bool:
-        """Whether shard `k` is there, whole."""
+        """Whether shard `k` is complete."""
         try:
-            return self._paths(k)[0].stat().st_size == int(self.note(k)["bytes"])
+            return self._paths(k)[0].stat().st_size == int(self._note(k)["bytes"])
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
-    def note(self, k: int) -> dict[str, Any]:
-        """Return what was noted about shard `k`: ``rows`` that were kept, ``bad`` ones with reasons."""
-        found: dict[str, Any] = json.loads(self._paths(k)[1].read_text(encoding="utf-8"))
-        return found
+    def _note(self, k: int) -> dict[str, Any]:
+        """Return the notes on shard `k`: ``rows`` that were kept, ``bad`` ones with reasons."""
+        note: dict[str, Any] = json.loads(self._paths(k)[1].read_text(encoding="utf-8"))
+        return note
 
     def write(self, k: int, x: NDArray[Any], rows: Sequence[int], bad: Mapping[int, str]) -> None:
         """Write shard `k`: the rows of the samples `rows`, in this order, and why others are `bad`."""
@@ -158,113 +157,82 @@ class ShardsFolder:
             np.save(stream, np.ascontiguousarray(x, dtype=self.layout.dtype), allow_pickle=False)
             size = stream.tell()
         text = json.dumps({"rows": [int(row) for row in rows], "bytes": size, "bad": dict(bad)})
-        with atomic_write(note) as draft:  # after the numbers: with it the shard counts as there
+        with atomic_write(note) as draft:  # after the numbers, because this file marks the shard as complete
             draft.write_text(text + "\n", encoding="utf-8")
 
     def bad(self) -> dict[int, str]:
         """Return the samples that were not kept, with reasons."""
-        notes = (self.note(k) for k in range(self.layout.shards))
+        notes = map(self._note, range(self.layout.n_shards))
         return {int(row): why for note in notes for row, why in note["bad"].items()}
 
     def finish(self, table: Table) -> None:
-        """Write names and labels of the rows that were kept.
+        """Write the index: names and labels of the rows that were kept.
 
         Parameters
         ----------
         table : Table
-            What the rows were made from; its names, labels and classes are kept, in place of older ones.
+            What the rows were made from; its names, labels and classes replace older ones.
         """
-        if Layout.read(self.folder / LAYOUT).classes != table.classes:
+        if ShardLayout.read(self.folder / LAYOUT).classes != table.classes:
             replace(self.layout, classes=table.classes).write(self.folder / LAYOUT)
-        kept = (row for k in range(self.layout.shards) for row in self.note(k)["rows"])
-        labels: list[Any] | None = None
+        columns: dict[str, Sequence[Any]] = {"name": table.names} if table.names else {}
         if table.y is not None:
-            labels = [table.classes[code] if table.classes else float(code) for code in table.y.tolist()]
-        columns = ["row", *["name"] * bool(table.names), *["label"] * (labels is not None)]
-        further = [table.names] * bool(table.names) + ([] if labels is None else [labels])
-        write_csv(self.folder / INDEX, columns, ([row, *(column[row] for column in further)] for row in kept))
+            columns["label"] = [table.classes[code] if table.classes else float(code) for code in table.y.tolist()]
+        kept = (row for k in range(self.layout.n_shards) for row in self._note(k)["rows"])
+        rows = ([row, *(column[row] for column in columns.values())] for row in kept)
+        write_csv(self.folder / INDEX, ["row", *columns], rows)
 
     def _paths(self, k: int) -> tuple[Path, Path]:
-        return _shard(self.folder, k), self.folder / f"shard-{k:05d}.json"
+        path = _shard_path(self.folder, k)
+        return path, path.with_suffix(".json")
 
-    def _check_same(self, found: Layout) -> None:
-        # through JSON, which knows no tuples
-        old, new = (json.loads(replace(layout, classes=())._text()) for layout in (found, self.layout))
-        old, new = ({**said.pop("ask"), **said} for said in (old, new))
-        other = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
-        if other:
-            was = ", ".join(f"{key} {_short(old.get(key))} (now {_short(new.get(key))})" for key in other[:3])
-            remedy = "Name another folder, delete this one, or ask for the same again."
+    def _check_same(self, existing: ShardLayout) -> None:
+        # Compared as JSON, which has no tuples.
+        old, new = (json.loads(replace(layout, classes=()).to_json()) for layout in (existing, self.layout))
+        old, new = ({**fields.pop("ask"), **fields} for fields in (old, new))
+        different = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
+        if different:
+            was = ", ".join(f"{key} {_short(old.get(key))} (now {_short(new.get(key))})" for key in different[:3])
+            remedy = "Name another folder, delete this one, or repeat the same command."
             raise InputError(str(self.folder), got=f"rows made with {was}", allowed="the same", remedy=remedy)
 
 
 class Shards(LazyRows):
-    """Rows in a finished folder of shards; `Shards.open` makes one. A row is read when it is asked for.
+    """The rows of a finished folder of shards, read on demand; `read_shards` opens them.
 
-    Rows are float32 whatever the files hold. The object can be sent to other processes, which map the files anew.
+    Rows are float32 whatever the files hold. The object can be sent to other processes, which map the files again.
     """
 
-    def __init__(self, folder: Path, layout: Layout, stored: IntArray, rows: IntArray) -> None:
+    def __init__(self, folder: Path, layout: ShardLayout, stored: IntArray, rows: IntArray) -> None:
         self.folder, self.layout = folder, layout
-        self._stored = stored
-        """Sample of every stored row, in their order."""
-        self._first = np.searchsorted(stored, np.arange(layout.shards + 1) * layout.per_shard)
-        """Stored row that each shard begins with."""
-        self._rows = rows
-        """Stored rows that are ours."""
+        self._stored = stored  # the sample of every stored row, in order
+        self._first = np.searchsorted(stored, np.arange(layout.n_shards + 1) * layout.per_shard)  # row of each shard
+        self._rows = rows  # which stored rows this object consists of
         self._maps: OrderedDict[int, NDArray[Any]] = OrderedDict()
-
-    @classmethod
-    def open(cls, folder: str | os.PathLike[str]) -> Shards:
-        """Open a folder that `extract` finished.
-
-        Parameters
-        ----------
-        folder : str or path
-            Holds ``shards.json`` and ``index.csv``.
-
-        Returns
-        -------
-        Shards
-        """
-        return _opened(Path(folder))[0]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Number of rows, then the shape of one."""
+        """Number of rows, then the shape of one row."""
         return (len(self._rows), *self.layout.row)
 
     @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return len(self.shape)
-
-    @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of a loaded number."""
+        """Data type of a loaded number."""
         return np.dtype(np.float32)
 
     @property
     def samples(self) -> IntArray:
-        """Which of the samples that were asked for the rows are."""
-        found: IntArray = self._stored[self._rows]
-        return found
-
-    @property
-    def nbytes(self) -> int:
-        """Size of all rows in memory."""
-        return int(np.prod(self.shape)) * self.dtype.itemsize
-
-    def __len__(self) -> int:
-        return len(self._rows)
+        """The sample that each row belongs to; samples that could not be read have no row."""
+        samples: IntArray = self._stored[self._rows]
+        return samples
 
     def __getitem__(self, rows: Any) -> NDArray[Any]:
         wanted = self._rows[rows]
         if wanted.ndim == 0:
-            found: NDArray[Any] = self[[rows]][0]
-            return found
+            row: NDArray[Any] = self[[rows]][0]
+            return row
         out = np.empty((len(wanted), *self.layout.row), dtype=self.dtype)
-        order = np.argsort(wanted, kind="stable")  # every file once, from its beginning to its end
+        order = np.argsort(wanted, kind="stable")  # reads every file once, from beginning to end
         ordered = wanted[order]
         shards = np.searchsorted(self._first, ordered, side="right") - 1
         starts = np.flatnonzero(np.diff(shards, prepend=-1))
@@ -277,42 +245,42 @@ class Shards(LazyRows):
         return f"Shards({str(self.folder)!r}, {' x '.join(map(str, self.shape))} {self.layout.dtype})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_maps": OrderedDict()}  # a map that is pickled becomes a copy of its file
+        return {**self.__dict__, "_maps": OrderedDict()}  # pickling a map would copy its file
 
     def subset(self, rows: Any) -> Shards:
-        """Return these rows only, unread."""
+        """Return only these rows, without reading them."""
         return Shards(self.folder, self.layout, self._stored, np.atleast_1d(self._rows[rows]))
 
     def fingerprint(self) -> str:
-        """Return a short hash of the layout and of which samples the rows are."""
+        """Return a short hash of the layout and of the samples that the rows belong to."""
         digest = hashlib.sha256(self.layout.fingerprint().encode())
         digest.update(np.ascontiguousarray(self.samples).data)
         return digest.hexdigest()[:16]
 
     def _map(self, k: int) -> NDArray[Any]:
-        """Map shard `k`; the ones used last stay mapped."""
+        """Map shard `k`; the most recently used ones stay mapped."""
         if k not in self._maps:
-            path, rows = _shard(self.folder, k), int(self._first[k + 1] - self._first[k])
+            path, rows = _shard_path(self.folder, k), int(self._first[k + 1] - self._first[k])
             try:
                 mapped = np.load(path, mmap_mode="r", allow_pickle=False)
                 if mapped.shape != (rows, *self.layout.row) or mapped.dtype != self.layout.dtype:
                     raise ValueError(f"an array of shape {mapped.shape} and type {mapped.dtype}")
             except (OSError, ValueError, EOFError) as error:
-                got, remedy = f"{error}", f"Delete it and {self.folder / INDEX}, and extract again."
                 allowed = f"{rows} rows of shape {self.layout.row}"
-                raise InputError(str(path), got=got, allowed=allowed, remedy=remedy) from error
+                remedy = f"Delete it and {self.folder / INDEX}, and extract again."
+                raise InputError(str(path), got=f"{error}", allowed=allowed, remedy=remedy) from error
             self._maps[k] = mapped
-            if len(self._maps) > MOST_OPEN:
+            if len(self._maps) > MAX_OPEN:
                 self._maps.popitem(last=False)
         self._maps.move_to_end(k)
         return self._maps[k]
 
 
-def is_shards(path: str | os.PathLike[str]) -> bool:
+def is_shard_folder(path: str | os.PathLike[str]) -> bool:
     """Whether `path` is a folder of shards, finished or not."""
     try:
         return (Path(path) / LAYOUT).is_file()
-    except (OSError, TypeError, ValueError):  # no path at all: what reads it says so
+    except (OSError, TypeError, ValueError):  # not a path: the reader that is tried next reports it
         return False
 
 
@@ -322,8 +290,8 @@ def read_shards(
     classes: Sequence[Any] | None = None,
     task: str = "classification",
 ) -> Table:
-    """Read a finished folder of shards as a `Table`, its rows unread; arguments as for `load_table`."""
-    shards, columns = _opened(path := Path(path))
+    """Read a finished folder of shards as a `Table` with rows on demand; arguments as for `load_table`."""
+    shards, columns = _open_folder(path := Path(path))
     if label not in (None, "", "label") or (label == "label" and "label" not in columns):
         got, remedy = f"columns {', '.join(columns)} in {INDEX}", "Leave `label=` out."
         raise MissingLabelsError(str(path), got=got, allowed=f"a column {label!r}", remedy=remedy)
@@ -333,17 +301,17 @@ def read_shards(
         return Table(shards, None, (), str(path), (), names)
     what = f"labels of {path}"
     if task == "regression":
-        return Table(shards, real_labels(what, _numbers(labels), len(shards)), (), str(path), (), names)
-    y, found = encode(what, labels, len(shards), classes if classes is not None else shards.layout.classes or None)
-    return Table(shards, y, found, str(path), (), names)
+        return Table(shards, check_targets(what, _as_numbers(labels), len(shards)), (), str(path), (), names)
+    given = classes if classes is not None else shards.layout.classes or None
+    return Table(shards, *encode_labels(what, labels, len(shards), given), str(path), (), names)
 
 
-def _opened(folder: Path) -> tuple[Shards, dict[str, list[str]]]:
-    """Open a folder, and return the columns of its index."""
-    if not is_shards(folder):
+def _open_folder(folder: Path) -> tuple[Shards, dict[str, list[str]]]:
+    """Return the rows of a folder, and the columns of its index."""
+    if not is_shard_folder(folder):
         remedy = "Make it: warmpot extract IMAGES --out FOLDER --backbone NAME"
         raise InputError(str(folder), got=f"no {LAYOUT}", allowed="a folder of shards", remedy=remedy)
-    layout = Layout.read(folder / LAYOUT)
+    layout = ShardLayout.read(folder / LAYOUT)
     try:
         with open(folder / INDEX, encoding="utf-8", errors=FILENAME_ERRORS, newline="") as stream:
             reader: Iterator[list[str]] = csv.reader(stream)
@@ -353,25 +321,23 @@ def _opened(folder: Path) -> tuple[Shards, dict[str, list[str]]]:
         if (np.diff(stored) <= 0).any() or not 0 <= stored[0] <= stored[-1] < layout.n:
             raise ValueError("rows out of order")
     except FileNotFoundError as error:
-        remedy = "Run the extract command that began it once more: what is there is kept."
-        raise InputError(
-            str(folder), got="an extract that is not finished", allowed="a finished one", remedy=remedy
-        ) from error
+        got, remedy = "an unfinished extract", "Run the same extract command again: what exists is kept."
+        raise InputError(str(folder), got=got, allowed="a finished one", remedy=remedy) from error
     except (OSError, ValueError, KeyError, StopIteration, IndexError) as error:
         got, remedy = f"an index that cannot be read ({error})", "Delete it and extract again: the shards are kept."
         raise InputError(str(folder / INDEX), got=got, allowed="what extract wrote", remedy=remedy) from error
     return Shards(folder, layout, stored, np.arange(len(stored))), columns
 
 
-def _numbers(labels: list[str]) -> list[Any]:
-    """Read texts as numbers; what is none stays, to be refused by who asked for numbers."""
+def _as_numbers(labels: list[str]) -> list[Any]:
+    """Parse numbers; return the strings themselves when one is not a number, for `check_targets` to refuse."""
     try:
         return [float(label) for label in labels]
     except ValueError:
         return list(labels)
 
 
-def _shard(folder: Path, k: int) -> Path:
+def _shard_path(folder: Path, k: int) -> Path:
     return folder / f"shard-{k:05d}.npy"
 
 

@@ -1,4 +1,4 @@
-"""A table: one domain's features, with its labels when they are known."""
+"""A table: the features of one domain, with labels when they are known."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from warmpot._checks import check_choice, check_matrix
 from warmpot._interop import is_torch, kind_of, to_numpy
 from warmpot._typing import FloatArray, IntArray
-from warmpot.data._labels import encode, real_labels
+from warmpot.data._labels import check_targets, encode_labels
 from warmpot.data.lazy import Rows
 from warmpot.errors import InputError, listing
 
 __all__ = ["TASKS", "Table", "as_table", "table_from_dataset"]
 
 TASKS = ("classification", "regression")
-SINGLE = float(np.finfo(np.float32).eps)
+FLOAT32_EPS = float(np.finfo(np.float32).eps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,13 +29,13 @@ class Table:
     Attributes
     ----------
     x : (n, d) float32 or float64 array, or LazyRows
-        One sample a row, C-ordered, every entry finite; or rows to be loaded, such as images.
+        One sample per row, C-ordered, every entry finite; or rows that are loaded on demand, such as images.
     y : (n,) int64 array, (n,) float64 array or None
-        Class codes, real-valued labels for regression, or None when unlabelled.
+        Class codes, continuous targets for regression, or None when unlabelled.
     classes : tuple of str
         Code ``k`` means ``classes[k]``; a listed class may have no sample here. Empty without class labels.
     name : str
-        What messages call this table.
+        Name of the table in messages.
     columns : tuple of str
         Names of the features, in their order; empty when they have none.
     names : tuple of str
@@ -66,11 +66,12 @@ class Table:
 
     @property
     def for_regression(self) -> bool:
-        """Whether the labels are real numbers."""
+        """Whether the labels are continuous targets."""
         return self.y is not None and not self.classes
 
     def __repr__(self) -> str:
-        labels = "unlabelled" if self.y is None else f"{len(self.classes)} classes" if self.classes else "real labels"
+        kind = f"{len(self.classes)} classes" if self.classes else "continuous targets"
+        labels = "unlabelled" if self.y is None else kind
         return f"Table({self.name!r}, {' x '.join(map(str, self.x.shape))} {self.x.dtype}, {labels})"
 
 
@@ -83,16 +84,16 @@ def as_table(
     ----------
     x : (n, d) array, list of rows, torch tensor or pandas DataFrame
         Features. float16 and float32 are kept as float32, everything else becomes float64. A float32 or float64
-        numpy array is not copied. The names of a DataFrame's columns are kept when all of them are texts.
+        numpy array is not copied. The column names of a DataFrame are kept when all of them are strings.
     y : (n,) array, list, torch tensor or pandas Series, optional
-        Labels: texts, or whole numbers (of any type). None: unlabelled.
+        Labels: strings, or whole numbers (of any type). None: unlabelled.
     classes : sequence of str, optional
-        Names of the classes. Whole numbers in `y` then index into it, and texts must be among them. Without it, texts
-        are their own names, sorted, and a whole number is named by its digits, sorted by size.
+        Names of the classes. Whole numbers in `y` then index into it, and strings must be among them. Without it,
+        strings are their own names, sorted, and a whole number is named by its digits, sorted by size.
     name : str
-        What messages call this table.
+        Name of the table in messages.
     task : {"classification", "regression"}
-        With "regression", `y` holds real numbers and there are no classes.
+        With "regression", `y` holds continuous targets and there are no classes.
 
     Returns
     -------
@@ -112,17 +113,15 @@ def as_table(
     (('cat', 'dog'), [1, 0, 1])
     """
     check_choice("task", task, TASKS)
-    features, columns = _features(name, x), _names(x)
-    n = len(features)
+    features, columns = _features(name, x), _column_names(x)
     if y is None:
         return Table(features, None, (), name, columns)
-    if task == "regression":
-        if classes is not None:
-            remedy = "Drop them, or pass `task='classification'`."
-            raise InputError("classes", got=f"{len(classes)} names", allowed="None (regression)", remedy=remedy)
-        return Table(features, real_labels(f"labels of {name}", y, n), (), name, columns)
-    codes, names = encode(f"labels of {name}", y, n, classes)
-    return Table(features, codes, names, name, columns)
+    if task == "classification":
+        return Table(features, *encode_labels(f"labels of {name}", y, len(features), classes), name, columns)
+    if classes is not None:
+        remedy = "Drop them, or pass `task='classification'`."
+        raise InputError("classes", got=f"{len(classes)} names", allowed="None (regression)", remedy=remedy)
+    return Table(features, check_targets(f"labels of {name}", y, len(features)), (), name, columns)
 
 
 def table_from_dataset(
@@ -135,9 +134,9 @@ def table_from_dataset(
     dataset : object with ``__len__`` and ``__getitem__``
         Each item is a 1-d array or tensor of features, or a tuple ``(features, label)``; a 1-tuple has no label.
     name : str
-        What messages call this table.
+        Name of the table in messages.
     classes : sequence of str, optional
-        Names of the classes, which labels index into; the dataset's own ``classes`` when it has them.
+        Names of the classes that labels index into; default: the dataset's own ``classes`` when it has them.
     task : {"classification", "regression"}
         As for `as_table`.
 
@@ -164,30 +163,32 @@ def table_from_dataset(
     return as_table(np.stack(rows), y, classes=classes, name=name, task=task)
 
 
-def _names(x: Any) -> tuple[str, ...]:
-    """Names of a DataFrame's columns; none unless all of them are texts."""
-    names = list(x.columns) if hasattr(x, "iloc") and hasattr(x, "columns") else []
+def _is_frame(x: Any) -> bool:
+    return hasattr(x, "iloc") and hasattr(x, "columns")  # a pandas DataFrame, without importing pandas
+
+
+def _column_names(x: Any) -> tuple[str, ...]:
+    """Return the column names of a DataFrame; none unless all of them are strings."""
+    names = list(x.columns) if _is_frame(x) else []
     return tuple(name.strip() for name in names) if all(isinstance(name, str) for name in names) else ()
 
 
 def _features(name: str, x: Any) -> NDArray[np.floating[Any]]:
-    if hasattr(x, "iloc") and hasattr(x, "columns"):
-        x = _frame(name, x)
+    if _is_frame(x):
+        x = _frame_values(name, x)
     if isinstance(x, np.ndarray) and x.dtype in (np.float16, np.float32) and not isinstance(x, np.ma.MaskedArray):
         narrow = np.ascontiguousarray(x, dtype=np.float32)
         if x.ndim == 2 and x.size and np.isfinite(narrow).all():
-            return narrow  # what fails here is refused below; what passes never grows to float64
-    array = check_matrix(name, x)
-    return _narrowed(x, array)
+            return narrow  # the usual case, without a copy in float64; everything else is checked below
+    return _as_float32_if_no_finer(x, check_matrix(name, x))
 
 
-def _narrowed(x: Any, array: FloatArray) -> NDArray[np.floating[Any]]:
-    """Return `array` as float32 when `x` was no finer."""
-    return array.astype(np.float32) if kind_of(x).resolution >= SINGLE else array
+def _as_float32_if_no_finer(x: Any, array: FloatArray) -> NDArray[np.floating[Any]]:
+    return array.astype(np.float32) if kind_of(x).resolution >= FLOAT32_EPS else array
 
 
-def _frame(name: str, frame: Any) -> NDArray[Any]:
-    """Read a DataFrame, naming the columns that hold no numbers; a missing entry becomes NaN."""
+def _frame_values(name: str, frame: Any) -> NDArray[Any]:
+    """Return the values of a DataFrame, with NaN for missing entries; name the columns that are not numeric."""
     texts = [str(column) for column, dtype in zip(frame.columns, frame.dtypes, strict=True) if dtype.kind not in "biuf"]
     if texts:
         remedy = "Drop or encode them; labels go to y."
@@ -204,13 +205,12 @@ def _row(name: str, i: int, x: Any) -> NDArray[np.floating[Any]]:
     except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
         got, remedy = f"{type(x).__name__} in item {i} ({error})", "Return an array or a tensor."
         raise InputError(name, got=got, allowed=allowed, remedy=remedy) from error
-    if np.ndim(x) != 1:  # asked of x: to_numpy gives a bare number a dimension
-        remedy = "Read images with warmpot.data.images_from_dataset."
-        got = f"shape {tuple(np.shape(x))} in item {i}"
+    if np.ndim(x) != 1:  # of x itself: to_numpy adds a dimension to a bare number
+        got, remedy = f"shape {tuple(np.shape(x))} in item {i}", "Read images with warmpot.data.images_from_dataset."
         raise InputError(name, got=got, allowed=allowed, remedy=remedy)
-    return _narrowed(x, row)
+    return _as_float32_if_no_finer(x, row)
 
 
 def _scalar(y: Any) -> Any:
-    """Turn a label of one entry, such as a 0-d tensor, into the number or text it holds."""
+    """Unwrap a label of one entry, such as a 0-d tensor."""
     return y.item() if (is_torch(y) and y.numel() == 1) or (isinstance(y, np.ndarray) and y.size == 1) else y

@@ -1,10 +1,11 @@
-"""A task: what training may see of a labelled source and an unlabelled target, and apart from it the truth."""
+"""A task: what training may see of a labelled source and an unlabelled target, and separately the target's labels."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,10 @@ from warmpot.data.lazy import Rows, sample_shape
 from warmpot.data.table import Table
 from warmpot.errors import InputError, WarmpotWarning, listing
 
-__all__ = ["Task", "Truth", "in_order", "make_task", "recoded"]
+__all__ = ["Task", "Truth", "make_task", "match_columns", "match_labels"]
 
-FEWEST = 2
-"""Samples a side must have: with one there is nothing to choose between."""
+MIN_SAMPLES = 2
+"""Samples that each side must have: with a single sample there is nothing to choose between."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,18 +30,18 @@ class Task:
     Attributes
     ----------
     xs : (n_source, d) float32 or float64 array, or LazyRows
-        Source features; or rows to be loaded, such as images, for the mini-batch engine.
+        Source features; or rows that are loaded on demand, such as images, for the mini-batch engine.
     ys : (n_source,) int64 array or float64 array
-        Class codes of the source, or real-valued labels for regression.
+        Class codes of the source, or continuous targets for regression.
     xt : (n_target, d) array or LazyRows
-        Target features, of the dtype of `xs`.
+        Target features, with the dtype of `xs`.
     classes : tuple of str
         Names of the source's classes, each with at least one sample; empty for regression.
     columns : tuple of str
         Names of the features, in the order of `xs` and `xt`; empty when neither side has names.
     source_names, target_names : tuple of str
-        Names of the samples, such as paths of images; empty when they have none. The name of a target image may tell
-        its class: it is for whoever opens the file, and for the list of predictions.
+        Names of the samples, such as paths of images; empty when they have none. The name of a target image may reveal
+        its class: names are only used to open files and to list predictions.
     """
 
     xs: Rows
@@ -73,30 +74,29 @@ class Task:
 
     @property
     def for_regression(self) -> bool:
-        """Whether the labels are real numbers."""
+        """Whether the labels are continuous targets."""
         return not self.classes
 
     def arrays(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
-        """Return the features of both domains; an `InputError` when the samples are no features."""
+        """Return the features of both domains; an `InputError` when the inputs are not features."""
         if not (isinstance(self.xs, np.ndarray) and isinstance(self.xt, np.ndarray)):
             remedy = "Extract features first, or train with the mini-batch engine (`warmpot fit --fine-tune`)."
             raise InputError("task", got=sample_shape(self.xs), allowed="features", remedy=remedy)
         return self.xs, self.xt
 
     def __repr__(self) -> str:
-        labels = f"{self.n_classes} classes" if self.classes else "real labels"
-        each = sample_shape(self.xs)
-        return f"Task({self.n_source} source, {self.n_target} target samples, {each}, {labels})"
+        labels = f"{self.n_classes} classes" if self.classes else "continuous targets"
+        return f"Task({self.n_source} source, {self.n_target} target samples, {sample_shape(self.xs)}, {labels})"
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """Target labels, for evaluation only; never hand it to training.
+    """Target labels, for evaluation only; never pass them to training.
 
     Attributes
     ----------
     yt : (n_target,) int64 array or float64 array
-        Codes in the order of the source's classes, -1 where the source does not know the class; or real labels.
+        Codes in the order of the source's classes, -1 for a class that the source does not have; or continuous targets.
     classes : tuple of str
         The source's classes, as in the `Task`.
     """
@@ -106,7 +106,7 @@ class Truth:
 
     @property
     def known(self) -> BoolArray:
-        """Which target samples are of a class the source knows (all of them, for regression)."""
+        """Which target samples belong to a class of the source (all of them, for regression)."""
         return self.yt >= 0 if self.classes else np.ones(len(self.yt), dtype=bool)
 
     def accuracy(self, outputs: NDArray[Any]) -> float:
@@ -115,18 +115,18 @@ class Truth:
 
 
 def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:
-    """Put a labelled source and a target together, and keep the target's labels apart.
+    """Combine a labelled source and a target into a task, and keep the target's labels apart.
 
-    Classes are matched by name, whatever order the two tables list them in. The target's list of classes never
+    Classes are matched by name, in whatever order the two tables list them. The target's list of classes never
     influences the `Task`. A source class without samples is dropped, with a `WarmpotWarning`. Features are matched by
     name when both tables name their columns, by position otherwise.
 
     Parameters
     ----------
     source : Table
-        Labelled, with at least two samples of at least two classes (real labels for regression).
+        Labelled, with at least two samples of at least two classes (or continuous targets for regression).
     target : Table
-        The features of the source; its labels are optional and only reach the `Truth`. It may be the larger one.
+        The same features as the source; its labels are optional and only reach the `Truth`. It may be the larger side.
 
     Returns
     -------
@@ -149,59 +149,55 @@ def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:
     [1, 2]
     """
     for table in (source, target):
-        if table.n < FEWEST:
+        if table.n < MIN_SAMPLES:
             got, remedy = f"{table.n} samples", "Give each side more samples."
-            raise InputError(table.name, got=got, allowed=f"at least {FEWEST}", remedy=remedy)
-    target = in_order(target, source.columns, f"the columns of {source.name}")
-    _check_alike(source, target)
+            raise InputError(table.name, got=got, allowed=f"at least {MIN_SAMPLES}", remedy=remedy)
+    target = match_columns(target, source.columns, f"the columns of {source.name}")
+    _check_same_shape(source, target)
     if source.y is None:
         remedy = "Pass y, or name the label column or key of the file."
         raise InputError(source.name, got="no labels", allowed="a labelled source", remedy=remedy)
-    xs, xt = _of_one_dtype(source.x, target.x)
     if target.y is not None and source.for_regression != target.for_regression:
-        kinds = ["real-valued" if table.for_regression else "class" for table in (source, target)]
-        got, allowed = f"{kinds[1]} labels", f"{kinds[0]} labels, as the source has"
-        raise InputError(target.name, got=got, allowed=allowed, remedy="Read both with the same task.")
+        kinds = ["continuous targets" if table.for_regression else "class labels" for table in (source, target)]
+        allowed, remedy = f"{kinds[0]}, as the source has", "Read both with the same task."
+        raise InputError(target.name, got=kinds[1], allowed=allowed, remedy=remedy)
+    xs, xt = _with_common_dtype(source.x, target.x)
+    ys, classes = (source.y, ()) if source.for_regression else _drop_empty_classes(source, source.y)
     columns = source.columns or target.columns
-    if source.for_regression:
-        return Task(xs, source.y, xt, (), columns, source.names, target.names), recoded(target, ())
-    ys, classes = _present(source, source.y)
-    return Task(xs, ys, xt, classes, columns, source.names, target.names), recoded(target, classes)
+    return Task(xs, ys, xt, classes, columns, source.names, target.names), match_labels(target, classes)
 
 
-def _check_alike(source: Table, target: Table) -> None:
-    """Refuse samples of another kind or shape than the source's."""
+def _check_same_shape(source: Table, target: Table) -> None:
+    """Refuse target samples of another kind or shape than the source's."""
     if source.x.ndim == target.x.ndim == 2:
         if target.width != source.width:
-            check_matrix(target.name, target.x, width=source.width)  # raises, in the words of every other room
-        return
-    if source.x.shape[1:] != target.x.shape[1:] or source.x.dtype != target.x.dtype:
-        remedy = "Give two folders of images, or two tables of features."
+            check_matrix(target.name, target.x, width=source.width)  # raises, with the package's usual message
+    elif source.x.shape[1:] != target.x.shape[1:] or source.x.dtype != target.x.dtype:
         got, allowed = sample_shape(target.x), f"{sample_shape(source.x)}, as in {source.name}"
+        remedy = "Give two folders of images, or two tables of features."
         raise InputError(target.name, got=got, allowed=allowed, remedy=remedy)
 
 
-def _of_one_dtype(xs: Rows, xt: Rows) -> tuple[Rows, Rows]:
-    """Return features in the finer dtype of both, since distances between the two need one; load features only."""
-    if xs.ndim > 2:
+def _with_common_dtype(xs: Rows, xt: Rows) -> tuple[Rows, Rows]:
+    """Load features, and return them in the finer of the two dtypes, since distances need a common one."""
+    if xs.ndim > 2:  # images and activations stay unloaded
         return xs, xt
     arrays = [x if isinstance(x, np.ndarray) else np.asarray(x[:]) for x in (xs, xt)]
     dtype = np.result_type(np.float32, *arrays)
-    first, second = (x.astype(dtype, copy=False) for x in arrays)
-    return first, second
+    return arrays[0].astype(dtype, copy=False), arrays[1].astype(dtype, copy=False)
 
 
-def in_order(table: Table, columns: Sequence[str], whose: str) -> Table:
+def match_columns(table: Table, columns: Sequence[str], allowed: str) -> Table:
     """Put a table's features into the order of `columns`, by name; without names on either side, leave them.
 
     Parameters
     ----------
     table : Table
-        What to reorder; its features are copied only if they have to move.
+        What to reorder; its features are copied only if their order changes.
     columns : sequence of str
-        The names wanted, in their order; empty when there are none.
-    whose : str
-        What a message calls these columns.
+        The wanted names, in order; empty when there are none.
+    allowed : str
+        Description of these columns in messages.
 
     Returns
     -------
@@ -210,77 +206,73 @@ def in_order(table: Table, columns: Sequence[str], whose: str) -> Table:
     Raises
     ------
     InputError
-        When both have names and these are not the same ones, or repeat so that their order cannot be told.
+        When both have names and the names differ, or repeat so that their order is ambiguous.
     """
     columns = tuple(columns)
     if not columns or not table.columns or table.columns == columns:
         return table
     place = {name: j for j, name in enumerate(table.columns)}
-    missing, extra = [name for name in columns if name not in place], list(place.keys() - set(columns))
-    extra.sort(key=place.__getitem__)
-    odd = ["no column " + listing(missing)] * bool(missing) + ["extra columns " + listing(extra)] * bool(extra)
-    if not odd and not len(place) == len(table.columns) == len(columns):
+    missing = [name for name in columns if name not in place]
+    extra = [name for name in place if name not in set(columns)]
+    problems = ["no column " + listing(missing)] * bool(missing) + ["extra columns " + listing(extra)] * bool(extra)
+    if not problems and not len(place) == len(table.columns) == len(columns):
         names = (*table.columns, *columns)
-        odd = ["columns more than once: " + listing(name for name in place if names.count(name) > 2)]
-    if odd:
+        problems = ["columns more than once: " + listing(name for name in place if names.count(name) > 2)]
+    if problems:
         remedy = "Rename, add or drop columns until both have the same; their order does not matter."
-        raise InputError(table.name, got=" and ".join(odd), allowed=whose, remedy=remedy)
-    x = np.take(table.x[:], [place[name] for name in columns], axis=1)
-    return replace(table, x=x, columns=columns)
+        raise InputError(table.name, got=" and ".join(problems), allowed=allowed, remedy=remedy)
+    return replace(table, x=np.take(table.x[:], [place[name] for name in columns], axis=1), columns=columns)
 
 
-def recoded(table: Table, classes: tuple[str, ...], owner: str = "source") -> Truth | None:
-    """Put a table's labels into the order of `classes`, by name.
+def match_labels(table: Table, classes: tuple[str, ...], owner: str = "source") -> Truth | None:
+    """Encode a target's labels in the order of `classes`, by name.
 
     Parameters
     ----------
     table : Table
-        Of the target.
+        The target.
     classes : tuple of str
-        The names that are known; empty for regression.
+        The known classes; empty for regression.
     owner : str
-        Who knows them, for the `WarmpotWarning` about labels that are not among them.
+        What these classes belong to, for the `WarmpotWarning` about labels that are not among them.
 
     Returns
     -------
     Truth or None
         None when the table has no labels.
     """
-    if table.y is None:
-        return None
-    if not classes:
-        return Truth(table.y, ())
+    if table.y is None or not classes:
+        return None if table.y is None else Truth(table.y, ())
     place = {name: k for k, name in enumerate(classes)}
     yt = np.array([place.get(name, -1) for name in table.classes], dtype=np.int64)[table.y]
     unknown = [table.classes[k] for k in np.unique(table.y[yt < 0])]
     if unknown:
         none = bool((yt < 0).all())
         every = " (none of its labels is known)" if none else ""
-        remedy = "there is nothing to measure by." if none else "their samples count as wrong."
+        effect = "accuracy cannot be measured." if none else "their samples count as wrong."
         got, allowed = f"classes the {owner} lacks: {listing(unknown)}{every}", f"the {owner}'s classes"
-        _warn(table.name, got, allowed, f"Check that both sides spell them alike; {remedy}")
+        _warn(table.name, got, allowed, f"Check that both sides write them alike; {effect}")
     return Truth(yt, classes)
 
 
-def _present(source: Table, codes: NDArray[Any]) -> tuple[IntArray, tuple[str, ...]]:
-    """Recode to the classes that have samples, and say what is odd about the others."""
+def _drop_empty_classes(source: Table, codes: NDArray[Any]) -> tuple[IntArray, tuple[str, ...]]:
+    """Encode the labels by the classes that have samples; warn about classes with none or one."""
     counts = np.bincount(codes, minlength=len(source.classes))
-    kept = np.flatnonzero(counts)
-    classes = tuple(source.classes[k] for k in kept)
+    classes = tuple(compress(source.classes, counts))
     if len(classes) < 2:
         got, remedy = f"one class only ({classes[0]!r})", "Give the source samples of every class that may occur."
         raise InputError(source.name, got=got, allowed="at least two classes", remedy=remedy)
-    if len(kept) < len(counts):
+    if len(classes) < len(counts):
         empty = listing(source.classes[k] for k in np.flatnonzero(counts == 0))
         _warn(source.name, f"classes without samples: {empty}", "samples of every class", "They are dropped.")
     if (counts == 1).any():
         single = listing(source.classes[k] for k in np.flatnonzero(counts == 1))
         remedy = "They are kept; such a class is learnt from a single point."
-        _warn(source.name, f"classes with one sample: {single}", "two or more samples a class", remedy)
-    place = np.cumsum(counts > 0) - 1
-    return place[codes].astype(np.int64), classes
+        _warn(source.name, f"classes with one sample: {single}", "two or more samples per class", remedy)
+    new_codes = np.cumsum(counts > 0) - 1
+    return new_codes[codes].astype(np.int64), classes
 
 
 def _warn(what: str, got: str, allowed: str, remedy: str) -> None:
-    # up past this function, its caller and make_task to whoever called make_task
+    # the fourth frame up is the caller of make_task: past this function, its caller and make_task
     warnings.warn(WarmpotWarning(what, got=got, allowed=allowed, remedy=remedy), stacklevel=4)

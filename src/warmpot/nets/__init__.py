@@ -1,11 +1,11 @@
-"""Networks: from inputs to features f(x) and outputs w(x), and those that judge features."""
+"""Networks: from inputs to features f(x) and outputs w(x), and networks that score features."""
 
 from __future__ import annotations
 
 from warmpot.nets.adversary import Critic, Discriminator, frozen_head, gradient_penalty, reverse_gradient
 from warmpot.nets.backbone import Backbone, BackboneSettings, build_backbone
+from warmpot.nets.heads import SphereHead, WeightNormHead, sphere_radius
 from warmpot.nets.network import SCALES, Network, NetworkSettings, Outputs, Pair, build_network
-from warmpot.nets.sphere import SphereHead, sphere_radius
 from warmpot.nets.store import load_network, save_network
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Outputs",
     "Pair",
     "SphereHead",
+    "WeightNormHead",
     "build_backbone",
     "build_network",
     "frozen_head",

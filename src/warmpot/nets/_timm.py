@@ -1,4 +1,4 @@
-"""The import of timm, and of the torchvision it needs, beside any build of torch."""
+"""The import of timm, and of the torchvision it needs, whatever build of torch is installed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 )
-"""Operators that torchvision describes at import without asking whether its compiled part could be loaded."""
-
-_kept: list[Any] = []  # a library's definitions go when it goes
+"""Operators that torchvision refers to at import without checking that its compiled part was loaded."""
 
 
 def import_timm() -> Any:
-    """Import timm, mending torchvision first if it needs it.
+    """Import timm, with a workaround for torchvision where necessary.
 
-    torchvision's compiled operators load only beside the build of torch they were made for. Its import fails without
-    them, although its models and timm's need none. Declaring two operators lets it pass; one that loads is left alone.
+    torchvision's compiled operators only load with the build of torch that they were made for. Without them its import
+    fails, although neither its models nor timm's need them. Declaring two operators makes the import succeed; a
+    torchvision that can be imported is not changed.
     """
     for name in ("timm", "torchvision"):
         if name not in sys.modules and importlib.util.find_spec(name) is None:
@@ -33,12 +32,14 @@ def import_timm() -> Any:
             raise MissingExtraError(name, got="not installed", allowed="installed", remedy=remedy)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # missing codecs, deprecations between the two: no user can act on them
+            warnings.simplefilter("ignore")  # missing codecs and deprecations, which no user can act on
             _import_torchvision()
             return importlib.import_module("timm")
     except (ImportError, RuntimeError) as error:
-        remedy = "Install versions that belong together: pip install -U torch 'warmpot[vision]'."
-        got = f"an import that fails ({error})"
+        got, remedy = (
+            f"an import that fails ({error})",
+            "Install matching versions: pip install -U torch 'warmpot[vision]'.",
+        )
         raise MissingExtraError("timm", got=got, allowed="one that works", remedy=remedy) from error
 
 
@@ -53,7 +54,7 @@ def _import_torchvision() -> None:
         library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
         for schema in SCHEMAS:
             library.define(schema)  # type: ignore[no-untyped-call]
-        _kept.append(library)
         for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
-            del sys.modules[name]  # what the failed import left half made
-        importlib.import_module("torchvision")
+            del sys.modules[name]  # half initialised by the failed import
+        torchvision: Any = importlib.import_module("torchvision")
+        torchvision.warmpot_operators = library  # keeps it alive: its definitions disappear with it

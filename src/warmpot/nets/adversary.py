@@ -1,4 +1,4 @@
-"""Small networks that judge features, and the gradient rules of adversarial training."""
+"""Small networks that score features, and the gradient rules of adversarial training."""
 
 from __future__ import annotations
 
@@ -36,27 +36,38 @@ def reverse_gradient(x: Tensor, strength: float) -> Tensor:
     return reversed_
 
 
-class _Judge(nn.Module):
-    """``width -> hidden -> hidden -> 1``: one number a row."""
+class _Scorer(nn.Module):
+    """``width -> hidden -> hidden -> n_outputs``: scores (n,) for one output, (n, n_outputs) for more."""
 
-    def __init__(self, width: int, hidden: int, slope: float, dropout: float, seed: int) -> None:
+    def __init__(
+        self,
+        width: int,
+        hidden: int,
+        slope: float,
+        dropout: float,
+        seed: int,
+        *,
+        batch_norm: bool = False,
+        outputs: int = 1,
+    ) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         layers: list[nn.Module] = []
         for n_in in (width, hidden):
-            layers += [make_linear(n_in, hidden, generator), nn.LeakyReLU(slope)]
-            if dropout:
-                layers.append(nn.Dropout(dropout))
-        self.layers = nn.Sequential(*layers, make_linear(hidden, 1, generator))
+            layers.append(make_linear(n_in, hidden, generator))
+            layers += [nn.BatchNorm1d(hidden)] if batch_norm else []
+            layers.append(nn.LeakyReLU(slope))
+            layers += [nn.Dropout(dropout)] if dropout else []
+        self.layers = nn.Sequential(*layers, make_linear(hidden, outputs, generator))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Judge the rows: (n, width) to (n,)."""
-        found: Tensor = self.layers(x)
-        return found.squeeze(1)
+        """Score the rows of an (n, width) tensor."""
+        scores: Tensor = self.layers(x)
+        return scores.squeeze(1) if scores.shape[1] == 1 else scores
 
 
-class Discriminator(_Judge):
-    """Tells the domains apart: logits (n,), for a loss that takes logits (no sigmoid, hence no overflow).
+class Discriminator(_Scorer):
+    """Distinguishes the domains: logits, for a loss that takes logits (without a sigmoid nothing overflows).
 
     Parameters
     ----------
@@ -65,16 +76,30 @@ class Discriminator(_Judge):
     hidden : int
         Width of both hidden layers, of ReLU units.
     dropout : float
-        After each of them.
+        After each hidden layer.
     seed : int
-        Of the weights (Xavier-normal; zero biases); no global state is touched.
+        Seed of the weights (Xavier-normal; zero biases); the global generator is not used.
+    batch_norm : bool
+        BatchNorm before each ReLU instead of dropout after it, as in the Transfer-Learning-Library.
+    n_outputs : int
+        Number of logits per sample, such as one per class (ETN); with 1 the result has the shape (n,).
     """
 
-    def __init__(self, width: int, hidden: int = 1024, dropout: float = 0.5, *, seed: int) -> None:
-        super().__init__(width, hidden, 0.0, dropout, seed)
+    def __init__(
+        self,
+        width: int,
+        hidden: int = 1024,
+        dropout: float = 0.5,
+        *,
+        seed: int,
+        batch_norm: bool = False,
+        n_outputs: int = 1,
+    ) -> None:
+        dropout = 0.0 if batch_norm else dropout
+        super().__init__(width, hidden, 0.0, dropout, seed, batch_norm=batch_norm, outputs=n_outputs)
 
 
-class Critic(_Judge):
+class Critic(_Scorer):
     """A potential of the (dual) Wasserstein distance: scores (n,).
 
     Parameters
@@ -84,14 +109,14 @@ class Critic(_Judge):
     hidden : int
         Width of both hidden layers, of leaky ReLU units.
     spectral : bool
-        Divide every layer's weight by its largest singular value, followed by one power iteration a forward in
-        training mode: the critic is 1-Lipschitz then, without a penalty [1]_.
+        Divide every layer's weight by its largest singular value, estimated by one power iteration per forward in
+        training mode: then the critic is 1-Lipschitz without a penalty [1]_.
     dropout : float
         After each hidden layer.
     slope : float
-        Of the units below 0; 0 makes them ReLU.
+        Slope of the units below 0; 0 makes them ReLU.
     seed : int
-        Of the weights (Xavier-normal; zero biases) and of the power iteration; no global state is touched.
+        Seed of the weights (Xavier-normal; zero biases) and of the power iteration; the global generator is not used.
 
     References
     ----------
@@ -104,7 +129,8 @@ class Critic(_Judge):
         super().__init__(width, hidden, slope, dropout, seed)
         if spectral:
             with torch.random.fork_rng(devices=()):
-                torch.default_generator.manual_seed(seed)  # starts the power iteration; `torch.manual_seed` is for all
+                # Starts the power iteration. `torch.manual_seed` would seed the GPUs as well.
+                torch.default_generator.manual_seed(seed)
                 for layer in self.layers:
                     if isinstance(layer, nn.Linear):
                         spectral_norm(layer)
@@ -120,7 +146,7 @@ def gradient_penalty(
 ) -> Tensor:
     """Mean over the rows of ``(||grad critic(x_i)||_2 - target_norm)^2``, or of its part above the target norm [1]_.
 
-    Only the critic learns from it: `x` is detached. A critic must judge each row by itself (no BatchNorm).
+    Only the critic gets a gradient: `x` is detached. A critic must score each row by itself (no BatchNorm).
 
     Parameters
     ----------
@@ -129,11 +155,11 @@ def gradient_penalty(
     x : Tensor, shape (n, d)
         Where the gradient is taken.
     target_norm : float
-        The Lipschitz constant that is wanted.
+        The wanted Lipschitz constant.
     one_sided : bool
-        Whether smaller gradients are free.
+        Whether smaller gradients have no penalty.
     stacked : int, optional
-        AR's public code, by mistake: the rows are so many batches on top of each other, and the norm is taken over
+        Reproduces a mistake of AR's public code: the rows are this many stacked batches, and the norm is taken over
         the samples of each batch, feature by feature.
 
     References
@@ -145,12 +171,12 @@ def gradient_penalty(
     if stacked is not None:
         gradient = gradient.reshape(stacked, -1, gradient.shape[1])
     excess = torch.linalg.vector_norm(gradient, dim=1) - target_norm
-    found: Tensor = (excess.relu() if one_sided else excess).square().mean()
-    return found
+    penalty: Tensor = (excess.relu() if one_sided else excess).square().mean()
+    return penalty
 
 
 def frozen_head(head: nn.Linear, features: Tensor) -> Tensor:
-    """Apply a head that does not learn from it: the gradient reaches the features only (AR, ARPM)."""
-    # Features may come in another precision than the head has: Fabric hands out float32.
+    """Apply a head without training it: the gradient reaches the features only (AR, ARPM)."""
+    # Features may have another precision than the head: Fabric returns float32.
     weight, bias = (part.detach().to(features.dtype) for part in (head.weight, head.bias))
     return nn.functional.linear(features, weight, bias)

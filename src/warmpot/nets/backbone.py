@@ -1,4 +1,4 @@
-"""Backbones: from images to pooled features, cut into a frozen stem and a trained tail."""
+"""Backbones: from images to pooled features, split into a frozen stem and a trained tail."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from warmpot._checks import check_choice
 from warmpot.errors import InputError
-from warmpot.nets._cut import cut, parts
+from warmpot.nets._split import split_network
 from warmpot.nets._timm import import_timm
 
-__all__ = ["Backbone", "BackboneSettings", "Normalise", "Stem", "View", "backbone_parts", "build_backbone"]
+__all__ = ["Backbone", "BackboneSettings", "FrozenStem", "PixelNormalization", "PretrainedView", "build_backbone"]
 
 BATCH_NORMS = ("train", "frozen", "sync")
 V1 = "resnet50_v1"
 V1_MEAN = (123.68 / 255, 116.779 / 255, 103.939 / 255)
-HEADS = ("fc.", "classifier.", "head.")
-"""How names of a classification head begin."""
-WRAPPERS = ("state_dict", "model", "model_state_dict")
-"""Under which a training's checkpoint keeps the weights."""
+HEAD_PREFIXES = ("fc.", "classifier.", "head.")
+"""Beginnings of the tensor names of a classification head."""
+WEIGHT_KEYS = ("state_dict", "model", "model_state_dict")
+"""Keys under which training checkpoints store the weights."""
 BLOCK = 4
-"""Images that pass the stem at once on a CPU. There, the last bits of a convolution depend on the size of its batch."""
-SHOWN = 3
-"""Names of tensors shown in a message."""
+"""Images per pass of the stem on a CPU, where the last bits of a convolution depend on the size of its batch."""
+MAX_SHOWN = 3
+"""Names of tensors that a message lists."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ class BackboneSettings:
     name : str
         A model of timm, or "resnet50_v1": the original ResNet-50, with the stride in the first convolution of a block.
     weights : str
-        "pretrained" (timm downloads them), "none" (random), or a file: safetensors, or a state dict of torch.
+        "pretrained" (downloaded by timm), "none" (random), or a file: safetensors, or a state dict of torch.
     train_from : str, optional
-        The part from which on it is trained, such as "layer4" (`backbone_parts` lists them); what comes before stays
-        as it is. "all": everything is trained; default: nothing is.
+        The first trained part, such as "layer4"; the parts before it are frozen. "all": everything is trained; default:
+        nothing is.
     batch_norm : "train", "frozen" or "sync"
-        BatchNorm of the trained part in training: it normalises by each batch and updates its running statistics; or
-        by the running statistics, which stay (its scale and shift are still trained); or by the batches of all
-        processes together.
+        BatchNorm of the trained part in training: normalise by the batch and update the running statistics; normalise
+        by the running statistics, which are kept (scale and shift are still trained); or normalise by the batches of
+        all processes together.
     """
 
     name: str = "resnet50.tv_in1k"
@@ -63,10 +63,10 @@ class BackboneSettings:
                 raise InputError(field, got="nothing", allowed="a name", remedy="Leave the setting out.")
 
 
-class View(NamedTuple):
-    """How the weights' authors prepare an image at test: resize to `resize`, crop `crop` pixels from its centre.
+class PretrainedView(NamedTuple):
+    """How the authors of the weights prepare a test image: resize to `resize`, crop the central `crop` pixels.
 
-    `fixed`: no other crop fits the network.
+    `fixed`: the network accepts no other crop.
     """
 
     resize: int
@@ -75,8 +75,8 @@ class View(NamedTuple):
     fixed: bool
 
 
-class Normalise(nn.Module):
-    """Pixels (n, 3, h, w) in 0, ..., 255 to numbers of mean 0 and spread 1 a channel, on the device they are on."""
+class PixelNormalization(nn.Module):
+    """Maps pixels (n, 3, h, w) in 0, ..., 255 to numbers with mean 0 and standard deviation 1 per channel."""
 
     mean: Tensor
     std: Tensor
@@ -91,29 +91,29 @@ class Normalise(nn.Module):
         return (x.to(self.mean.dtype) / 255 - self.mean[:, None, None]) / self.std[:, None, None]
 
 
-class Stem(nn.Module):
+class FrozenStem(nn.Module):
     """The frozen part: normalisation, and the network up to the trained part; always in evaluation mode, no gradients.
 
-    What it says of an image does not depend on the batch the image is in, to the last bit (on a CPU, for a given
-    number of torch's threads): an output that was kept is the one that would be computed again.
+    On a CPU, and for a given number of torch's threads, the output for an image does not depend on the other images of
+    its batch, to the last bit: a stored output equals one that is computed again.
     """
 
-    def __init__(self, normalise: Normalise, body: nn.Module, *, pooled: bool) -> None:
+    def __init__(self, normalise: PixelNormalization, body: nn.Module, *, pooled: bool) -> None:
         super().__init__()
         self.normalise = normalise
-        # channels last is the faster layout; the trained part has none, so that its gradients have one layout
+        # the faster memory layout; not for the trained part, whose gradients must all have the same layout
         self.body = body.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.pooled = pooled
         self.requires_grad_(False).eval()
 
-    def train(self, mode: bool = True) -> Stem:  # noqa: ARG002 - frozen is frozen
+    def train(self, mode: bool = True) -> FrozenStem:  # noqa: ARG002 - always frozen
         """Stay in evaluation mode."""
         return super().train(False)
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
-        """Return what the trained part takes; pooled features when there is none."""
-        with torch.autocast(x.device.type, enabled=False):  # what is kept on disk is what would be computed again
+        """Return the input of the trained part; pooled features when nothing is trained."""
+        with torch.autocast(x.device.type, enabled=False):  # so that a stored output equals a computed one
             return self._blocks(x)
 
     def _blocks(self, x: Tensor) -> Tensor:
@@ -122,17 +122,17 @@ class Stem(nn.Module):
         else:
             y = torch.cat([self._pass(_padded(block))[: len(block)] for block in torch.split(x, BLOCK)])
         if y.ndim == 2 and not self.pooled:
-            remedy = "Train from an earlier part on."
+            remedy = "Name an earlier part."
             raise InputError("train_from", got="a part after the pooling", allowed="one before", remedy=remedy)
         return y
 
     def _pass(self, x: Tensor) -> Tensor:
         y: Tensor = self.body(self.normalise(x).contiguous(memory_format=torch.channels_last))
-        return y.contiguous()  # the layout in which it comes back from disk
+        return y.contiguous()  # the memory layout that it has when read from disk
 
 
 def _padded(x: Tensor) -> Tensor:
-    """Fill a block up with its last image."""
+    """Fill up a block with copies of its last image."""
     return torch.cat([x, x[-1:].expand(BLOCK - len(x), *x.shape[1:])]) if len(x) < BLOCK else x
 
 
@@ -141,18 +141,20 @@ class Backbone(nn.Module):
 
     Attributes
     ----------
-    stem : Stem
-        The frozen part, from pixels on.
+    stem : FrozenStem
+        The frozen part, from the pixels on.
     tail : torch.nn.Module
         The trained part, up to the pooling.
     width : int
         Number of pooled features.
-    view : View
-        How the images should be prepared.
+    view : PretrainedView
+        How images should be prepared.
     settings : BackboneSettings
     """
 
-    def __init__(self, stem: Stem, tail: nn.Module, width: int, view: View, settings: BackboneSettings) -> None:
+    def __init__(
+        self, stem: FrozenStem, tail: nn.Module, width: int, view: PretrainedView, settings: BackboneSettings
+    ) -> None:
         super().__init__()
         self.stem = stem
         self.tail = tail
@@ -161,12 +163,12 @@ class Backbone(nn.Module):
         self.settings = settings
 
     @property
-    def normalise(self) -> Normalise:
-        """What is done to pixels first."""
+    def normalise(self) -> PixelNormalization:
+        """The first layer."""
         return self.stem.normalise
 
     def train(self, mode: bool = True) -> Backbone:
-        """Set the mode of the tail, apart from frozen BatchNorm; the stem stays in evaluation mode."""
+        """Set the mode of the tail; frozen BatchNorm and the stem stay in evaluation mode."""
         super().train(mode)
         if self.settings.batch_norm == "frozen":
             for module in self.tail.modules():
@@ -181,13 +183,13 @@ class Backbone(nn.Module):
         ----------
         x : Tensor
             uint8 pixels (n, 3, h, w); or the stem's output for them, floats of three or more dimensions; or pooled
-            features (n, width), which are returned as they are.
+            features (n, width), which are returned unchanged.
         """
         if x.ndim == 2:
             return x
         if not x.is_floating_point():
             x = self.stem(x)
-            if torch.is_autocast_enabled(x.device.type):  # as Fabric rounds what comes from disk
+            if torch.is_autocast_enabled(x.device.type):  # as Fabric rounds inputs that come from disk
                 x = x.to(torch.get_autocast_dtype(x.device.type))
         elif self.settings.train_from is None:
             allowed = "uint8 pixels (n, 3, h, w) or pooled features (n, width)"
@@ -197,45 +199,41 @@ class Backbone(nn.Module):
         return y
 
 
-def backbone_parts(settings: BackboneSettings) -> list[str]:
-    """Return the names that `train_from` may have besides "all", in the order of the forward pass."""
-    return parts(_make(settings.name, 0))
-
-
 def build_backbone(settings: BackboneSettings, *, seed: int = 0) -> Backbone:
     """Build a backbone.
 
-    The names of its tensors depend on `settings.name` and `settings.train_from` only: one saved can be restored into
-    one built with ``weights="none"``.
+    The names of its tensors depend on `settings.name` and `settings.train_from` only, so that a saved backbone can be
+    loaded into one built with ``weights="none"``.
 
     Parameters
     ----------
     settings : BackboneSettings
     seed : int
-        Seed of random weights; no global state is touched.
+        Seed of random weights; the global generator is not used.
     """
-    net = _make(settings.name, seed, pretrained=settings.weights == "pretrained")
+    net = _make_network(settings.name, seed, pretrained=settings.weights == "pretrained")
     if settings.weights not in ("pretrained", "none"):
-        _fill(net, Path(settings.weights))
-    body: nn.Module = nn.Identity()
-    tail: nn.Module = nn.Identity()
+        _load_weights(net, Path(settings.weights))
+    body: nn.Module
+    tail: nn.Module
     if settings.train_from is None:
-        body = net
+        body, tail = net, nn.Identity()
     elif settings.train_from == "all":
-        tail = net
+        body, tail = nn.Identity(), net
     else:
-        body, tail = cut(net, settings.train_from)
-    if settings.batch_norm == "sync":  # timm's, which knows timm's own kinds of BatchNorm
+        body, tail = split_network(net, settings.train_from)
+    if settings.batch_norm == "sync":  # timm's function, which supports timm's own kinds of BatchNorm
         tail = import_timm().layers.convert_sync_batchnorm(tail)
     cfg = net.pretrained_cfg
     crop = cfg["input_size"][-1]
-    view = View(int(crop / cfg["crop_pct"]), crop, cfg["interpolation"], bool(cfg.get("fixed_input_size", False)))
-    stem = Stem(Normalise(cfg["mean"], cfg["std"]), body, pooled=settings.train_from is None)
+    fixed = bool(cfg.get("fixed_input_size", False))
+    view = PretrainedView(int(crop / cfg["crop_pct"]), crop, cfg["interpolation"], fixed)
+    stem = FrozenStem(PixelNormalization(cfg["mean"], cfg["std"]), body, pooled=settings.train_from is None)
     return Backbone(stem, tail, int(net.head_hidden_size), view, settings).train()
 
 
-def _make(name: str, seed: int, *, pretrained: bool = False) -> Any:
-    """Make a network without a head, with random weights or those that timm knows for it."""
+def _make_network(name: str, seed: int, *, pretrained: bool = False) -> Any:
+    """Make a network without a head, with random weights or those that timm provides."""
     timm = import_timm()
     if name != V1 and not timm.is_model(name):
         near = get_close_matches(name, timm.list_models(), n=3)
@@ -247,7 +245,7 @@ def _make(name: str, seed: int, *, pretrained: bool = False) -> Any:
         torch.manual_seed(seed)
         try:
             net = timm.create_model("resnet50" if name == V1 else name, pretrained=pretrained, num_classes=0)
-        except Exception as error:  # of the network, the disk, the hub, or a name with unknown weights
+        except Exception as error:  # from the connection, the disk, the hub, or a name without weights
             if not pretrained:
                 raise
             raise _no_weights(name, f"{type(error).__name__}: {error}") from error
@@ -259,51 +257,50 @@ def _make(name: str, seed: int, *, pretrained: bool = False) -> Any:
 
 
 def _no_weights(name: str, reason: str) -> InputError:
-    got = f"'pretrained', but those of {name} could not be had ({reason})"
+    got = f"'pretrained', but the weights of {name} are not available ({reason})"
     remedy = "Name a file: `weights=PATH` (on another machine, timm's weights can be downloaded as model.safetensors)."
     allowed = "weights timm can download, a file, or 'none'"
     return InputError("backbone weights", got=got, allowed=allowed, remedy=remedy)
 
 
-def _fill(net: nn.Module, file: Path) -> None:
-    """Load weights from a file; those of an old head are left out."""
-    own = net.state_dict()
-    held = {key.removeprefix("module."): tensor for key, tensor in _read(file).items()}
-    held = {key: tensor for key, tensor in held.items() if key in own or not key.startswith(HEADS)}
-    wrong = [key for key, tensor in held.items() if key in own and own[key].shape != tensor.shape]
-    fitting = {key: tensor for key, tensor in held.items() if key not in wrong}
-    found = net.load_state_dict(fitting, strict=False)
-    missing = [key for key in found.missing_keys if key not in wrong]
-    faults = {"missing": missing, "unknown": found.unexpected_keys, "of another shape": wrong}
+def _load_weights(net: nn.Module, file: Path) -> None:
+    """Load weights from a file, without those of a classification head."""
+    needed = net.state_dict()
+    stored = {key.removeprefix("module."): tensor for key, tensor in _read_tensors(file).items()}
+    stored = {key: tensor for key, tensor in stored.items() if key in needed or not key.startswith(HEAD_PREFIXES)}
+    misfits = [key for key, tensor in stored.items() if key in needed and needed[key].shape != tensor.shape]
+    result = net.load_state_dict({key: stored[key] for key in stored if key not in misfits}, strict=False)
+    missing = [key for key in result.missing_keys if key not in misfits]
+    problems = {"missing": missing, "unknown": result.unexpected_keys, "of another shape": misfits}
     texts = [
-        f"{len(keys)} {fault} ({', '.join(keys[:SHOWN])}{', ...' if len(keys) > SHOWN else ''})"
-        for fault, keys in faults.items()
+        f"{len(keys)} {problem} ({', '.join(keys[:MAX_SHOWN])}{', ...' if len(keys) > MAX_SHOWN else ''})"
+        for problem, keys in problems.items()
         if keys
     ]
     if texts:
         remedy = "Name the file of this very network, under timm's names."
-        raise _bad_file(file, f"tensors {'; '.join(texts)}", remedy)
+        raise _file_error(file, f"tensors {'; '.join(texts)}", remedy)
 
 
-def _read(file: Path) -> Mapping[str, Tensor]:
-    """Read the tensors of a file; nothing but tensors is ever unpickled."""
+def _read_tensors(file: Path) -> Mapping[str, Tensor]:
+    """Read the tensors of a file; only tensors are ever unpickled."""
     remedy = "Name a .safetensors file, or a state dict that torch.save wrote."
     try:
         if file.suffix == ".safetensors":
             from safetensors.torch import load_file
 
             return load_file(file)
-        held = torch.load(file, map_location="cpu", weights_only=True)
+        stored = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file makes the parsers raise almost anything
-        raise _bad_file(file, f"{type(error).__name__}: {error}", remedy) from error
-    for key in WRAPPERS:
-        if isinstance(held, Mapping) and isinstance(held.get(key), Mapping):
-            held = held[key]
-    if not isinstance(held, Mapping) or not all(isinstance(tensor, Tensor) for tensor in held.values()):
-        raise _bad_file(file, "something else than named tensors", remedy)
-    return held
+        raise _file_error(file, f"{type(error).__name__}: {error}", remedy) from error
+    for key in WEIGHT_KEYS:
+        if isinstance(stored, Mapping) and isinstance(stored.get(key), Mapping):
+            stored = stored[key]
+    if not isinstance(stored, Mapping) or not all(isinstance(tensor, Tensor) for tensor in stored.values()):
+        raise _file_error(file, "something other than named tensors", remedy)
+    return stored
 
 
-def _bad_file(file: Path, got: str, remedy: str) -> InputError:
+def _file_error(file: Path, got: str, remedy: str) -> InputError:
     allowed = "a file of the network's tensors"
     return InputError(f"backbone weights {file}", got=got, allowed=allowed, remedy=remedy)

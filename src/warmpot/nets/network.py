@@ -1,4 +1,4 @@
-"""Backbone, scale, bottleneck, head: one network for frozen features and (with a backbone) for images."""
+"""Backbone, scale, bottleneck and head: one network for frozen features and (with a backbone) for images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from warmpot._checks import check_choice, check_count, check_positive
 from warmpot.errors import InputError
-from warmpot.nets.sphere import SphereHead, sphere_radius, unit_rows
+from warmpot.nets.heads import SphereHead, WeightNormHead, sphere_radius, unit_rows
 
 __all__ = [
     "NARROW",
@@ -29,24 +29,25 @@ __all__ = [
     "make_scale",
 ]
 
-BOTTLENECKS = ("linear", "bn_relu", "relu_dropout", "none", "projection")
+BOTTLENECKS = ("linear", "bn", "bn_relu", "bn_relu_dropout", "relu_dropout", "none", "projection")
+HEADS = ("linear", "weight_norm")
 DROPOUT = 0.5
 SCALES = ("none", "rows", "columns", "auto")
 NARROW = 64
-"""Tables with fewer columns are taken for measurements in units of their own, wider ones for a network's features."""
+"""Tables with fewer columns are taken for measurements in different units, wider ones for features of a network."""
 
 CONSTANT = 1e-12
-"""A column whose spread is a smaller part of its mean is constant up to rounding."""
+"""A column whose standard deviation, relative to its mean, is smaller is constant up to rounding."""
 TINY = 1e-30
-"""So is a column with a smaller spread: float32 ends there."""
+"""A column with a smaller standard deviation is constant too: float32 ends there."""
 FARTHEST = 1e12
 """Largest scaled entry: its square, summed over a row, is finite in float32."""
 
 
 class Outputs(NamedTuple):
-    """What a network says of a batch: features f(x) (n, d) and outputs w(x) (n, C), logits or predictions.
+    """Outputs of a network for a batch: features f(x) (n, d) and w(x) (n, C), logits or predictions.
 
-    `pooled` is what the bottleneck got: the (scaled) output of the backbone.
+    `pooled` is the input of the bottleneck: the (scaled) output of the backbone.
     """
 
     features: Tensor
@@ -61,32 +62,33 @@ class Outputs(NamedTuple):
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """The shape of a network.
+    """The architecture of a network.
 
     Attributes
     ----------
     scale : "none", "rows", "columns" or "auto"
-        What happens to the input of the bottleneck: nothing (the authors' code); every row is scaled to one length,
-        which makes learning rates and costs independent of the feature extractor's units; every column is
-        standardised over both domains, for tables whose columns have units of their own; or "columns" for tables of
-        fewer than 64 columns and "rows" for wider ones.
+        How the input of the bottleneck is scaled: not at all (the authors' code); every row to the same length, which
+        makes learning rates and costs independent of the feature extractor's units; every column standardised over
+        both domains, for tables whose columns have different units; or "columns" for tables of fewer than 64 columns
+        and "rows" for wider ones.
     radius : float
         The (typical) length of a scaled row.
-    bottleneck : "linear", "bn_relu", "relu_dropout", "none" or "projection"
-        Linear layer without activation (Office-Home), followed by BatchNorm and ReLU (ImageNet-Caltech), followed by
-        ReLU and dropout of one half (DAN), no layer at all: features are the (scaled) inputs, or a fixed projection
-        that the full engine fills in.
+    bottleneck : str
+        "linear": a linear layer without activation (Office-Home); "bn", "bn_relu" (ImageNet-Caltech),
+        "bn_relu_dropout" and "relu_dropout" (DAN): followed by BatchNorm, ReLU and dropout of one half; "none": no
+        layer, features are the (scaled) inputs; "projection": a fixed projection that the full engine computes.
     width : int
         Width of the bottleneck.
     unit_features : bool
         For a projection: scale its rows to length 1.
     sphere : float, "auto" or None
         Radius r of a sphere: the bottleneck's output is scaled to length r, and the head has rows of length 1 and the
-        bias ``r tanh(b)`` (AR, ARPM). "auto" is `sphere_radius` of the number of classes; None: plain features and a
-        linear head.
+        bias ``r tanh(b)`` (AR, ARPM). "auto" is `sphere_radius` of the number of classes; None: plain features.
     joint : bool
-        In training, source and target batch pass as one, so that BatchNorm sees both together (PWAN); default: one
+        In training, pass source and target as one batch, so that BatchNorm sees both together (PWAN); default: one
         after the other.
+    head : "linear" or "weight_norm"
+        Without a sphere: a linear layer, with weight normalisation if asked for (SHOT++).
     """
 
     scale: str = "none"
@@ -96,10 +98,12 @@ class NetworkSettings:
     unit_features: bool = False
     sphere: float | Literal["auto"] | None = None
     joint: bool = False
+    head: str = "linear"
 
     def __post_init__(self) -> None:
         check_choice("scale", self.scale, SCALES)
         check_choice("bottleneck", self.bottleneck, BOTTLENECKS)
+        check_choice("head", self.head, HEADS)
         check_positive("radius", self.radius)
         check_count("width", self.width)
         if self.sphere is None:
@@ -107,12 +111,20 @@ class NetworkSettings:
         if self.bottleneck == "projection":
             got, allowed = "one with the bottleneck 'projection'", "any other bottleneck"
             raise InputError("sphere", got=got, allowed=allowed, remedy="Leave it out, or use unit_features.")
+        if self.head != "linear":
+            got, allowed = f"one with the head {self.head!r}", "the head 'linear', which it replaces"
+            raise InputError("sphere", got=got, allowed=allowed, remedy="Leave one of them out.")
         if self.sphere != "auto":
             check_positive("sphere", self.sphere, remedy='Pass a radius, "auto", or null for plain features.')
 
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether the bottleneck has BatchNorm, which needs two samples per batch."""
+        return "bn" in self.bottleneck.split("_")
+
 
 class RowScale(nn.Module):
-    """Scale every row to one Euclidean length; rows of zeros stay."""
+    """Scale every row to the same Euclidean length; rows of zeros stay."""
 
     def __init__(self, radius: float) -> None:
         super().__init__()
@@ -126,8 +138,8 @@ class RowScale(nn.Module):
 class ColumnScale(nn.Module):
     """Standardise every column, and scale so that the mean square length of a row is `radius` squared.
 
-    The centre is kept as a sum of two float32 numbers: a column may lie far from 0 for its spread (dates in seconds),
-    and not every device has float64.
+    The centre is stored as a sum of two float32 numbers: a column may have a mean much larger than its standard
+    deviation (dates in seconds), and not every device supports float64.
     """
 
     centre: Tensor
@@ -140,7 +152,7 @@ class ColumnScale(nn.Module):
         self.factor = radius / n_inputs**0.5
 
     def fit(self, *samples: Tensor) -> None:
-        """Take centre and spread from samples, every domain with the same weight; constant columns become 0."""
+        """Estimate centre and spread from samples, every domain with the same weight; constant columns become 0."""
         centre = torch.stack([x.double().mean(dim=0) for x in samples]).mean(dim=0)
         square = torch.stack([(x.double() - centre).square().mean(dim=0) for x in samples]).mean(dim=0)
         self.centre[0] = centre
@@ -149,16 +161,16 @@ class ColumnScale(nn.Module):
         self.spread.copy_(torch.where(varies, square, torch.inf).sqrt())
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scale the columns; samples absurdly far from the training data come nearer, so that sums are finite."""
+        """Scale the columns; entries extremely far from the training data are clamped, so that sums are finite."""
         scaled: Tensor = self.factor * (x - self.centre[0] - self.centre[1]) / self.spread
         farthest = min(FARTHEST, torch.finfo(scaled.dtype).max)  # half precision ends at 65504
         return scaled.clamp(-farthest, farthest)
 
 
 class Projection(nn.Module):
-    """A fixed linear map after a shift; rows of length 1 after it if asked for.
+    """A fixed linear map of centred rows; its outputs optionally have length 1.
 
-    The shift is the target's; the source has its own, for whoever needs the features of both (`Network.for_source`).
+    Rows are centred by the target's mean; `Network.for_source` returns a network that uses the source's.
     """
 
     centre: Tensor
@@ -184,7 +196,7 @@ class Network(nn.Module):
     Attributes
     ----------
     n_inputs : int
-        Width of what the scale gets.
+        Width of the scale's input.
     """
 
     def __init__(
@@ -199,16 +211,16 @@ class Network(nn.Module):
 
     @property
     def needs_scale(self) -> bool:
-        """Whether `fit_scale` has something to learn."""
+        """Whether `fit_scale` has anything to estimate."""
         return isinstance(self.scale, ColumnScale)
 
     def fit_scale(self, *samples: Tensor) -> None:
-        """Take what the scale needs to know from samples of every domain."""
+        """Estimate the scale of the columns from samples of every domain."""
         if isinstance(self.scale, ColumnScale):
             self.scale.fit(*samples)
 
     def for_source(self) -> Network:
-        """Return the network as it sees the source; itself, when both domains are seen alike."""
+        """Return the network to use for the source; itself, unless a projection centres the domains separately."""
         if not (len(self.bottleneck) and isinstance(self.bottleneck[0], Projection)):
             return self
         twin = copy.deepcopy(self)
@@ -217,7 +229,7 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor) -> Outputs:
         """Return features and outputs of a batch."""
-        scaled = self.scale(self.backbone(x))  # in the precision of x, which may be finer than the network's
+        scaled = self.scale(self.backbone(x))  # in the precision of x, which may be higher than the network's
         pooled = scaled.to(next(self.head.parameters()).dtype)
         features = self.bottleneck(pooled)
         return Outputs(features, self.head(features), pooled)
@@ -226,14 +238,14 @@ class Network(nn.Module):
 class Pair(nn.Module):
     """A network applied to a source batch, a target batch and further ones.
 
-    One module, so that a distributed wrapper sees one forward for one backward.
+    It is one module, because a distributed wrapper expects one forward per backward.
 
     Parameters
     ----------
     network : Network
     joint : bool
-        Whether both batches pass as one, so that BatchNorm sees them together; default: two passes, each domain apart
-        (as in the authors' code).
+        Whether both batches pass as one, so that BatchNorm sees them together; default: a pass per domain (as in the
+        authors' code).
     """
 
     def __init__(self, network: Network, joint: bool = False) -> None:
@@ -267,23 +279,17 @@ def build_network(
     seed : int
         Seed of the initialisation; no global state is touched.
     backbone : torch.nn.Module, optional
-        What turns an input into a vector; default: the input is one already.
+        Maps an input to a vector; default: the input is a vector already.
     """
     generator = torch.Generator().manual_seed(seed)
     width = n_inputs if settings.bottleneck == "none" else settings.width
-    layers: list[nn.Module] = []
-    if settings.bottleneck in ("linear", "bn_relu", "relu_dropout"):
-        layers = [make_linear(n_inputs, width, generator)]
-    if settings.bottleneck == "bn_relu":
-        layers += [nn.BatchNorm1d(width), nn.ReLU()]
-    if settings.bottleneck == "relu_dropout":
-        layers += [nn.ReLU(), nn.Dropout(DROPOUT)]
-    if settings.bottleneck == "projection":
-        layers = [Projection(n_inputs, width, settings.unit_features)]
+    layers = _bottleneck(settings, n_inputs, generator)
     head = make_linear(width, n_outputs, generator)
+    if settings.head == "weight_norm":
+        head = WeightNormHead(head)
     if settings.sphere is not None:
         if n_outputs == 1:
-            remedy = "Leave it out: one class has no angle to another, and real-valued outputs would be bounded."
+            remedy = "Leave it out: a single output would be bounded, and there are no angles between classes."
             raise InputError("sphere", got="a single output", allowed="at least 2 classes", remedy=remedy)
         radius = sphere_radius(n_outputs) if settings.sphere == "auto" else settings.sphere
         layers.append(RowScale(radius))
@@ -292,8 +298,18 @@ def build_network(
     return Network(backbone or nn.Identity(), scale, nn.Sequential(*layers), head, n_inputs)
 
 
+def _bottleneck(settings: NetworkSettings, n_inputs: int, generator: torch.Generator) -> list[nn.Module]:
+    if settings.bottleneck == "none":
+        return []
+    if settings.bottleneck == "projection":
+        return [Projection(n_inputs, settings.width, settings.unit_features)]
+    layers: list[nn.Module] = [make_linear(n_inputs, settings.width, generator)]
+    further = {"bn": nn.BatchNorm1d(settings.width), "relu": nn.ReLU(), "dropout": nn.Dropout(DROPOUT)}
+    return layers + [further[name] for name in settings.bottleneck.split("_") if name != "linear"]
+
+
 def make_scale(kind: str, n_inputs: int, radius: float = 1.0) -> nn.Module:
-    """Make the scale that `NetworkSettings.scale` names; one of columns is still to be fitted."""
+    """Make the layer for `NetworkSettings.scale`; a `ColumnScale` has to be fitted."""
     if kind == "auto":
         kind = "columns" if n_inputs < NARROW else "rows"
     if kind == "none":

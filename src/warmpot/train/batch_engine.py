@@ -19,7 +19,7 @@ from warmpot.data.lazy import Rows
 from warmpot.errors import DivergedError, InputError
 from warmpot.methods import BatchContext, DatasetPass, Learner, NamedBatch, Setup, StepResult, TrainProgress
 from warmpot.nets import Network, Outputs, Pair, build_network
-from warmpot.train.batches import BATCH_NORM, Batches, DomainBatch, StepBatches, blocks
+from warmpot.train.batches import Batches, DomainBatch, StepBatches, blocks
 from warmpot.train.checkpoints import Checkpoint, random_state, set_random_state
 from warmpot.train.config import MinibatchSettings, RunConfig
 from warmpot.train.hardware import quiet_gathers
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 def _check_batch_norm(settings: MinibatchSettings, world: int) -> None:
     smallest = min(settings.source_batch, settings.target_batch) // world
-    if settings.network.bottleneck in BATCH_NORM and smallest < 2:
+    if settings.network.has_batch_norm and smallest < 2:
         remedy = "Choose larger batches, or the bottleneck `linear`."
         got = f"{smallest} samples per process under BatchNorm"
         raise InputError("minibatch", got=got, allowed="at least 2", remedy=remedy)

@@ -13,8 +13,9 @@ from torch import Tensor
 from warmpot._typing import IntArray
 from warmpot.data import Task, make_sampler
 from warmpot.data.lazy import Rows
-from warmpot.data.pixels import Pixels, in_workers
+from warmpot.data.pixels import Pixels
 from warmpot.data.samplers import Sampler
+from warmpot.data.workers import map_in_workers
 from warmpot.errors import InputError
 from warmpot.methods import BatchSpec, SamplePool
 from warmpot.train.config import MinibatchSettings
@@ -26,8 +27,6 @@ EXTRA_SEED = 1 << 40
 LARGEST_BATCH = 1 << 20
 """Keeps the random views of one step apart from those of the next."""
 
-BATCH_NORM = ("bn", "bn_relu", "bn_relu_dropout")
-"""Bottlenecks with BatchNorm."""
 BLOCK, LAZY_BLOCK = 8192, 64
 """Rows given to a network at a time, of features and of what must be loaded: bounds the memory of a pass."""
 
@@ -106,7 +105,7 @@ class Batches:
             "target": BatchSpec(settings.target_batch, "target"),
             **{name: spec for name, spec in (extra or {}).items() if spec.size > 0},
         }
-        normalises = settings.network.bottleneck in BATCH_NORM or task.xs.ndim > 2  # a backbone may do so too
+        normalises = settings.network.has_batch_norm or task.xs.ndim > 2  # a backbone may do so too
         self._least = (2 if normalises else 1) * world  # BatchNorm needs two
         self._pools: Mapping[str, SamplePool] = {}
         self._samplers = {name: self._sampler(name) for name in self._specs}
@@ -168,7 +167,7 @@ class Batches:
 
         Processes make whole batches ahead, if asked for; worth it for images only.
         """
-        yield from in_workers(_Step(self), enumerate(extra, begin), workers)
+        yield from map_in_workers(_Step(self), enumerate(extra, begin), workers)
 
     def _draw(self, name: str, step: int, size: int | None = None) -> DomainBatch:
         number, domain, pool = list(self._specs).index(name), self._specs[name].domain, self._pools.get(name)
@@ -188,7 +187,7 @@ class Batches:
         mine = slice(self._rank, None, self._world)
         if isinstance(x, Pixels) and x.view.augment:
             draws = draw * LARGEST_BATCH + np.arange(len(rows))
-            return torch.from_numpy(x.drawn(rows[mine], draws[mine], self._seed + max(number - 2, 0)))
+            return torch.from_numpy(x.augmented(rows[mine], draws[mine], self._seed + max(number - 2, 0)))
         return _tensor(x, rows[mine])
 
 

@@ -1,4 +1,4 @@
-"""The processes and devices of a run: Lightning Fabric, started as the settings say."""
+"""Processes and devices of a run, through Lightning Fabric."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ __all__ = ["make_fabric", "quiet_gathers", "resolve_device"]
 
 
 def make_fabric(hardware: HardwareSettings) -> Fabric:
-    """Start Fabric as the settings say; bad flags get our message."""
-    from lightning_fabric import Fabric  # loads torch's compiler: three seconds that the full engine need not wait
+    """Start Fabric with these settings; raise an `InputError` for settings that it refuses."""
+    from lightning_fabric import (
+        Fabric,
+    )  # here, because it loads torch's compiler: three seconds that the full engine does not need
 
     accelerator = hardware.accelerator
     if accelerator == "mps":
-        got, remedy = "mps", "Plans are solved in float64, which it does not have: use cpu or cuda."
+        got, remedy = "mps", "Plans are solved in float64, which it does not support: use cpu or cuda."
         raise InputError("minibatch.hardware.accelerator", got=got, allowed="cpu, cuda, auto", remedy=remedy)
     if accelerator == "auto" and not torch.cuda.is_available():
-        accelerator = "cpu"  # Fabric would take mps where there is one
+        accelerator = "cpu"  # where Fabric would choose mps
     try:
         fabric = Fabric(
             accelerator=accelerator,
@@ -46,7 +48,7 @@ def make_fabric(hardware: HardwareSettings) -> Fabric:
 
 
 def resolve_device(name: str) -> torch.device:
-    """Return the device of a name; "auto" is a GPU if there is one, of several processes on a machine one each."""
+    """Return the device of a name; "auto" is a GPU if there is one: its own for each process of a machine."""
     gpu = torch.cuda.is_available()
     if name == "auto":
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if gpu else torch.device("cpu")
@@ -58,7 +60,7 @@ def resolve_device(name: str) -> torch.device:
 
 @contextmanager
 def quiet_gathers() -> Iterator[None]:
-    """Hide what Fabric's own gather says of torch's: nobody who trains can do anything about it."""
+    """Hide a deprecation warning of torch that Fabric's gather causes, and that users cannot act on."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"torch\.distributed\.nn\.functional\.all_gather")
         yield

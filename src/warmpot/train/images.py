@@ -1,4 +1,4 @@
-"""Images on their way into training: settings, and what is computed once and kept on disk."""
+"""Preparation of images for training: settings, and features or activations that are computed once and cached."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from warmpot._checks import check_choice, check_count
 from warmpot._files import FILENAME_ERRORS, atomic_write
 from warmpot._progress import progress
 from warmpot.data import Table
-from warmpot.data.images import without
-from warmpot.data.lazy import Rows
+from warmpot.data.images import drop_samples
 from warmpot.data.pixels import Pixels, ViewSettings, find_corrupt
 from warmpot.data.shards import Shards
 from warmpot.errors import InputError
 from warmpot.nets import Backbone, BackboneSettings, build_backbone
-from warmpot.train.extract import CORRUPT, extract, stamp_of, tell_of_bad
+from warmpot.train.extract import CORRUPT, extract, report_corrupt, weights_fingerprint
 from warmpot.train.hardware import resolve_device
 
-__all__ = ["CORRUPT", "ImageSettings", "cache_folder", "decodable", "make_backbone", "prepare"]
+__all__ = ["CORRUPT", "ImageSettings", "cache_folder", "check_decodable", "make_backbone", "prepare"]
 
 logger = logging.getLogger(__name__)
 
-MOST_WORKERS = 8
+MAX_WORKERS = 8
+"""Processes that decode by default; more rarely help, and each takes memory."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,15 @@ class ImageSettings:
     Attributes
     ----------
     backbone : BackboneSettings
-        Its `train_from` says what is trained: nothing (features are extracted once, then any engine trains on them),
-        a part, or all of it (by the mini-batch engine).
+        Its `train_from` sets what is trained: nothing (features are extracted once, then any engine trains on them),
+        a part, or all of it (with the mini-batch engine).
     view : ViewSettings
         What the network sees of an image.
     cache : bool
-        Of a network that is trained in part: keep what the frozen part says of every image on disk, and train from
-        there. Much faster, but every image is seen in its test view only: there is no augmentation.
+        For a network that is trained in part: store the frozen part's output for every image, and train on that. Much
+        faster, but images are only seen in their test view: there is no augmentation.
     workers : int or None
-        Processes that decode images; None: as many as there are cores to spare. No result depends on it.
+        Processes that decode images; None: one per spare core, at most 8. No result depends on it.
     """
 
     backbone: BackboneSettings = field(default_factory=BackboneSettings)
@@ -74,26 +74,22 @@ class ImageSettings:
         """Processes that decode images."""
         if self.workers is not None:
             return self.workers
-        return max(0, min(MOST_WORKERS, _cores() - 1))
-
-
-def _cores() -> int:
-    """Count the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return max(0, min(MAX_WORKERS, cores - 1))
 
 
 def make_backbone(settings: ImageSettings) -> Backbone:
-    """Build the backbone; an `InputError` says when it cannot take images of this size."""
+    """Build the backbone; raise an `InputError` if it does not accept images of this size."""
     backbone = build_backbone(settings.backbone)
     if backbone.view.fixed and backbone.view.crop != settings.view.crop:
         got, allowed = f"{settings.view.crop} with {settings.backbone.name}", f"{backbone.view.crop}"
-        remedy = "It takes images of one size only: set images.view.crop (--crop), and resize, which is no smaller."
+        remedy = "It accepts one image size only: set images.view.crop (--crop), and resize, which must not be smaller."
         raise InputError("images.view.crop", got=got, allowed=allowed, remedy=remedy)
     return backbone
 
 
 def cache_folder() -> Path:
-    """Return where extracted features are kept: ``$WARMPOT_CACHE``, else ``warmpot`` in the user's cache folder."""
+    """Return the folder of extracted features: ``$WARMPOT_CACHE``, else ``warmpot`` in the user's cache folder."""
     place = os.environ.get("WARMPOT_CACHE")
     return Path(place) if place else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "warmpot"
 
@@ -108,108 +104,110 @@ def prepare(
 ) -> tuple[Table, ...]:
     """Turn tables of images into what the settings train on: features, activations, or the images themselves.
 
-    Features and activations are computed once and kept under `cache`, in a folder named by what they were made from:
-    the images, the backbone with its weights, the view.
+    Features and activations are computed once and stored below `cache`, in a folder whose name is a hash of the images,
+    the backbone with its weights, and the view.
 
     Parameters
     ----------
     *tables : Table
-        Of `warmpot.data.load_images`.
+        From `warmpot.data.load_images`.
     settings : ImageSettings
     cache : path, optional
         Default: `cache_folder`.
     corrupt : "raise" or "skip"
-        What becomes of images that cannot be decoded.
+        What to do with images that cannot be decoded.
     device : str
         "auto", "cpu" or "cuda", also "cuda:1".
     progress_bar : bool, optional
         Default: a bar on a terminal, log lines at INFO elsewhere.
     """
     check_choice("corrupt", corrupt, CORRUPT)
-    folder, live = cache or cache_folder(), settings.fine_tunes and not settings.cache
+    folder, trains_on_images = cache or cache_folder(), settings.fine_tunes and not settings.cache
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        remedy = "Name another place in the environment variable WARMPOT_CACHE."
-        got, allowed = error.strerror, "a folder to keep features in"
+        remedy = "Name another folder in the environment variable WARMPOT_CACHE."
+        got, allowed = error.strerror, "a folder to store features in"
         raise InputError(str(folder), got=got, allowed=allowed, remedy=remedy) from error
     view = settings.view
-    if not live:  # how views are drawn in training changes nothing
+    if not trains_on_images:  # the settings of random views do not matter, and must not change the hash
         view = ViewSettings(view.resize, view.crop, view.interpolation, augment=False)
-    tables = tuple(_in_view(table, view) for table in tables)
-    if live:  # before the training: it would end at the first broken image that it draws
-        return tuple(decodable(table, settings.processes, corrupt, folder, progress_bar) for table in tables)
+    tables = tuple(_with_view(table, view) for table in tables)
+    if trains_on_images:  # checked now, because training would only stop at the first broken image it draws
+        return tuple(check_decodable(table, settings.processes, corrupt, folder, progress_bar) for table in tables)
     backbone, place = make_backbone(settings), resolve_device(device)
     backbone.to(place).eval()
-    found = []
+    made_from = {"backbone": settings.backbone.name, "before": settings.backbone.train_from}
+    prepared = []
     for table in tables:
-        ask = {"backbone": settings.backbone.name, "before": settings.backbone.train_from}
-        key = {**ask, "weights": stamp_of(backbone.stem), "images": _stamp(table.x)}
+        key = {**made_from, "weights": weights_fingerprint(backbone.stem), "images": _fingerprint(_pixels(table))}
         out = folder / hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:20]
-        with FileLock(f"{out}.lock"):  # of several processes that want the same, one computes
-            # Labels are the caller's: the same images may be listed with others, and a target's have no place here.
-            made = extract(
-                replace(table, y=None, classes=()), backbone.stem, out, ask=ask, workers=settings.processes,
+        with FileLock(f"{out}.lock"):  # if several processes want the same features, one computes them
+            # Without labels: they belong to the caller's list, and those of a target must not be stored here.
+            extracted = extract(
+                replace(table, y=None, classes=()), backbone.stem, out, made_from=made_from, workers=settings.processes,
                 device=place, corrupt=corrupt, progress_bar=progress_bar,
             )  # fmt: skip
-        assert made is not None  # all shards were asked for
-        assert isinstance(made.x, Shards)
-        gone = np.setdiff1d(np.arange(table.n), made.x.samples)
-        found.append(replace(without(table, gone), x=made.x))
-    return tuple(found)
+        assert extracted is not None, "all shards were requested"
+        assert isinstance(extracted.x, Shards)
+        skipped = np.setdiff1d(np.arange(table.n), extracted.x.samples)
+        prepared.append(replace(drop_samples(table, skipped), x=extracted.x))
+    return tuple(prepared)
 
 
-def _in_view(table: Table, view: ViewSettings) -> Table:
-    """Return the images as these settings show them."""
+def _pixels(table: Table) -> Pixels:
     if not isinstance(table.x, Pixels):
         remedy = "Read them with warmpot.data.load_images."
         raise InputError(table.name, got=type(table.x).__name__, allowed="images", remedy=remedy)
-    return replace(table, x=table.x.with_view(view))
+    return table.x
 
 
-def decodable(
+def _with_view(table: Table, view: ViewSettings) -> Table:
+    return replace(table, x=_pixels(table).with_view(view))
+
+
+def check_decodable(
     table: Table, workers: int, corrupt: str = "skip", cache: Path | None = None, progress_bar: bool | None = None
 ) -> Table:
-    """Decode all images once; refuse those that cannot be, or leave them out and say so.
+    """Decode all images once; refuse images that cannot be decoded, or drop them with a warning.
 
     Parameters
     ----------
     table : Table
-        Of images.
+        The images.
     workers : int
         Processes that decode.
     corrupt : "raise" or "skip"
     cache : path, optional
-        Where to remember the result, for other processes and for the next run.
+        Folder to store the result in, for other processes and for the next run.
     progress_bar : bool, optional
     """
-    assert isinstance(table.x, Pixels)
+    pixels = _pixels(table)
+
+    def find() -> dict[int, str]:
+        with progress(f"checking {table.name}", logger, progress_bar) as report:
+            return find_corrupt(pixels, workers, report)
+
     if cache is None:
-        bad = _faults(table.x, workers, table.name, progress_bar)
+        bad = find()
     else:
-        known = cache / f"checked-{_stamp(table.x)}.json"
-        with FileLock(f"{known}.lock"):
-            if not known.exists():
-                text = json.dumps(_faults(table.x, workers, table.name, progress_bar))
-                with atomic_write(known) as draft:
+        result = cache / f"checked-{_fingerprint(pixels)}.json"
+        with FileLock(f"{result}.lock"):
+            if not result.exists():
+                text = json.dumps(find())
+                with atomic_write(result) as draft:
                     draft.write_text(text, encoding="utf-8")
-            bad = {int(row): why for row, why in json.loads(known.read_text(encoding="utf-8")).items()}
-    tell_of_bad(bad, table, corrupt)
-    return without(table, sorted(bad)) if bad else table
+            bad = {int(row): why for row, why in json.loads(result.read_text(encoding="utf-8")).items()}
+    report_corrupt(bad, table, corrupt)
+    return drop_samples(table, sorted(bad)) if bad else table
 
 
-def _faults(x: Pixels, workers: int, name: str, progress_bar: bool | None) -> dict[int, str]:
-    with progress(f"checking {name}", logger, progress_bar) as report:
-        return find_corrupt(x, workers, report)
-
-
-def _stamp(x: Rows) -> str:
-    """Hash which images these are, in which view, and when they were written: one may be replaced by its like."""
-    assert isinstance(x, Pixels)
-    digest = hashlib.sha256(x.fingerprint().encode())
-    for item in x.items:
-        place = x.name(item)
+def _fingerprint(pixels: Pixels) -> str:
+    """Hash the images, their view and their modification times: a file may be replaced by another of the same size."""
+    digest = hashlib.sha256(pixels.fingerprint().encode())
+    for item in pixels.items:
+        place = pixels.name(item)
         digest.update(place.encode(errors=FILENAME_ERRORS))
-        with suppress(OSError):  # not a file, or a broken one, which is named when it is opened
+        with suppress(OSError):  # not a file, or missing, which is reported when it is opened
             digest.update(str(os.stat(place).st_mtime_ns).encode())
     return digest.hexdigest()[:20]

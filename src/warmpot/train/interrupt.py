@@ -16,10 +16,10 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Yield a function that tells whether Ctrl-C was pressed (or SIGTERM came); a second one interrupts at once.
+    """Yield a function that returns whether Ctrl-C was pressed (or SIGTERM received); a second one interrupts at once.
 
-    An interrupt in the middle of an optimiser step would leave a state that no unbroken run has. Signals can only be
-    caught in the main thread; elsewhere nothing is changed.
+    An interrupt within an optimiser step would leave a state that no uninterrupted run can have. Signals can only be
+    caught in the main thread; in other threads nothing is changed.
     """
     pressed = False
 
@@ -28,7 +28,7 @@ def asked_to_stop() -> Iterator[Callable[[], bool]]:
         if pressed:
             raise KeyboardInterrupt
         pressed = True
-        logger.warning("stopping after this step; once more stops at once, without it")
+        logger.warning("stopping after this step; press again to stop at once, without finishing it")
 
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

@@ -18,7 +18,7 @@ from warmpot.data.shards import Shards
 from warmpot.errors import InputError
 from warmpot.nets import Backbone, Network, NetworkSettings, Outputs, load_network, save_network
 from warmpot.train.batches import blocks
-from warmpot.train.extract import stamp_of
+from warmpot.train.extract import weights_fingerprint
 from warmpot.train.images import ImageSettings
 from warmpot.weights import estimate_present_classes, predicted_shares
 
@@ -102,7 +102,7 @@ class Predictor:
         backbone = self.network.backbone
         if not (isinstance(x, Shards) and isinstance(backbone, Backbone)):
             return False
-        return bool(x.layout.ask.get("weights") == stamp_of(backbone.stem))
+        return bool(x.layout.made_from.get("weights") == weights_fingerprint(backbone.stem))
 
     def probabilities(self, x: Any, name: str = "X") -> FloatArray:
         """Class probabilities (n, C)."""

@@ -1,4 +1,4 @@
-"""Images: views that can be read off, odd files, folders, lists, datasets, workers."""
+"""Images: views, unusual and broken files, workers, folders, lists, datasets (`images`, `pixels`, `workers`)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from PIL import Image
 from warmpot._settings import from_mapping, to_mapping
 from warmpot.data import as_table
 from warmpot.data.images import (
+    drop_samples,
     image_folder,
     image_list,
     images_from_dataset,
     is_images,
     load_images,
-    without,
 )
 from warmpot.data.lazy import LazyRows
-from warmpot.data.pixels import Pixels, ViewSettings, as_rgb, find_corrupt, in_workers, open_image
+from warmpot.data.pixels import Pixels, ViewSettings, as_rgb, find_corrupt, open_image
+from warmpot.data.workers import map_in_workers
 from warmpot.errors import InputError, WarmpotError
 
 SIDE = 64
@@ -38,7 +39,7 @@ STEP = 4
 
 
 def ramp(blue: int = 0, side: int = SIDE) -> Image.Image:
-    """A picture whose colours say where a pixel is."""
+    """An image whose colours encode the position of each pixel."""
     down, across = np.indices((side, side))
     return Image.fromarray(np.stack([STEP * across, STEP * down, np.full_like(down, blue)], axis=2).astype(np.uint8))
 
@@ -86,8 +87,8 @@ def test_test_view_is_the_centre() -> None:
 
 
 @given(seed=st.integers(0, 2**40), draw=st.integers(0, 2**62))
-def test_drawn_view_is_a_crop_or_its_mirror(seed: int, draw: int) -> None:
-    view = pixels_of(ramp()).drawn([0], [draw], seed)[0]
+def test_a_random_view_is_a_crop_or_its_mirror_image(seed: int, draw: int) -> None:
+    view = pixels_of(ramp()).augmented([0], [draw], seed)[0]
     left, top, mirrored = window(view)
     assert 0 <= left <= 16
     assert 0 <= top <= 16
@@ -95,9 +96,9 @@ def test_drawn_view_is_a_crop_or_its_mirror(seed: int, draw: int) -> None:
     np.testing.assert_array_equal(view, whole[:, :, ::-1] if mirrored else whole)
 
 
-def test_drawn_views_are_even() -> None:
+def test_random_views_are_uniform() -> None:
     n = 1000
-    found = [window(view) for view in pixels_of(ramp()).drawn(np.zeros(n, int), np.arange(n), 3)]
+    found = [window(view) for view in pixels_of(ramp()).augmented(np.zeros(n, int), np.arange(n), 3)]
     for place in (0, 1):
         counts = np.bincount([window_[place] for window_ in found], minlength=17)
         assert len(counts) == 17
@@ -108,27 +109,27 @@ def test_drawn_views_are_even() -> None:
 def test_a_draw_depends_on_seed_and_number_only() -> None:
     images = [ramp(blue) for blue in range(6)]
     x = pixels_of(*images)
-    views = x.drawn(slice(None), [5, 6, 7, 8, 9, 5], 1)
+    views = x.augmented(slice(None), [5, 6, 7, 8, 9, 5], 1)
     assert (views[:, 2, 0, 0] == range(6)).all()
     windows = [window(view) for view in views]
     assert windows[0] == windows[5]
     assert len(set(windows)) == 5
-    np.testing.assert_array_equal(x.drawn([3, 0], [8, 5], 1), views[[3, 0]])
-    np.testing.assert_array_equal(x.subset([3]).drawn([0], [8], 1)[0], views[3])
-    assert not np.array_equal(x.drawn([3], [8], 2)[0], views[3])
+    np.testing.assert_array_equal(x.augmented([3, 0], [8, 5], 1), views[[3, 0]])
+    np.testing.assert_array_equal(x.subset([3]).augmented([0], [8], 1)[0], views[3])
+    assert not np.array_equal(x.augmented([3], [8], 2)[0], views[3])
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(Pixels(images, Image.Image.copy, SMALL)))[:], x[:])
 
 
 def test_without_augmentation_training_sees_the_test_view() -> None:
     x = pixels_of(ramp()).with_view(ViewSettings(SIDE, 48, augment=False))
-    np.testing.assert_array_equal(x.drawn([0, 0], [1, 2], 0), x[[0, 0]])
+    np.testing.assert_array_equal(x.augmented([0, 0], [1, 2], 0), x[[0, 0]])
 
 
 def test_without_flip_the_crops_stay() -> None:
     draws = np.arange(50)
     x = pixels_of(ramp())
     plain = x.with_view(ViewSettings(SIDE, 48, flip=False))
-    found, kept = ([window(v) for v in one.drawn(0 * draws, draws, 0)] for one in (x, plain))
+    found, kept = ([window(v) for v in one.augmented(0 * draws, draws, 0)] for one in (x, plain))
     assert [w[:2] for w in found] == [w[:2] for w in kept]
     assert {w[2] for w in found} == {False, True}
     assert {w[2] for w in kept} == {False}
@@ -137,7 +138,7 @@ def test_without_flip_the_crops_stay() -> None:
 def test_resized_crops_keep_area_and_ratio_in_their_ranges() -> None:
     n, side = 300, 60
     view = ViewSettings(resize=side, crop=48, crops="resized", flip=False)
-    views = pixels_of(ramp(side=side), view=view).drawn(np.zeros(n, int), np.arange(n), 0).astype(float)
+    views = pixels_of(ramp(side=side), view=view).augmented(np.zeros(n, int), np.arange(n), 0).astype(float)
     width = (views[:, 0, 24, 44] - views[:, 0, 24, 4]) / STEP * 48 / 40
     height = (views[:, 1, 44, 24] - views[:, 1, 4, 24]) / STEP * 48 / 40
     share, ratio = width * height / side**2, width / height
@@ -174,7 +175,7 @@ def test_rows_by_number_slice_and_mask() -> None:
 @pytest.mark.parametrize("draws", [[0], [0, 1, 2], [0.0, 1.0], [-1, 0]])
 def test_draws_must_fit(draws: list[Any]) -> None:
     with pytest.raises(InputError, match=r"draws: got .* allowed: 2 integers >= 0"):
-        pixels_of(ramp(), ramp()).drawn([0, 1], draws, 0)
+        pixels_of(ramp(), ramp()).augmented([0, 1], draws, 0)
 
 
 @pytest.mark.parametrize(
@@ -272,11 +273,11 @@ def jpeg(tmp_path: Path) -> bytes:
 
 
 CORRUPT: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "empty": (lambda _: b"", "no image"),
-    "text": (lambda _: b"<html>404</html>", "no image"),
+    "empty": (lambda _: b"", "a file that is not an image"),
+    "text": (lambda _: b"<html>404</html>", "a file that is not an image"),
     "truncated": (lambda folder: jpeg(folder)[:-400], "(?i:truncated)"),
     "head only": (lambda folder: jpeg(folder)[:200], ""),
-    "postscript": (lambda _: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n", "no image"),
+    "postscript": (lambda _: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n", "a file that is not an image"),
     "float": (lambda _: Image.fromarray(np.zeros((8, 8), np.float32)), "floating-point"),
     "32 bits": (lambda _: Image.fromarray(np.full((8, 8), 70000, np.int32)), "beyond 16 bits"),
 }
@@ -291,11 +292,11 @@ def test_a_corrupt_file_is_named(tmp_path: Path, kind: str) -> None:
     with pytest.raises(InputError, match=f"a b é.tif: got .*{reason}.*--corrupt skip"):
         x[:]
     with pytest.raises(InputError, match=r"a b é.tif"):
-        x.drawn([0], [0], 0)
+        x.augmented([0], [0], 0)
     assert list(find_corrupt(x)) == [0]
 
 
-def test_a_file_that_went_away_is_named(tmp_path: Path) -> None:
+def test_a_deleted_file_is_named(tmp_path: Path) -> None:
     path = put(tmp_path / "gone.png")
     x = image_folder(tmp_path).x
     path.unlink()
@@ -324,7 +325,7 @@ def test_damage_never_raises_anything_else(tmp_path: Path, data: st.DataObject) 
     for place, value in places:
         content[place] = value
     put(tmp_path / "bad" / "x.png", bytes(content[: data.draw(st.integers(0, len(content)))]))
-    found = image_folder(tmp_path / "bad").x.decoded(0)
+    found = image_folder(tmp_path / "bad").x.decode(0)
     assert isinstance(found, str) or found.mode == "RGB"
     assert found != ""
 
@@ -339,14 +340,14 @@ def test_corrupt_files_are_found_and_dropped(tmp_path: Path) -> None:
     assert bad == find_corrupt(table.x, workers=2)
     assert list(bad) == [1, 2]
     assert lines == [(1.0, "4 of 4 images, 2 corrupt")]
-    good = without(table, bad)
+    good = drop_samples(table, bad)
     assert good.names == ("a/1.png", "c/1.png")
     assert good.y.tolist() == [0, 2]
     assert good.classes == ("a", "b", "c")
     assert good.x[:].shape == (2, 3, 48, 48)
-    with pytest.raises(InputError, match="no sample that is left"):
-        without(table, range(4))
-    assert without(as_table([[1.0], [2.0]], ["u", "v"]), [0]).x.tolist() == [[2.0]]
+    with pytest.raises(InputError, match="no remaining samples"):
+        drop_samples(table, range(4))
+    assert drop_samples(as_table([[1.0], [2.0]], ["u", "v"]), [0]).x.tolist() == [[2.0]]
 
 
 # Workers
@@ -371,28 +372,28 @@ def test_an_error_of_a_worker_comes_back_as_it_was(tmp_path: Path, workers: int)
     path = put(tmp_path / "2.png", b"bad")
     with pytest.raises(InputError) as caught:
         list(image_folder(tmp_path, view=SMALL).x.batches(1, workers))
-    assert str(caught.value).startswith(f"{path}: got no image")
+    assert str(caught.value).startswith(f"{path}: got a file that is not an image")
     assert "Traceback" not in str(caught.value)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_jobs_may_be_endless(workers: int) -> None:
-    assert list(islice(in_workers(str, count(), workers), 5)) == ["0", "1", "2", "3", "4"]
+    assert list(islice(map_in_workers(str, count(), workers), 5)) == ["0", "1", "2", "3", "4"]
 
 
 def test_arrays_stay_arrays() -> None:
-    (found,) = in_workers(np.arange, [3], 1)
+    (found,) = map_in_workers(np.arange, [3], 1)
     assert isinstance(found, np.ndarray)
 
 
 def test_a_worker_that_dies_is_explained() -> None:
     with pytest.raises(WarmpotError, match=r"workers: got a dead process .* --workers 0"):
-        list(in_workers(os._exit, [1], 1))
+        list(map_in_workers(os._exit, [1], 1))
 
 
 def test_workers_are_counted() -> None:
     with pytest.raises(InputError, match="workers"):
-        in_workers(str, [], -1)
+        map_in_workers(str, [], -1)
     with pytest.raises(InputError, match="size"):
         pixels_of(ramp()).batches(0)
 
@@ -405,7 +406,7 @@ def test_folder(tmp_path: Path) -> None:
     for name in names:
         put(tmp_path / name)
     put(tmp_path / "two words" / ".hidden.png", b"")
-    put(tmp_path / "two words" / "notes.txt", b"no image")
+    put(tmp_path / "two words" / "notes.txt", b"a file that is not an image")
     put(tmp_path / ".cache" / "x.png", b"")
     (tmp_path / "empty").mkdir()
     put(tmp_path / "readme.md", b"")
@@ -455,8 +456,11 @@ def test_folder_with_given_classes(tmp_path: Path) -> None:
     [
         ([], "no images"),
         (["a/x.txt"], "no images; allowed: files .jpg"),
-        (["x.png", "a/x.png"], r"images \('x.png'\) beside folders \('a'\)"),
-        (["images/a/x.png", "images/b/x.png"], r"one folder 'images', of folders \('a', 'b'\).*Name '.*images'"),
+        (["x.png", "a/x.png"], r"images \('x.png'\) next to folders \('a'\)"),
+        (
+            ["images/a/x.png", "images/b/x.png"],
+            r"one folder 'images', which contains folders \('a', 'b'\).*Name '.*images'",
+        ),
     ],
 )
 def test_folders_that_cannot_be_read(tmp_path: Path, files: list[str], match: str) -> None:
@@ -495,7 +499,7 @@ def test_no_folder(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="names of files are texts there")
-def test_a_name_that_is_no_text(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_valid_utf_8(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     flat().save(tmp_path / "x.png")
     os.rename(tmp_path / "x.png", os.fsencode(tmp_path / "a") + b"/\xff.png")
@@ -634,7 +638,7 @@ def test_lists_that_cannot_be_read(root: Path, text: str, match: str) -> None:
         listed(root, text)
 
 
-def test_lists_that_are_no_text(root: Path) -> None:
+def test_lists_that_are_not_text(root: Path) -> None:
     (root / "l.txt").write_bytes(b"d/\xff.jpg 0\n")
     with pytest.raises(InputError, match=r"l.txt: got .*utf-8.*; allowed: a text file in UTF-8"):
         image_list(root / "l.txt")
@@ -721,13 +725,13 @@ def test_grey_items(grey: Any) -> None:
         (OSError("disk"), "disk"),
     ],
 )
-def test_items_that_are_no_images(item: Any, match: str) -> None:
+def test_items_that_are_not_images(item: Any, match: str) -> None:
     dataset = Stored([ramp(), item], targets=[0, 1])
     table = images_from_dataset(dataset, "mine", view=SMALL)
     with pytest.raises(InputError, match=f"item 1 of mine: got .*{match}"):
         table.x[:]
     assert list(find_corrupt(table.x)) == [1]
-    assert without(table, [1]).x[:].shape[0] == 1
+    assert drop_samples(table, [1]).x[:].shape[0] == 1
     assert len(table.x.fingerprint()) == 16
 
 
@@ -755,7 +759,7 @@ def test_part_of_a_dataset_keeps_classes_and_names() -> None:
     assert whole.asked == 2
 
 
-def test_datasets_without_labels_and_without_sense() -> None:
+def test_datasets_without_labels_and_unusable_ones() -> None:
     for items in ([ramp()], [(ramp(),)], [(ramp(), None)]):
         assert images_from_dataset(Stored(items)).y is None
     for bad, match in ((Stored([]), "no items"), (iter([1]), "iterator"), ({}, "no items")):
@@ -768,7 +772,7 @@ def test_datasets_without_labels_and_without_sense() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_datasets_in_workers(workers: int) -> None:
+def test_datasets_map_in_workers(workers: int) -> None:
     table = images_from_dataset(Stored([(ramp(blue), blue % 2) for blue in range(5)]), view=SMALL)
     assert torch.cat(list(table.x.batches(2, workers)))[:, 2, 0, 0].tolist() == [0, 1, 2, 3, 4]
 

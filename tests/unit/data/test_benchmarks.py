@@ -1,4 +1,4 @@
-"""Descriptions of data sets: the partial splits, trees with something wrong in them, and the tasks made of them."""
+"""Descriptions of data sets: the partial splits, folders with problems, and the tasks made of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIZES = {
     "imagenet-caltech": (1000, 84),
 }
 TINY = ViewSettings(resize=4, crop=4)
-REAL = Path(__file__).parents[3] / "shared" / "data" / "office31_images"
+REAL = Path(__file__).parents[4] / "shared" / "data" / "office31_images"
 
 
 def run(*words: object) -> Result:
@@ -35,7 +35,7 @@ def run(*words: object) -> Result:
 
 
 def make_tree(folder: Path, classes: object, images: int = 1) -> None:
-    """Put tiny images into a folder a class; each is of another grey."""
+    """Write tiny images into one folder per class, each with a different grey value."""
     for number, name in enumerate(classes):  # type: ignore[arg-type, var-annotated]
         (folder / name).mkdir(parents=True)
         for k in range(images):
@@ -61,7 +61,7 @@ def test_a_split_has_its_sizes(name: str) -> None:
     assert len(set(benchmark.classes)) == len(benchmark.classes) in (benchmark.n_classes, 0)
     for domain in benchmark.domains:
         assert set(benchmark.shared) <= set(domain.names.values())
-        assert set(domain.names) >= set(domain.counts), "a count of a class that is none"
+        assert set(domain.names) >= set(domain.counts), "a count for something that is not a class"
         assert not set(domain.others) & set(domain.names)
         assert all(domain.knows(folder) for folder in (*domain.names, *domain.others))
     for text in (benchmark.citation, benchmark.licence, benchmark.lists, benchmark.note, *benchmark.obtain):
@@ -184,13 +184,16 @@ def test_a_misspelt_domain_is_recognised(visda: Path) -> None:
     assert f"{visda / 'valdation'} looks like it: rename it to 'validation'" in found[0].text
 
 
-def test_images_that_lack_are_counted_by_class() -> None:
+def test_missing_images_are_counted_by_class() -> None:
     domain = Domain("here", ("here",), {"cat": "cat", "dog": "dog"}, counts={"cat": 2, "dog": 3}, images=(5,))
     benchmark = Benchmark("pets", "Pets", (domain,), 2, ("cat", "dog"), ("cat",), ("a shop",), "", "", "", "")
-    from warmpot.data import _trees
+    from warmpot.data import _folder_checks
 
     def found(**held: int) -> list[tuple[str, str]]:
-        troubles = [*_trees._short(domain, held), _trees._summary(benchmark, domain, Path("here"), held, True)]
+        troubles = [
+            *_folder_checks._check_counts(domain, held),
+            _folder_checks._summary(benchmark, domain, Path("here"), held, True),
+        ]
         return [(finding.level, finding.text) for finding in troubles]
 
     assert [level for level, _ in found(cat=2, dog=3)] == ["ok"]
@@ -234,7 +237,7 @@ def test_a_task_of_domainnet_leaves_other_classes_out(tmp_path: Path) -> None:
     assert [source.classes[k] for k in source.y] == [name.split("/")[0] for name in source.names]
 
 
-def test_imagenet_and_caltech_meet_by_identifier(tmp_path: Path) -> None:
+def test_imagenet_and_caltech_are_matched_by_identifier(tmp_path: Path) -> None:
     benchmark = read_benchmark("imagenet-caltech")
     caltech = benchmark.domain("caltech")
     make_tree(tmp_path / "ImageNet" / "train", [*benchmark.shared, "n00000001"])
@@ -271,7 +274,7 @@ def test_a_task_is_refused_with_what_is_missing(visda: Path) -> None:
         benchmark_task("visda-2017", visda, "train", "validation")
 
 
-def test_doctor_tells_what_is_missing(visda: Path) -> None:
+def test_doctor_reports_what_is_missing(visda: Path) -> None:
     result = run("--dataset", "visda-2017", "--root", visda)
     assert result.exit_code == 0, result.output
     assert "2 ok, 0 to look at, 0 to fix" in result.stdout
@@ -303,7 +306,7 @@ def test_doctor_describes_a_data_set() -> None:
         (("a.npz", "b.npz", "--dataset", "office-31"), "one of the two"),
     ],
 )
-def test_doctor_refuses_what_makes_no_sense(words: tuple[str, ...], said: str) -> None:
+def test_doctor_refuses_contradictory_arguments(words: tuple[str, ...], said: str) -> None:
     result = run(*words)
     assert result.exit_code == 2
     assert said in result.stderr

@@ -25,6 +25,7 @@ from warmpot.nets import (
     Outputs,
     Pair,
     SphereHead,
+    WeightNormHead,
     build_network,
     load_network,
     save_network,
@@ -224,7 +225,8 @@ def test_batch_norm_sees_domains_apart_or_together(joint: bool) -> None:
     network = build_network(NetworkSettings(bottleneck="bn_relu", width=5), 6, 4, seed=1).double()
     source, target, extra = X.double(), X[:4].double() + 3, X[2:5].double() - 5
     pair = Pair(network, joint=joint)
-    found = pair(source, target, extra)
+    outputs = pair({"source": source, "target": target, "extra": extra})
+    assert list(outputs) == ["source", "target", "extra"]
     linear, norm = network.bottleneck[0], network.bottleneck[1]
     assert isinstance(norm, nn.BatchNorm1d)
     assert int(norm.num_batches_tracked) == (2 if joint else 3)
@@ -232,8 +234,7 @@ def test_batch_norm_sees_domains_apart_or_together(joint: bool) -> None:
     apart = [normalised(x) for x in raw]
     together = normalised(torch.cat(raw[:2]))
     wanted = [together[:7], together[7:], apart[2]] if joint else apart
-    for out, hidden, x in zip(found, wanted, (source, target, extra), strict=True):
-        assert out is not None
+    for out, hidden, x in zip(outputs.values(), wanted, (source, target, extra), strict=True):
         assert out.pooled is not None
         torch.testing.assert_close(out.features, hidden.relu())
         torch.testing.assert_close(out.logits, network.head(hidden.relu()))
@@ -243,11 +244,47 @@ def test_batch_norm_sees_domains_apart_or_together(joint: bool) -> None:
 @pytest.mark.parametrize("joint", [False, True])
 def test_passes_differ_by_batch_norm_only(joint: bool) -> None:
     network = make()[0].eval()
-    source, target, extra = Pair(network, joint=joint)(X, X[:3] + 1)
-    assert extra is None
-    for out, x in ((source, X), (target, X[:3] + 1)):
+    batches = {"source": X, "target": X[:3] + 1}
+    for out, x in zip(Pair(network, joint=joint)(batches).values(), batches.values(), strict=True):
         for mine, wanted in zip(out, network(x), strict=True):
             torch.testing.assert_close(mine, wanted)
+
+
+@pytest.mark.parametrize("name", ["bn", "bn_relu", "bn_relu_dropout", "relu_dropout"])
+def test_a_bottleneck_applies_the_layers_of_its_name_after_the_same_linear_layer(name: str) -> None:
+    plain, network = (
+        build_network(NetworkSettings(bottleneck=kind, width=5), 6, 4, seed=1) for kind in ("linear", name)
+    )
+    kinds = {"bn": nn.BatchNorm1d, "relu": nn.ReLU, "dropout": nn.Dropout}
+    assert [type(layer) for layer in network.bottleneck] == [nn.Linear, *(kinds[word] for word in name.split("_"))]
+    assert torch.equal(network.bottleneck[0].weight, plain.bottleneck[0].weight)
+    assert torch.equal(network.head.weight, plain.head.weight)
+    if name.startswith("bn"):
+        network.bottleneck[1].running_mean.fill_(0.5)
+    wanted = plain(X).features - 0.5 * name.startswith("bn")
+    wanted = wanted / (1 + 1e-5) ** 0.5 if name.startswith("bn") else wanted
+    torch.testing.assert_close(network.eval()(X).features, wanted.relu() if "relu" in name else wanted)
+    assert NetworkSettings(bottleneck=name).has_batch_norm == name.startswith("bn")
+
+
+def test_a_weight_norm_head_starts_as_the_linear_one_and_trains_lengths_and_directions(tmp_path: Path) -> None:
+    settings = NetworkSettings(width=5, head="weight_norm")
+    plain, network = (build_network(kind, 6, 4, seed=1) for kind in (NetworkSettings(width=5), settings))
+    assert isinstance(network.head, WeightNormHead)
+    torch.testing.assert_close(network(X).logits, plain(X).logits)
+    lengths, directions = network.head.parametrizations.weight.original0, network.head.parametrizations.weight.original1
+    torch.testing.assert_close(lengths, plain.head.weight.norm(dim=1, keepdim=True))
+    with torch.no_grad():
+        lengths.mul_(2)
+        directions.mul_(3)
+    torch.testing.assert_close(network.head.weight, 2 * plain.head.weight)
+    expected = network.eval()(X)
+    save_network(tmp_path, network, settings, {})
+    for twin in (copy.deepcopy(network), pickle.loads(pickle.dumps(network)), load_network(tmp_path)[0]):
+        assert isinstance(twin.head, WeightNormHead)
+        assert same(twin(X), expected)
+    with pytest.raises(InputError, match=r"sphere: got one with the head 'weight_norm'"):
+        NetworkSettings(sphere="auto", head="weight_norm")
 
 
 def test_the_bottleneck_of_dan_drops_half_of_the_positive_part() -> None:

@@ -1,4 +1,4 @@
-"""Tables with labels from files."""
+"""Reading features and labels from files (`warmpot.data.files`)."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_names_may_look_like_comments_and_numbers(tmp_path: Path) -> None:
     assert load_table(tmp_path / "x.csv").classes == ("10", "C", "C#")
 
 
-def test_column_numbers_beside_a_label_are_a_header(tmp_path: Path) -> None:
+def test_column_numbers_next_to_a_label_are_a_header(tmp_path: Path) -> None:
     lines("0,1,2,label", "5,6,7,cat", "8,9,1,dog")(tmp_path / "x.csv")
     table = load_table(tmp_path / "x.csv")
     assert table.x.tolist() == [[5, 6, 7], [8, 9, 1]]
@@ -149,7 +149,7 @@ class Bomb:
 BOMB = np.array([Bomb(), Bomb(), Bomb()], dtype=object)
 
 
-def test_pickles_stay_closed(tmp_path: Path) -> None:
+def test_pickles_are_never_loaded(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     np.savez(path, X=X, y=BOMB)
     with pytest.raises(InputError, match=r"a pickle under 'y'.*dtype=str"):
@@ -178,8 +178,8 @@ BAD: dict[str, tuple[str, Callable[[Path], object], dict[str, Any], str]] = {
     "no header": ("x.csv", rows(""), {"label": "species"}, "a column 'species'"),
     "unknown key": ("x.npz", lambda path: np.savez(path, X=X), {"label": "kind"}, "keys X; allowed: a key 'kind'"),
     "npy with labels": ("x.npy", lambda path: np.save(path, X), {"label": "y"}, "features only"),
-    "texts beside the labels": ("x.csv", lines("a,b,y", "1,x,cat", "2,z,dog"), {}, r"no features: 'b' \('z'\);"),
-    "parquet texts": ("x.parquet", parquet(c=["u", "v", "w"], y=TEXTS), {}, r"no features: 'c' \(string\);"),
+    "texts next to the labels": ("x.csv", lines("a,b,y", "1,x,cat", "2,z,dog"), {}, r"not numeric: 'b' \('z'\);"),
+    "parquet texts": ("x.parquet", parquet(c=["u", "v", "w"], y=TEXTS), {}, r"not numeric: 'c' \(string\);"),
     "labels only": ("x.parquet", lambda path: write_parquet(path, {"y": [1, 2]}), {}, "readable .parquet file|shape"),
     "csv labels only": ("x.csv", lines("y", "1", "2"), {}, r"shape \(2, 0\)"),
     "index": ("x.csv", lines(",a,y", "0,1,cat", "1,2,dog"), {}, "index=False"),
@@ -191,12 +191,12 @@ BAD: dict[str, tuple[str, Callable[[Path], object], dict[str, Any], str]] = {
         {},
         "label 3 at 2",
     ),
-    "texts for regression": ("x.csv", rows("a,b,y"), {"task": "regression"}, "no numbers"),
+    "texts for regression": ("x.csv", rows("a,b,y"), {"task": "regression"}, "not numbers"),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_file_is_refused_in_the_house_form(tmp_path: Path, case: str) -> None:
+def test_a_bad_file_is_refused_with_a_one_line_message(tmp_path: Path, case: str) -> None:
     name, write, settings, message = BAD[case]
     write(tmp_path / name)
     with pytest.raises(InputError, match=message) as caught:

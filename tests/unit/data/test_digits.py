@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from warmpot.data import digits_task, make_task
-from warmpot.errors import InputError, MissingExtraError
-
-pytest.importorskip("matplotlib")
+from warmpot.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +59,6 @@ def test_bad_arguments() -> None:
         digits_task(5)
     with pytest.raises(InputError, match="seed: got -1"):
         digits_task(10, seed=-1)
-
-
-def test_without_matplotlib_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingExtraError, match="pip install matplotlib"):
-        digits_task(10)
 
 
 def test_the_room_imports_nothing_heavy() -> None:

@@ -1,4 +1,4 @@
-"""Networks that judge features, and the rules by which gradients pass or do not."""
+"""Networks that score features, and the gradient rules of adversarial training."""
 
 from __future__ import annotations
 
@@ -95,6 +95,20 @@ def test_scores_are_what_the_formula_says(judge: Any, slope: float) -> None:
         y = y @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()
         y = y if k == 2 else np.maximum(y, 0) + slope * np.minimum(y, 0)
     np.testing.assert_allclose(network(x).detach(), y[:, 0], rtol=1e-12)
+
+
+def test_a_discriminator_may_have_batch_norm_and_several_outputs() -> None:
+    plain = Discriminator(6, 16, seed=0)
+    network = Discriminator(6, 16, seed=0, batch_norm=True, n_outputs=4).double()
+    kinds = [nn.Linear, nn.BatchNorm1d, nn.LeakyReLU]
+    assert [type(layer) for layer in network.layers] == [*kinds, *kinds, nn.Linear]
+    assert torch.equal(network.layers[0].weight, plain.layers[0].weight.double())
+    x = draw(9, 6)
+    hidden = network.layers[0](x)
+    hidden = ((hidden - hidden.mean(0)) / (hidden.var(0, correction=0) + 1e-5).sqrt()).relu()
+    torch.testing.assert_close(network.layers[:3](x), hidden)
+    assert network(x).shape == (9, 4)
+    assert Discriminator(6, 16, seed=0, batch_norm=True)(x.float()).shape == (9,)
 
 
 def test_the_discriminator_starts_as_xavier_says() -> None:

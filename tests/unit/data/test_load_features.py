@@ -1,4 +1,4 @@
-"""Reading tables of features."""
+"""Reading features from files (`warmpot.data.files`)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write_text(path: Path, delimiter: str, header: str = "") -> None:
 WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "npz": ("npz", lambda path: np.savez(path, X=X)),
     "npz compressed": ("npz", lambda path: np.savez_compressed(path, X=X, y=np.arange(3))),
-    "npz, X beside another table": ("npz", lambda path: np.savez(path, other=X + 1, X=X)),
+    "npz, X next to another table": ("npz", lambda path: np.savez(path, other=X + 1, X=X)),
     "npz, the only table": ("npz", lambda path: np.savez(path, features=X, y=np.arange(3), image=np.zeros((3, 2, 2)))),
     "npy": ("npy", lambda path: np.save(path, X)),
     "npy in Fortran order": ("npy", lambda path: np.save(path, np.asfortranarray(X))),
@@ -101,7 +101,7 @@ class Bomb:
         return (pytest.fail, ("a pickle was opened",))
 
 
-def test_pickles_stay_closed(tmp_path: Path) -> None:
+def test_pickles_are_never_loaded(tmp_path: Path) -> None:
     bomb = np.array([Bomb()], dtype=object)
     np.savez(tmp_path / "named.npz", X=X, classes=bomb)
     np.savez(tmp_path / "only.npz", features=X, classes=bomb)
@@ -175,7 +175,7 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "csv infinity": ("x.csv", text("1,2\n3,1e999\n"), r"non-finite.*\(1, 1\)"),
     "csv header only": ("x.csv", text("a,b\n"), "no row of numbers"),
     "csv comments only": ("x.csv", text("# a\n\n"), "no row of numbers"),
-    "csv named texts": ("x.csv", text("id,name,size\n1,cat,2\n2,dog,3\n"), r"no features: 'name' \('dog'\);"),
+    "csv named texts": ("x.csv", text("id,name,size\n1,cat,2\n2,dog,3\n"), r"not numeric: 'name' \('dog'\);"),
     "csv late text": ("x.csv", text("a,b\n1,2\n2,x\n"), r"'b' \('x'\)"),
     "csv unnamed texts": ("x.csv", text("cat,1,2\ndog,2,3\n"), "'column 1'"),
     "csv texts only": ("x.csv", text("cat\ndog\n"), "'column 1'"),
@@ -201,7 +201,7 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_file_is_refused_in_the_house_form(tmp_path: Path, case: str) -> None:
+def test_a_bad_file_is_refused_with_a_one_line_message(tmp_path: Path, case: str) -> None:
     name, write, message = BAD[case]
     write(tmp_path / name)
     with pytest.raises(InputError, match=message) as caught:
@@ -213,7 +213,7 @@ def test_a_bad_file_is_refused_in_the_house_form(tmp_path: Path, case: str) -> N
 
 
 @pytest.mark.parametrize("path", [None, 3, "a\0b.npz"])
-def test_what_is_no_path_is_refused(path: Any) -> None:
+def test_something_that_is_not_a_path_is_refused(path: Any) -> None:
     with pytest.raises(InputError, match="allowed: a file you may read"):
         load_features(path)
 
@@ -235,7 +235,6 @@ def test_the_public_names() -> None:
         "Task",
         "Truth",
         "ViewSettings",
-        "Weighted",
         "as_table",
         "benchmark_names",
         "benchmark_task",

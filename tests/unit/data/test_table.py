@@ -166,8 +166,8 @@ BAD_LABELS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no classes": ([0, 1, 1, 0], {"classes": []}, "no names"),
     "one text for classes": ([0, 1, 1, 0], {"classes": "ab"}, "a list of names"),
     "real NaN": ([0.5, np.nan, 1.0, 1.0], {"task": "regression"}, "missing or infinite label at 1"),
-    "real None": ([0.5, None, 1.0, 1.0], {"task": "regression"}, "no numbers|missing"),
-    "real texts": (["a", "b", "a", "b"], {"task": "regression"}, "no numbers.*task='classification'"),
+    "real None": ([0.5, None, 1.0, 1.0], {"task": "regression"}, "not numbers|missing"),
+    "real texts": (["a", "b", "a", "b"], {"task": "regression"}, "not numbers.*task='classification'"),
     "real too few": ([0.5], {"task": "regression"}, "1 labels"),
 }
 
@@ -179,7 +179,7 @@ def test_bad_labels_are_refused(case: str) -> None:
         as_table(X, y, name="amazon", **settings)
 
 
-def test_real_valued_labels() -> None:
+def test_continuous_targets() -> None:
     for y in ([0.5, -1.0, 2.0, 3.0], pd.Series([0.5, -1.0, 2.0, 3.0]), torch.tensor([0.5, -1.0, 2.0, 3.0])):
         table = as_table(X, y, task="regression")
         assert table.y is not None
@@ -196,16 +196,18 @@ def test_regression_has_no_classes() -> None:
         as_table(X, task="ranking")
 
 
-def test_tables_say_what_they_hold() -> None:
+def test_the_repr_of_a_table() -> None:
     assert repr(as_table(X, name="a")) == "Table('a', 4 x 3 float64, unlabelled)"
     assert repr(as_table(X, [0, 1, 0, 1], name="a")) == "Table('a', 4 x 3 float64, 2 classes)"
-    assert repr(as_table(X, [0, 1, 0, 1], name="a", task="regression")) == "Table('a', 4 x 3 float64, real labels)"
+    assert (
+        repr(as_table(X, [0, 1, 0, 1], name="a", task="regression")) == "Table('a', 4 x 3 float64, continuous targets)"
+    )
     with pytest.raises(AttributeError):
         as_table(X).name = "b"  # type: ignore[misc]
 
 
 class Items:
-    """A dataset in torch's manner."""
+    """A torch-style dataset."""
 
     def __init__(self, items: list[Any]) -> None:
         self.items = items
@@ -258,7 +260,7 @@ BAD_DATASETS: dict[str, tuple[Any, str]] = {
     "images": (Items([(torch.zeros(3, 8, 8), 0)]), r"shape \(3, 8, 8\) in item 0.*images_from_dataset"),
     "numbers": (Items([(1.0, 0)]), r"shape \(\) in item 0"),
     "three parts": (Items([(X[0], 0, 1)]), r"items of \[3\] parts"),
-    "labels now and then": (Items([(X[0], 0), X[1]]), r"items of \[1, 2\] parts"),
+    "labels in some items only": (Items([(X[0], 0), X[1]]), r"items of \[1, 2\] parts"),
     "dicts": (Items([{"x": X[0]}]), "dict in item 0"),
     "widths": (Items([X[0], X[1], X[2][:2]]), "2 features in item 2; allowed: 3"),
     "NaN": (Items([np.array([np.nan])]), "non-finite"),

@@ -81,7 +81,7 @@ def test_the_onnx_model_says_the_same(
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
     assert agreement.batches == (1, 3, 5)
     assert agreement.largest[1] < 1e-4
-    assert str(Path(__file__).parents[2]).encode() not in (tmp_path / "model.onnx").read_bytes()
+    assert str(Path(__file__).parents[3]).encode() not in (tmp_path / "model.onnx").read_bytes()
 
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
     dtype = np.float64 if name == "sphere" else np.float32
@@ -223,7 +223,8 @@ def test_export_of_a_run(finished: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     result = call(finished / "run", "--onnx", "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
-    assert re.search(r"^logits +within \d\S* +of the original model's, on 24 inputs \(rows of target.npz\)", result.stdout)
+    logits = r"^logits +within \d\S* +of the original model's, on 24 inputs \(rows of target.npz\)"
+    assert re.search(logits, result.stdout)
     assert re.search(r"^same class +100.0%", result.stdout, flags=re.MULTILINE)
     assert result.stdout.endswith("README.md, model.json, model.onnx, model.safetensors\n")
     card = (tmp_path / "out" / "README.md").read_text()

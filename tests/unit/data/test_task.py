@@ -1,4 +1,4 @@
-"""Tasks: what training may see, and the truth apart from it."""
+"""Tasks: what training may see, and the target's labels apart from it."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def test_the_target_never_influences_the_task() -> None:
     for names, codes in (["c", "b", "a"], [0, 0, 1, 1]), (["z", "b", "y", "a"], [1, 1, 3, 3]):
         task, _ = make_task(SOURCE, as_table(XT, codes, classes=names))
         assert task.classes == plain.classes
-        for ours, theirs in zip((task.xs, task.ys, task.xt), (plain.xs, plain.ys, plain.xt), strict=True):
-            np.testing.assert_array_equal(ours, theirs)
-            assert ours.dtype == theirs.dtype
+        for array, expected in zip((task.xs, task.ys, task.xt), (plain.xs, plain.ys, plain.xt), strict=True):
+            np.testing.assert_array_equal(array, expected)
+            assert array.dtype == expected.dtype
 
 
 def test_an_empty_class_is_dropped_with_a_warning() -> None:
@@ -100,13 +100,13 @@ def test_classes_the_source_lacks_count_as_unknown() -> None:
 
 
 def test_labels_entirely_unknown_to_the_source_are_warned_about() -> None:
-    with pytest.warns(WarmpotWarning, match="'0', '1' \\(none of its labels is known\\); .* spell them alike"):
+    with pytest.warns(WarmpotWarning, match="'0', '1' \\(none of its labels is known\\); .* write them alike"):
         _, truth = make_task(SOURCE, as_table(XT, [0, 1, 1, 0]))
     assert truth is not None
     assert truth.yt.tolist() == [-1] * 4
 
 
-def test_a_class_that_is_only_listed_is_not_missed() -> None:
+def test_a_listed_class_without_samples_causes_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         _, truth = make_task(SOURCE, as_table(XT, [1, 1, 1, 1], classes=["never seen", "a"]))
@@ -143,7 +143,7 @@ def test_columns_without_names_on_both_sides_are_matched_by_position() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "said"),
+    ("source", "target", "message"),
     [
         ("pqr", "pqs", "target: got no column 'r' and extra columns 's'; allowed: the columns of source"),
         ("pqr", "xyz", "no column 'p', 'q', 'r' and extra columns 'x', 'y', 'z'"),
@@ -153,12 +153,12 @@ def test_columns_without_names_on_both_sides_are_matched_by_position() -> None:
         ("ppq", "pq", "columns more than once: 'p'"),
     ],
 )
-def test_other_columns_are_refused_by_name(source: str, target: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_other_columns_are_refused_by_name(source: str, target: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         make_task(named(XS[:, : len(source)], source, YS, "source"), named(XT[:, : len(target)], target))
 
 
-def test_repeated_names_in_the_same_order_are_no_matter() -> None:
+def test_repeated_names_in_the_same_order_are_accepted() -> None:
     assert make_task(named(XS, "ppq", YS), named(XT, "ppq"))[0].columns == ("p", "p", "q")
 
 
@@ -186,7 +186,7 @@ def test_regression() -> None:
     assert truth.yt.tolist() == [1, 2, 3, -4]
     assert truth.known.all()
     assert make_task(source, as_table(XT))[1] is None
-    assert repr(task).endswith("real labels)")
+    assert repr(task).endswith("continuous targets)")
 
 
 BAD = {
@@ -196,13 +196,17 @@ BAD = {
     "one class left": (as_table(XS, [1] * 6, classes=["a", "b"]), as_table(XT), r"one class only \('b'\)"),
     "one source sample": (as_table(XS[:1], ["a"], name="source"), as_table(XT), "source: got 1 samples"),
     "one target sample": (SOURCE, as_table(XT[:1], name="target"), "target: got 1 samples; allowed: at least 2"),
-    "real labels for classes": (SOURCE, as_table(XT, [1] * 4, task="regression"), "real-valued labels"),
-    "classes for real labels": (as_table(XS, range(6), task="regression"), as_table(XT, [1] * 4), "got class labels"),
+    "continuous targets for classes": (SOURCE, as_table(XT, [1] * 4, task="regression"), "continuous targets"),
+    "classes for continuous targets": (
+        as_table(XS, range(6), task="regression"),
+        as_table(XT, [1] * 4),
+        "got class labels",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_makes_no_task(case: str) -> None:
+def test_tables_that_do_not_make_a_task(case: str) -> None:
     source, target, message = BAD[case]
     with pytest.raises(InputError, match=message):
         make_task(source, target)

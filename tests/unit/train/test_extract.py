@@ -1,10 +1,9 @@
-"""Extraction of features from images, the folders of shards it writes, and ``warmpot extract``."""
+"""Extraction of features from images, and ``warmpot extract``."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
-import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,26 +13,22 @@ import numpy as np
 import pytest
 import torch
 import typer
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor, nn
 from typer.testing import CliRunner, Result
 
 from warmpot.cli.extract import extract as verb
 from warmpot.data import Table, as_table, load_features, load_table
-from warmpot.data import shards as shards_room
 from warmpot.data.images import image_folder, image_list
 from warmpot.data.lazy import LazyRows
 from warmpot.data.pixels import ViewSettings
-from warmpot.data.shards import Layout, Shards, ShardsFolder
 from warmpot.errors import InputError, WarmpotWarning
-from warmpot.train import extract as room
+from warmpot.train import extract as extract_module
 from warmpot.train.extract import extract
 
 VIEW = ViewSettings(resize=4, crop=4)
 N, PER_SHARD = 11, 4
-ASK = {"backbone": "mean colour"}
+MADE_FROM = {"backbone": "mean colour"}
 
 
 class MeanColour(nn.Module):
@@ -63,7 +58,7 @@ LABELS = ["cat"] * 6 + ["dog"] * 5
 
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "MOST_ROWS", PER_SHARD)
+    monkeypatch.setattr(extract_module, "MAX_ROWS", PER_SHARD)
 
 
 @pytest.fixture
@@ -86,7 +81,7 @@ def run(table: Table, tmp_path: Path) -> Callable[..., Table | None]:
     """Extract from `table` to a folder, with small batches that do not fit the shards."""
 
     def extracted(module: nn.Module | None = None, images: Table = table, **options: Any) -> Table | None:
-        options = {"out": tmp_path / "out", "ask": ASK, "batch": 3} | options
+        options = {"out": tmp_path / "out", "made_from": MADE_FROM, "batch": 3} | options
         return extract(images, module or MeanColour(), **options)
 
     return extracted
@@ -137,23 +132,23 @@ class _Halved(nn.Module):
 
 def test_shards_get_smaller_as_rows_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert room._per_shard((2048,), "float32") == 256
-    assert room._per_shard((1024, 14, 14), "float32") == 64
-    assert room._per_shard((1024, 14, 14), "float16") == 160
-    assert room._per_shard((1024, 100, 100), "float32") == 1
+    assert extract_module._rows_per_shard((2048,), "float32") == 256
+    assert extract_module._rows_per_shard((1024, 14, 14), "float32") == 64
+    assert extract_module._rows_per_shard((1024, 14, 14), "float16") == 160
+    assert extract_module._rows_per_shard((1024, 100, 100), "float32") == 1
 
 
-# --- stopped, and gone on with
+# --- interrupted and resumed
 
 
-def test_an_interrupted_call_is_gone_on_with(run: Callable[..., Table], tmp_path: Path) -> None:
+def test_an_interrupted_call_can_be_resumed(run: Callable[..., Table], tmp_path: Path) -> None:
     stopped = MeanColour(stop_after=9)  # three batches of three: two whole shards and one image
     with pytest.raises(KeyboardInterrupt):
         run(stopped)
     there = sorted(path.name for path in (tmp_path / "out").iterdir())
     pairs = [f"shard-0000{k}.{kind}" for k in range(2) for kind in ("json", "npy")]
     assert there == [*pairs, "shards.json"]
-    with pytest.raises(InputError, match="not finished"):
+    with pytest.raises(InputError, match="an unfinished extract"):
         load_table(tmp_path / "out")
     rest = MeanColour()
     found = run(rest)
@@ -203,7 +198,7 @@ def test_parts_fill_one_folder(run: Callable[..., Table | None]) -> None:
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
-        ({"ask": {"backbone": "other"}}, "backbone"),
+        ({"made_from": {"backbone": "other"}}, "backbone"),
         ({"module": MeanColour(2.0)}, "weights"),
         ({"dtype": "float16"}, "dtype"),
     ],
@@ -227,7 +222,7 @@ def test_a_folder_of_something_else_is_left_alone(run: Callable[..., Table], pho
     assert not (photos / "shards.json").exists()
 
 
-# --- files that are no images
+# --- files that are not images
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -238,11 +233,11 @@ def test_a_corrupt_file_stops_the_call_by_name(run: Callable[..., Table], photos
     assert "Traceback" not in str(caught.value)
 
 
-def test_corrupt_files_are_left_out_and_told_of(run: Callable[..., Table], photos: Path, tmp_path: Path) -> None:
+def test_corrupt_files_are_skipped_with_a_warning(run: Callable[..., Table], photos: Path, tmp_path: Path) -> None:
     bad = [1, 4, 5, 6, 7]  # a whole shard among them
     for row in bad:
         (photos / LABELS[row] / f"{row:02d}.png").write_bytes(b"no image")
-    with pytest.warns(WarmpotWarning, match=r"5 of 11 files that are no images: 'cat/01\.png', 'cat/04\.png'"):
+    with pytest.warns(WarmpotWarning, match=r"5 of 11 files that are not images: 'cat/01\.png', 'cat/04\.png'"):
         found = run(images=image_folder(photos, view=VIEW), corrupt="skip", batch=2)
     kept = [row for row in range(N) if row not in bad]
     np.testing.assert_array_equal(found.x[:], COLOURS[kept])
@@ -253,7 +248,7 @@ def test_corrupt_files_are_left_out_and_told_of(run: Callable[..., Table], photo
     assert "01.png" in note["bad"]["1"]
 
 
-def test_a_file_listed_twice_is_bad_twice(run: Callable[..., Table], photos: Path, tmp_path: Path) -> None:
+def test_a_broken_file_listed_twice_is_skipped_twice(run: Callable[..., Table], photos: Path, tmp_path: Path) -> None:
     (photos / "cat" / "01.png").write_bytes(b"no image")
     listed = tmp_path / "list.txt"
     listed.write_text("photos/cat/00.png 0\nphotos/cat/01.png 0\nphotos/cat/01.png 0\nphotos/dog/06.png 1\n")
@@ -265,7 +260,7 @@ def test_a_file_listed_twice_is_bad_twice(run: Callable[..., Table], photos: Pat
 def test_nothing_but_corrupt_files(run: Callable[..., Table], photos: Path) -> None:
     for path in photos.glob("*/*.png"):
         path.write_bytes(b"no image")
-    with pytest.raises(InputError, match="no image that can be read"):
+    with pytest.raises(InputError, match="no readable image"):
         run(images=image_folder(photos, view=VIEW), corrupt="skip")
 
 
@@ -296,12 +291,12 @@ def test_refusals(run: Callable[..., Table], module: nn.Module | None, options: 
         run(module, **options)
 
 
-def test_features_are_no_images(run: Callable[..., Table]) -> None:
+def test_features_are_refused(run: Callable[..., Table]) -> None:
     with pytest.raises(InputError, match="a table of images"):
         run(images=as_table(COLOURS))
 
 
-def test_real_labels_and_none(run: Callable[..., Table], table: Table, tmp_path: Path) -> None:
+def test_continuous_targets_and_no_labels(run: Callable[..., Table], table: Table, tmp_path: Path) -> None:
     real = replace(table, y=np.linspace(0.1, 1, N), classes=(), names=())
     found = run(images=real)
     assert found.for_regression
@@ -310,69 +305,6 @@ def test_real_labels_and_none(run: Callable[..., Table], table: Table, tmp_path:
     with pytest.raises(InputError, match="labels of"):
         load_table(run(images=table, out=tmp_path / "classes").name, task="regression")
     assert run(images=replace(table, y=None, classes=()), out=tmp_path / "bare").y is None
-
-
-# --- rows out of many files
-
-
-@settings(max_examples=40)
-@given(data=st.data())
-def test_shards_index_like_an_array(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    n, per_shard = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 12))
-    kept = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n).filter(any)))
-    x = np.arange(n * 3, dtype=np.float32).reshape(n, 3)
-    folder = tmp_path_factory.mktemp("shards")
-    files = ShardsFolder(folder, layout := Layout(n, (3,), "float32", per_shard))
-    for k in range(layout.shards):
-        rows = [row for row in layout.span(k) if kept[row]]
-        files.write(k, x[rows], rows, {row: "bad" for row in layout.span(k) if not kept[row]})
-    files.finish(Table(x, None, (), "x"))
-    found, expected = Shards.open(folder), x[kept]
-    assert found.shape == expected.shape
-    for _ in range(3):
-        rows = data.draw(_rows(len(expected)))
-        np.testing.assert_array_equal(found[rows], expected[rows])
-        part = pickle.loads(pickle.dumps(found.subset(rows)))
-        np.testing.assert_array_equal(part[::-1], np.atleast_2d(expected[rows])[::-1])
-        same = np.array_equal(np.atleast_2d(expected[rows]), expected)
-        assert (part.fingerprint() == found.fingerprint()) == same
-
-
-def _rows(n: int) -> st.SearchStrategy[Any]:
-    numbers = st.lists(st.integers(-n, n - 1), max_size=20)
-    masks = st.lists(st.booleans(), min_size=n, max_size=n).map(np.array)
-    slices = st.slices(n)
-    return st.one_of(numbers.map(lambda rows: np.array(rows, dtype=np.int64)), masks, slices, st.integers(-n, n - 1))
-
-
-def test_few_files_are_open_at_a_time(run: Callable[..., Table], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards_room, "MOST_OPEN", 2)
-    x = run().x
-    np.testing.assert_array_equal(x[:], COLOURS)
-    np.testing.assert_array_equal(x[[0, 9, 1]], COLOURS[[0, 9, 1]])
-    assert isinstance(x, Shards)
-    assert len(x._maps) == 2
-    assert len(pickle.loads(pickle.dumps(x))._maps) == 0
-
-
-@pytest.mark.parametrize("text", ["", "row\n", "row\n3\n1\n", "row\nx\n", "row\n11\n", "row,label\n1\n"])
-def test_a_damaged_index_is_named(run: Callable[..., Table], tmp_path: Path, text: str) -> None:
-    run()
-    (tmp_path / "out" / "index.csv").write_text(text)
-    with pytest.raises(InputError, match=r"index\.csv"):
-        Shards.open(tmp_path / "out")
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 2}'])
-def test_a_damaged_layout_is_named(tmp_path: Path, text: str) -> None:
-    (tmp_path / "shards.json").write_text(text)
-    with pytest.raises(InputError, match=r"shards\.json"):
-        Shards.open(tmp_path)
-
-
-def test_no_shards_here(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="warmpot extract"):
-        Shards.open(tmp_path)
 
 
 # --- the verb
@@ -416,11 +348,11 @@ def test_verb_in_parts(invoke: Callable[..., Result], tmp_path: Path) -> None:
     assert "without --part" in invoke("--out", out, "--part", "1/2").output
     assert not out.exists()
     result = invoke("--out", out)
-    assert "11 of 11 images are there" in result.output
+    assert "11 of 11 images are done already" in result.output
     assert load_table(out).n == N
 
 
-def test_verb_skips_corrupt_files_aloud(invoke: Callable[..., Result], photos: Path, tmp_path: Path) -> None:
+def test_verb_skips_corrupt_files_with_a_warning(invoke: Callable[..., Result], photos: Path, tmp_path: Path) -> None:
     (photos / "cat" / "02.png").write_bytes(b"no image")
     out = tmp_path / "photos.npz"
     assert "02.png" in str(invoke("--out", out).exception)
