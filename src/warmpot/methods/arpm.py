@@ -216,15 +216,15 @@ class Arpm(Method[TargetBank]):
         return -NEIGHBOUR_WEIGHT * (p * wanted).sum(dim=1).mean()
 
 
-def _start_head(seen: DatasetPass) -> None:
-    head, features = seen.network.head, seen.target.features
+def _start_head(data: DatasetPass) -> None:
+    head, features = data.network.head, data.target.features
     n_classes, limit = head.out_features, min(features.shape)
     if n_classes > limit:
         reason = "the head starts at random: %d classes need as many target samples and features, here at least %d"
         logger.info(reason, n_classes, limit)
         return
     with torch.no_grad():
-        weight = pca_head(seen.source.features, seen.labels, features, head.weight.detach()).to(head.weight)
+        weight = pca_head(data.source.features, data.labels, features, head.weight.detach()).to(head.weight)
         # In place: assigning would cut a distributed wrapper's hooks.
         (head.raw_weight if isinstance(head, SphereHead) else head.weight).copy_(weight)
 

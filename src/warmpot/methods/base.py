@@ -124,7 +124,7 @@ class Method(Component[M]):
         return (Phase("train"),)
 
     def extra_batches(self, progress: TrainProgress, source_batch: int) -> Mapping[str, BatchSpec]:  # noqa: ARG002
-        """Return the batches of a step besides source and target, by name; those of the first step are the largest."""
+        """Return the batches of a step besides source and target, by name."""
         return {}
 
     def pools(self, memory: M) -> Mapping[str, SamplePool]:  # noqa: ARG002

@@ -45,12 +45,19 @@ class Phase:
         Parts of the network ("backbone", "bottleneck", "head") that are not trained in it, and stay in evaluation mode.
     adapts : bool
         Whether the target takes part.
+    uses_source : bool
+        Whether source batches go through the network. If not, they do not change its BatchNorm statistics either, and
+        `BatchContext.source` has no rows; inputs, labels and rows are still there.
+    restarts_decay : bool
+        Whether the decay of the learning rate starts again with the phase.
     """
 
     name: str
     share: float = 1.0
     frozen: tuple[str, ...] = ()
     adapts: bool = True
+    uses_source: bool = True
+    restarts_decay: bool = False
 
     def __post_init__(self) -> None:
         check_nonnegative("share", self.share, maximum=1.0)
@@ -147,10 +154,21 @@ class Setup(NamedTuple):
 
 
 class BatchSpec(NamedTuple):
-    """A further batch of a step: how many samples, and of which domain."""
+    """A further batch of a step.
+
+    Attributes
+    ----------
+    size : int
+        Samples over all processes; too few for all processes, or for BatchNorm, are left out.
+    domain : "source" or "target"
+    view_of : str
+        Name of a batch of the same domain whose first samples it holds: images in another random view; "": samples of
+        its own.
+    """
 
     size: int
     domain: Domain = "source"
+    view_of: str = ""
 
 
 class SamplePool(NamedTuple):
@@ -183,6 +201,7 @@ class NamedBatch(NamedTuple):
         What the network got; over several processes the share of this process.
     weights : (n,) tensor or None
         Of source samples, not normalised; None: the method weighs samples itself.
+    domain : "source" or "target"
     """
 
     outputs: Outputs
@@ -190,6 +209,7 @@ class NamedBatch(NamedTuple):
     labels: Tensor | None = None
     inputs: Tensor | None = None
     weights: Tensor | None = None
+    domain: Domain = "source"
 
 
 @dataclass(frozen=True)
@@ -215,8 +235,11 @@ class BatchContext:
     network : Network or None
         For its head (`warmpot.nets.frozen_head`) and its parts.
     forward : callable or None
-        Applies the network to further inputs, with gradient: ``context.forward(x)``. Over several processes it takes
-        the share of this process, and returns the outputs of the joined batch.
+        ``context.forward(x)`` applies the network to further inputs, with gradient; ``context.forward(x, encoder)``
+        another network, such as a frozen copy in the memory. Over several processes it takes the share of this
+        process, and returns the outputs of the joined batch.
+    pseudo_labels : (n_t,) tensor or None
+        Of the target samples, from a `SamplePool` for "target".
     """
 
     source: Outputs
@@ -231,7 +254,8 @@ class BatchContext:
     inputs: Tensor | None = None
     target_inputs: Tensor | None = None
     network: Network | None = None
-    forward: Callable[[Tensor], Outputs] | None = None
+    forward: Callable[..., Outputs] | None = None
+    pseudo_labels: Tensor | None = None
 
     @property
     def head(self) -> nn.Linear:
@@ -300,12 +324,12 @@ class StepResult(NamedTuple):
     ----------
     loss : 0-d tensor
         To differentiate.
-    weights : (n_s,) tensor
-        What each source sample counted; detached.
+    weights : (n_s,) tensor or None
+        What each source sample counted; detached. None: the source had no part in the step.
     metrics : dict
         Further numbers to log; detached. "transport" with "alpha" are the cost and the mass of a plan.
     """
 
     loss: Tensor
-    weights: Tensor
+    weights: Tensor | None
     metrics: dict[str, Any]

@@ -185,8 +185,8 @@ class CriticWeighting(Weighting[CriticWeightMemory]):
         """Train the critic and weigh the whole source."""
         if not progress.starts_period(self.periods):
             return
-        seen, weights = request(), memory.weights
-        source, target = (part.features.to(weights) for part in (seen.source, seen.target))
+        data, weights = request(), memory.weights
+        source, target = (part.features.to(weights) for part in (data.source, data.target))
         logger.info("step %d: the critic trains for %d steps", progress.step, self.critic.steps)
         critic = memory.trained_critic(self.critic, source, target, progress.step)
         ds, dt = (_scores(critic, part) for part in (source, target))
@@ -201,7 +201,7 @@ class CriticWeighting(Weighting[CriticWeightMemory]):
         """Look the samples up."""
         return memory.weights[batch.rows]
 
-    def remembered(self, memory: CriticWeightMemory, labels: Tensor) -> Tensor:  # noqa: ARG002
+    def current_weights(self, memory: CriticWeightMemory, labels: Tensor) -> Tensor:  # noqa: ARG002
         """Return the weights of the last refresh."""
         return memory.weights
 

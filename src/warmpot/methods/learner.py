@@ -74,7 +74,7 @@ class Learner(nn.Module):
         self.register_buffer("batch_weights", torch.zeros(setup.n_source))
 
     @property
-    def remembers(self) -> bool:
+    def has_state(self) -> bool:
         """Whether method or weighting have state besides the network."""
         return bool(self.of_method.state_dict()) or bool(self.of_weighting.state_dict())
 
@@ -129,6 +129,11 @@ class Learner(nn.Module):
         progress = self.progress(step)
         return WARMUP if progress is None else next(p for p in self.method.phases if p.name == progress.phase)
 
+    def decay_step(self, step: int) -> int:
+        """Return the step that the decay of the learning rate is computed for."""
+        progress = self.progress(step)
+        return step if progress is None or not self.phase(step).restarts_decay else progress.step - progress.phase_start
+
     def extra_batches(self, step: int, source_batch: int) -> Mapping[str, BatchSpec]:
         """Return the further batches of a step."""
         progress = self.progress(step)
@@ -158,21 +163,21 @@ class Learner(nn.Module):
         if progress.step == 0:
             self.batch_weights.zero_()
         context = dataclasses.replace(context, progress=progress)
-        if self.weighting is not None and context.rows is not None:
+        if self.weighting is not None and context.rows is not None and self.phase(step).uses_source:
             main = NamedBatch(context.source, context.rows, context.labels)
             weights = self.weighting.weigh(self.of_weighting, main, context)
             extra = {
-                name: batch if batch.labels is None else batch._replace(
-                    weights=self.weighting.weigh(self.of_weighting, batch, context)
-                )
+                name: batch._replace(weights=self.weighting.weigh(self.of_weighting, batch, context))
+                if batch.domain == "source"
+                else batch
                 for name, batch in context.extra.items()
-            }  # fmt: skip
+            }
             context = dataclasses.replace(context, weights=weights, extra=extra)
         return self._recorded(context, self.method.step(context, self.of_method))
 
     def _recorded(self, context: BatchContext, result: StepResult) -> StepResult:
         """Note what the samples of a batch counted."""
-        if context.rows is not None:
+        if context.rows is not None and result.weights is not None:
             self.batch_weights[context.rows] = (len(context.rows) * result.weights).to(self.batch_weights)
         return result
 
@@ -181,16 +186,18 @@ class Learner(nn.Module):
 
         These are the weights in force now, or where every batch has its own, what a sample counted in its last one.
         """
-        weights = None if self.weighting is None else self.weighting.remembered(self.of_weighting, labels)
+        weights = None if self.weighting is None else self.weighting.current_weights(self.of_weighting, labels)
         weights = (self.batch_weights if weights is None else weights).double().cpu()
+        if not weights.any():  # the method has used no source sample
+            weights = torch.ones_like(weights)
         return weights / weights.sum()
 
-    def final_plan(self, seen: DatasetPass) -> DatasetPlan | None:
+    def final_plan(self, data: DatasetPass) -> DatasetPlan | None:
         """Return the plan over all pairs after the training: the method's own, or that of its weighting."""
         if self.weighting is not None:
-            return self.weighting.final_plan(seen)
-        costs = PairCosts(seen.source.features.numpy(), seen.target.features.numpy())
-        return self.method.plan(costs, seen.labels, seen.target.logits, 1.0, seen.loss)
+            return self.weighting.final_plan(data)
+        costs = PairCosts(data.source.features.numpy(), data.target.features.numpy())
+        return self.method.plan(costs, data.labels, data.target.logits, 1.0, data.loss)
 
     def final_network(self, network: Network) -> Network:
         """Return the network that predicts after the training."""

@@ -56,15 +56,15 @@ class CriticMemory(Memory):
         return potential
 
 
-def _matched_share(seen: DatasetPass) -> float:
+def _matched_share(data: DatasetPass) -> float:
     """Share of the classes that more target samples are predicted as than if all classes were equally frequent.
 
     The predictor is the nearest class mean, by the cosine, of the source in front of the bottleneck: no training.
     """
-    parts = [part.features if part.pooled is None else part.pooled for part in (seen.source, seen.target)]
-    centre, n_classes = parts[0].mean(dim=0), seen.network.head.out_features
+    parts = [part.features if part.pooled is None else part.pooled for part in (data.source, data.target)]
+    centre, n_classes = parts[0].mean(dim=0), data.network.head.out_features
     source, target = (functional.normalize(part - centre, dim=1) for part in parts)
-    labels = seen.labels.to(source.device)
+    labels = data.labels.to(source.device)
     means = source.new_zeros(n_classes, source.shape[1]).index_add_(0, labels, source)
     scores = target @ functional.normalize(means, dim=1).T
     empty = torch.bincount(labels, minlength=n_classes) == 0

@@ -35,12 +35,12 @@ class RoundResult(NamedTuple):
     ----------
     metrics : dict
         Numbers to log; "transport" with "alpha" are the cost and the mass of its plan.
-    plan_weights : (n_s,) array
-        Row sums of its plan (Theorem 3.2); they sum to alpha.
+    plan_weights : (n_s,) array or None
+        Row sums of its plan (Theorem 3.2); they sum to alpha. None without a plan.
     """
 
     metrics: dict[str, Any]
-    plan_weights: FloatArray
+    plan_weights: FloatArray | None = None
 
 
 class Rounds(ABC):
@@ -58,7 +58,7 @@ class Rounds(ABC):
 
     n_rounds: int
     settings: NetworkSettings
-    expected_share: float
+    expected_share: float = 1.0
 
     @abstractmethod
     def start(self) -> None:
@@ -89,9 +89,9 @@ class Rounds(ABC):
     def training_weights(self) -> Tensor:
         """What each source sample counted when the current classifier was fitted; they sum to 1."""
 
-    @abstractmethod
-    def final_plan(self, source: Outputs, target: Outputs) -> DatasetPlan | None:
+    def final_plan(self, source: Outputs, target: Outputs) -> DatasetPlan | None:  # noqa: ARG002
         """Return the plan of a finished classifier with these outputs; None for a method without plans."""
+        return None
 
 
 @dataclass(frozen=True)

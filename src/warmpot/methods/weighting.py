@@ -36,11 +36,11 @@ class Weighting(Component[M]):
     def weigh(self, memory: M, batch: NamedBatch, context: BatchContext) -> Tensor:
         """Return the weights (n,) of labelled samples of a step, detached; of all its batches on one scale."""
 
-    def remembered(self, memory: M, labels: Tensor) -> Tensor | None:  # noqa: ARG002
+    def current_weights(self, memory: M, labels: Tensor) -> Tensor | None:  # noqa: ARG002
         """Return the weights of all source samples that are in force now; None when every batch has its own."""
         return None
 
-    def final_plan(self, seen: DatasetPass) -> DatasetPlan | None:  # noqa: ARG002
+    def final_plan(self, data: DatasetPass) -> DatasetPlan | None:  # noqa: ARG002
         """Return the plan over all pairs that the weights are row sums of; None when they come from elsewhere."""
         return None
 
@@ -105,15 +105,15 @@ class ClassShare(Weighting[WeightMemory]):
     def refresh(self, memory: WeightMemory, progress: TrainProgress, request: PassRequest) -> None:
         """Take the shares of the whole target."""
         if progress.starts_period(self.periods) or (self.from_start and progress.step == 0):
-            seen = request()
-            shares = class_shares(seen.target.logits, hard=self.hard, labels=seen.labels)
+            data = request()
+            shares = class_shares(data.target.logits, hard=self.hard, labels=data.labels)
             memory.weights.copy_(torch.from_numpy(shares))
 
     def weigh(self, memory: WeightMemory, batch: NamedBatch, context: BatchContext) -> Tensor:  # noqa: ARG002
         """Look the classes up."""
         return memory.weights[batch.labels]
 
-    def remembered(self, memory: WeightMemory, labels: Tensor) -> Tensor:
+    def current_weights(self, memory: WeightMemory, labels: Tensor) -> Tensor:
         """Look the classes up."""
         return memory.weights[labels]
 
@@ -182,11 +182,11 @@ class Plan(Weighting[Memory]):
         weights: Tensor = len(batch.labels) * plan_weights(solved.solution.plan)
         return weights
 
-    def remembered(self, memory: Memory, labels: Tensor) -> Tensor | None:  # noqa: ARG002
+    def current_weights(self, memory: Memory, labels: Tensor) -> Tensor | None:  # noqa: ARG002
         """Return the weights of the last plan over all pairs."""
         return memory.weights if isinstance(memory, WeightMemory) else None
 
-    def final_plan(self, seen: DatasetPass) -> DatasetPlan:
+    def final_plan(self, data: DatasetPass) -> DatasetPlan:
         """Return the exact plan over all pairs."""
-        costs = PairCosts(*(part.features.double().cpu().numpy() for part in (seen.source, seen.target)))
-        return self._method().plan(costs, seen.labels.cpu(), seen.target.logits.double().cpu(), 1.0, seen.loss)
+        costs = PairCosts(*(part.features.double().cpu().numpy() for part in (data.source, data.target)))
+        return self._method().plan(costs, data.labels.cpu(), data.target.logits.double().cpu(), 1.0, data.loss)

@@ -255,7 +255,7 @@ class Pair(nn.Module):
 
     def forward(self, batches: Mapping[str, Tensor]) -> dict[str, Outputs]:
         """Return the outputs of every batch by its name; all but "source" and "target" always pass by themselves."""
-        if not self.joint:
+        if not self.joint or not {"source", "target"} <= batches.keys():
             return {name: self.network(batch) for name, batch in batches.items()}
         together = [batches[name] for name in ("source", "target")]
         parts = [part.split([len(batch) for batch in together]) for part in self.network(torch.cat(together))]

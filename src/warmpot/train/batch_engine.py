@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from warmpot._progress import ProgressCallback
 from warmpot.data import Task
@@ -69,9 +69,10 @@ class _Trainer:
         optimizer = make_optimizer(network, self.settings.optimizer, self.learner.trained())
         self.model, self.optimizer = fabric.setup(Pair(network, joint=self.settings.network.joint), optimizer)
         self.network: Network = self.model.module.network
-        largest = self.learner.extra_batches(self.learner.warmup, self.settings.source_batch)
+        size = self.settings.source_batch
+        extra = [self.learner.extra_batches(step, size) for step in range(self.settings.steps)]
         self.batches = Batches(
-            task, self.settings, config.seed, rank=fabric.global_rank, world=fabric.world_size, extra=largest
+            task, self.settings, config.seed, rank=fabric.global_rank, world=fabric.world_size, extra=extra
         )  # fmt: skip
         self.health = Health(self.learner.expected_share, self.learner.adapts_from, self.learner.settles_at)
 
@@ -99,19 +100,11 @@ class _Trainer:
                 if self.batches.set_pools(self.learner.pools()) and stream is not None:
                     stream.close()  # batches that were made ahead are not drawn from the new pools
                     stream = None
-                stream = stream or self._stream(step)
+                stream = stream or self.batches.stream(range(step, self.settings.steps), self._workers)
                 yield step, next(stream)
         finally:
             if stream is not None:
                 stream.close()  # its processes end with it
-
-    def _stream(self, begin: int) -> Generator[StepBatches, None, None]:
-        size = self.settings.source_batch
-        sizes = [
-            {name: spec.size for name, spec in self.learner.extra_batches(step, size).items()}
-            for step in range(begin, self.settings.steps)
-        ]
-        return self.batches.stream(begin, sizes, self._workers)
 
     @property
     def _workers(self) -> int:
@@ -119,14 +112,14 @@ class _Trainer:
         return self.config.images.processes if self.config.images is not None and self.batches.decodes else 0
 
     def _check_plan(self, fabric: Fabric) -> None:
-        if self.settings.hardware.plan == "rank" and fabric.world_size > 1 and self.learner.remembers:
+        if self.settings.hardware.plan == "rank" and fabric.world_size > 1 and self.learner.has_state:
             got = f'"rank" with {self.config.method!r} and the weights {self.config.weights!r}'
             remedy = "They remember samples or train networks besides the main one, the same in all processes."
             raise InputError("minibatch.hardware.plan", got=got, allowed='"gathered"', remedy=remedy)
 
     def step(self, step: int, batches: StepBatches) -> tuple[StepResult, Outputs]:
         """Train on the batches of a step; return the method's result, and the outputs of the target batch."""
-        factor = self.settings.optimizer.decay(step)
+        factor = self.settings.optimizer.decay(self.learner.decay_step(step))
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.optimizer.lr * group["lr_scale"] * factor
         frozen = [getattr(self.network, part) for part in self.learner.phase(step).frozen]
@@ -153,21 +146,26 @@ class _Trainer:
     def _context(self, step: int, batches: StepBatches) -> BatchContext:
         """Apply the network to the batches of a step; over several processes, to the joined batches."""
         inputs = {name: batch.x for name, batch in batches.items()}
-        outputs: dict[str, Outputs] = self.model(inputs)
+        uses_source = self.learner.phase(step).uses_source
+        outputs: dict[str, Outputs] = self.model(
+            {name: inputs[name] for name in inputs if uses_source or name != "source"}
+        )
+        if not uses_source:
+            outputs["source"] = Outputs(*(part[:0] for part in outputs["target"] if part is not None))
         if self._joins:
             outputs = {name: self._gathered(part) for name, part in outputs.items()}
             batches = {name: self._with_all(batch) for name, batch in batches.items()}
         source, target = batches["source"], batches["target"]
         assert source.labels is not None
         extra = {
-            name: NamedBatch(outputs[name], batch.rows, batch.labels, batch.x)
+            name: NamedBatch(outputs[name], batch.rows, batch.labels, batch.x, domain=self.batches.domain(name))
             for name, batch in batches.items()
             if name not in ("source", "target")
         }
         return BatchContext(
             outputs["source"], source.labels, outputs["target"], TrainProgress(step, self.settings.steps),
             self.config.label_loss, source.rows, target.rows, extra=extra, inputs=inputs["source"],
-            target_inputs=inputs["target"], network=self.network, forward=self._forward,
+            target_inputs=inputs["target"], network=self.network, forward=self._forward, pseudo_labels=target.labels,
         )  # fmt: skip
 
     @property
@@ -175,9 +173,9 @@ class _Trainer:
         """Whether every process sees the batches of all."""
         return self.fabric.world_size > 1 and self.settings.hardware.plan == "gathered"
 
-    def _forward(self, x: Tensor) -> Outputs:
-        """Apply the network to further inputs of a step."""
-        outputs: Outputs = self.network(x)
+    def _forward(self, x: Tensor, network: nn.Module | None = None) -> Outputs:
+        """Apply the network, or another one, to further inputs of a step."""
+        outputs: Outputs = (self.network if network is None else network)(x)
         return self._gathered(outputs) if self._joins else outputs
 
     def request_pass(self) -> DatasetPass:
@@ -355,7 +353,8 @@ def train_in_batches(
                 trainer.health.see(target.logits)
                 done = step + 1
                 if done % settings.log_every == 0 or done == settings.steps:
-                    line = _line(done, result, trainer.health.check(done / settings.steps, result.weights))
+                    weights = torch.ones(1) if result.weights is None else result.weights
+                    line = _line(done, result, trainer.health.check(done / settings.steps, weights))
                     history.append(line)
                     if run is not None and fabric.is_global_zero:
                         run.log(line)

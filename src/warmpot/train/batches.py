@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ from warmpot.data.samplers import Sampler
 from warmpot.data.workers import map_in_workers
 from warmpot.errors import InputError
 from warmpot.methods import BatchSpec, SamplePool
+from warmpot.methods.context import Domain
 from warmpot.train.config import MinibatchSettings
 
 __all__ = ["Batches", "DomainBatch", "StepBatches", "blocks"]
@@ -77,8 +77,8 @@ class Batches:
     seed : int
     rank, world : int
         Number of this process, and of all processes.
-    extra : mapping of str to BatchSpec
-        The largest further batches, by name.
+    extra : sequence of mappings of str to BatchSpec
+        The further batches of every step, by name; default: none.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Batches:
         *,
         rank: int = 0,
         world: int = 1,
-        extra: Mapping[str, BatchSpec] | None = None,
+        extra: Sequence[Mapping[str, BatchSpec]] = (),
     ) -> None:
         for name in ("source_batch", "target_batch"):
             if getattr(settings, name) % world:
@@ -100,11 +100,14 @@ class Batches:
         self.ys = torch.as_tensor(task.ys)
         self._seed, self._rank, self._world = seed, rank, world
         self._balanced = settings.sampler == "balanced" and not task.for_regression
+        self._extra = extra if any(extra) else ()
         self._specs = {
             "source": BatchSpec(settings.source_batch, "source"),
             "target": BatchSpec(settings.target_batch, "target"),
-            **{name: spec for name, spec in (extra or {}).items() if spec.size > 0},
         }
+        for name, spec in (item for specs in self._extra for item in specs.items()):
+            if spec.size > (self._specs[name].size if name in self._specs else 0):
+                self._specs[name] = spec  # the largest of a name is drawn, and cut
         normalises = settings.network.has_batch_norm or task.xs.ndim > 2  # a backbone may do so too
         self._least = (2 if normalises else 1) * world  # BatchNorm needs two
         self._pools: Mapping[str, SamplePool] = {}
@@ -136,7 +139,7 @@ class Batches:
         return bool(changed)
 
     def _sampler(self, name: str) -> Sampler:
-        size, domain = self._specs[name]
+        size, domain = self._specs[name][:2]
         pool, further = self._pools.get(name), list(self._specs).index(name) - 2
         seed = EXTRA_SEED * (1 + further) + self._seed if further >= 0 else 2 * self._seed + (name == "target")
         if pool is not None and len(pool.rows) == 0:
@@ -151,27 +154,27 @@ class Batches:
     def _labels(self, pool: SamplePool, index: Any) -> Tensor:
         return self.ys[pool.rows[index]] if pool.labels is None else pool.labels[index]
 
-    def at(self, step: int, extra: Mapping[str, int] | None = None) -> StepBatches:
-        """Return this process's share of the batches of a step; `extra` has the sizes of further, joined batches."""
+    def domain(self, name: str) -> Domain:
+        """Return the domain of a batch."""
+        return self._specs[name].domain
+
+    def at(self, step: int) -> StepBatches:
+        """Return this process's share of the batches of a step."""
         batches = {"source": self._draw("source", step), "target": self._draw("target", step)}
-        for name, size in (extra or {}).items():
-            size -= size % self._world  # equal shares, which processes can gather
-            if name in self._samplers and size >= self._least:
+        for name, spec in (self._extra[step] if self._extra else {}).items():
+            size = spec.size - spec.size % self._world  # equal shares, which processes can gather
+            if size >= self._least:
                 batches[name] = self._draw(name, step, size)
         return batches
 
-    def stream(
-        self, begin: int, extra: Sequence[Mapping[str, int]], workers: int = 0
-    ) -> Generator[StepBatches, None, None]:
-        """Yield the batches from step `begin` on, one per entry of `extra`.
-
-        Processes make whole batches ahead, if asked for; worth it for images only.
-        """
-        yield from map_in_workers(_Step(self), enumerate(extra, begin), workers)
+    def stream(self, steps: range, workers: int = 0) -> Generator[StepBatches, None, None]:
+        """Yield the batches of steps; processes make whole batches ahead, if asked for: worth it for images only."""
+        yield from map_in_workers(self.at, steps, workers)
 
     def _draw(self, name: str, step: int, size: int | None = None) -> DomainBatch:
-        number, domain, pool = list(self._specs).index(name), self._specs[name].domain, self._pools.get(name)
-        drawn = self._samplers[name].batch(step)[:size]
+        number, domain, drawn_as = list(self._specs).index(name), self.domain(name), self._specs[name].view_of or name
+        pool = self._pools.get(drawn_as)
+        drawn = self._samplers[drawn_as].batch(step)[:size]
         rows = drawn if pool is None else pool.rows.numpy()[drawn]
         mine = slice(self._rank, None, self._world)
         # The draws of random views: three interleaved sequences, as many as a step had before there were more batches.
@@ -189,14 +192,3 @@ class Batches:
             draws = draw * LARGEST_BATCH + np.arange(len(rows))
             return torch.from_numpy(x.augmented(rows[mine], draws[mine], self._seed + max(number - 2, 0)))
         return _tensor(x, rows[mine])
-
-
-@dataclass(frozen=True)
-class _Step:
-    """Makes the batches of a step, in whatever process."""
-
-    batches: Batches
-
-    def __call__(self, job: tuple[int, Mapping[str, int]]) -> StepBatches:
-        step, extra = job
-        return self.batches.at(step, extra)

@@ -82,9 +82,11 @@ class _RoundTrainer:
             return False
         if not self.task.for_regression:
             self.health.see(self.rounds.outputs()[1].logits)
-        signs = self.health.check(number / self.rounds.n_rounds, torch.from_numpy(result.plan_weights))
-        line = {"step": number, **result.metrics, **signs}
-        self._log(line | self._offer(number, line["transport"] / line["alpha"]))
+        p, metrics = result.plan_weights, result.metrics
+        weights = self.rounds.training_weights if p is None else torch.from_numpy(p)
+        signs = self.health.check(number / self.rounds.n_rounds, weights)
+        transport = None if p is None else metrics["transport"] / metrics["alpha"]
+        self._log({"step": number, **metrics, **signs} | self._offer(number, transport))
         if self.run is not None:
             tensors = {**self.rounds.state(), **self.health.state(), **self.chosen.tensors()}
             self.run.save(Checkpoint(number, tensors, self.chosen.facts()))
