@@ -86,8 +86,8 @@ def dying(self, state, number):
 here.Alternation.round = dying
 here.fit(here.small_task(), here.config(), out=Path({str(tmp_path / "killed")!r}))
 """
-    code, _, said = nursery.run(script, folder=tmp_path)
-    assert code == -signal.SIGKILL, said
+    code, _, result = nursery.run(script, folder=tmp_path)
+    assert code == -signal.SIGKILL, result
     assert not (tmp_path / "killed" / "model.safetensors").exists()
     place = latest_checkpoint(tmp_path / "killed" / "checkpoints")
     assert (load_checkpoint(place).step if place else 0) == rounds_before

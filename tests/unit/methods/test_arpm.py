@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import logging
 import math
 from typing import Any
@@ -14,17 +15,18 @@ from sklearn.decomposition import PCA
 
 from warmpot._settings import from_mapping
 from warmpot.errors import InputError
+from warmpot.methods import BatchContext, DatasetPass, Setup, TrainProgress
 from warmpot.methods.arpm import Arpm, TargetBank, pca_head
-from warmpot.methods.base import BatchContext, DatasetPass, Setup, TrainProgress
+from warmpot.methods.context import progress_at
 from warmpot.nets import Network, NetworkSettings, build_network
 from warmpot.train.recipes import read_preset
 
 N_TARGET, N_SOURCE, INPUTS, CLASSES = 12, 9, 5, 3
-BEFORE, FIRST = TrainProgress(1, 12), TrainProgress(2, 12)  # 2 of 12 is the default start
+BEFORE, FIRST = (progress_at(step, 12, Arpm().phases) for step in (1, 2))  # 2 of 12 is the default start
 
 
 class _Scene:
-    """A network, both domains, and the view of a step."""
+    """A network, both domains, and the context of a step."""
 
     def __init__(self, n_target: int = N_TARGET, sphere: float | None = 8.0) -> None:
         rng = torch.Generator().manual_seed(0)
@@ -37,12 +39,10 @@ class _Scene:
     def look(self) -> DatasetPass:
         self.looks += 1
         with torch.no_grad():
-            return DatasetPass(
-                self.network(self.source), self.network(self.target), self.labels, self.network, "cross_entropy"
-            )
+            return DatasetPass(self.network(self.source), self.network(self.target), self.labels, self.network)
 
     def memory(self, method: Arpm) -> TargetBank:
-        memory = method.memory(Setup(N_SOURCE, len(self.target), CLASSES, 4, INPUTS), 0)
+        memory = method.make_memory(Setup(N_SOURCE, len(self.target), CLASSES, 4, INPUTS))
         assert isinstance(memory, TargetBank)
         return memory
 
@@ -51,12 +51,12 @@ class _Scene:
         method.refresh(memory, FIRST, self.look)
         return memory
 
-    def view(self, rows: list[int], clock: TrainProgress = FIRST, shift: float = 0.0) -> BatchContext:
+    def context(self, rows: list[int], clock: TrainProgress = FIRST, shift: float = 0.0) -> BatchContext:
         picked = torch.tensor(rows)
         target = self.network(self.target[picked] + shift * torch.arange(INPUTS))
         return BatchContext(
             self.network(self.source), self.labels, target, clock,
-            target_rows=picked, head=self.network.head, weights=self.weights,
+            target_rows=picked, network=self.network, weights=self.weights,
         )  # fmt: skip
 
 
@@ -65,9 +65,9 @@ def _softmax(z: list[float]) -> list[float]:
     return [v / sum(e) for v in e]
 
 
-def _classification(view: BatchContext, smoothing: float = 0.1) -> float:
-    total, weights = 0.0, view.weights.tolist()  # type: ignore[union-attr]
-    for z, y, w in zip(view.source.logits.tolist(), view.labels.tolist(), weights, strict=True):
+def _classification(context: BatchContext, smoothing: float = 0.1) -> float:
+    total, weights = 0.0, context.weights.tolist()  # type: ignore[union-attr]
+    for z, y, w in zip(context.source.logits.tolist(), context.labels.tolist(), weights, strict=True):
         p = _softmax(z)
         total -= w * sum(((k == y) * (1 - smoothing) + smoothing / CLASSES) * math.log(p[k]) for k in range(CLASSES))
     return total / (sum(weights) + 1e-5)
@@ -78,13 +78,13 @@ def _cosine(a: list[float], b: list[float]) -> float:
     return dot / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
 
 
-def _agreement(scene: _Scene, view: BatchContext, k: int, kk: int) -> float:
+def _agreement(scene: _Scene, context: BatchContext, k: int, kk: int) -> float:
     """Mean over the batch of .1 <p, q> over neighbours of neighbours, by loops over the whole target."""
     whole = scene.look().target
     pooled, scores = whole.pooled.tolist(), [_softmax(z) for z in whole.logits.tolist()]  # type: ignore[union-attr]
-    rows = view.target_rows.tolist()  # type: ignore[union-attr]
+    rows = context.target_rows.tolist()  # type: ignore[union-attr]
     for j, row in enumerate(rows):  # the batch is newer
-        pooled[row], scores[row] = view.target.pooled[j].tolist(), _softmax(view.target.logits[j].tolist())  # type: ignore[index]
+        pooled[row], scores[row] = context.target.pooled[j].tolist(), _softmax(context.target.logits[j].tolist())  # type: ignore[index]
 
     def nearest(i: int, count: int) -> list[int]:
         others = [j for j in range(len(pooled)) if j != i]
@@ -100,13 +100,13 @@ def _agreement(scene: _Scene, view: BatchContext, k: int, kk: int) -> float:
 
 def test_before_its_start_the_loss_is_that_of_the_source() -> None:
     scene = _Scene()
-    method, view = Arpm(), scene.view([3, 1, 8], BEFORE)
+    method, context = Arpm(), scene.context([3, 1, 8], BEFORE)
     memory = scene.memory(method)
     method.refresh(memory, BEFORE, scene.look)
-    said = method.step(view, memory)
+    result = method.step(context, memory)
     assert scene.looks == 0
-    assert float(said.loss.detach()) == pytest.approx(_classification(view), rel=1e-5)
-    assert "power" not in said.metrics
+    assert float(result.loss.detach()) == pytest.approx(_classification(context), rel=1e-5)
+    assert "power" not in result.metrics
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.2], ids=["frozen", "moved"])
@@ -114,30 +114,30 @@ def test_before_its_start_the_loss_is_that_of_the_source() -> None:
 def test_every_term_by_hand(k: int, kk: int, shift: float) -> None:
     scene = _Scene()
     method = Arpm(neighbours=k, second_neighbours=kk)
-    memory, view = scene.filled(method), scene.view([3, 1, 8, 0], shift=shift)
-    said = method.step(view, memory)
+    memory, context = scene.filled(method), scene.context([3, 1, 8, 0], shift=shift)
+    result = method.step(context, memory)
     assert bool(memory.still) == (shift == 0.0)
-    power = np.mean([sum(p**6 for p in _softmax(z)) for z in view.target.logits.tolist()])
-    agreement = _agreement(scene, view, k, kk)
-    assert float(said.metrics["power"]) == pytest.approx(power, rel=1e-5)
-    assert float(said.metrics["consistency"]) == pytest.approx(-agreement, rel=1e-5)
-    assert float(said.loss.detach()) == pytest.approx(_classification(view) - 0.3 * power - agreement, rel=1e-5)
-    np.testing.assert_allclose(said.weights, scene.weights / scene.weights.sum(), atol=1e-4)
-    assert not said.weights.requires_grad
+    power = np.mean([sum(p**6 for p in _softmax(z)) for z in context.target.logits.tolist()])
+    agreement = _agreement(scene, context, k, kk)
+    assert float(result.metrics["power"]) == pytest.approx(power, rel=1e-5)
+    assert float(result.metrics["consistency"]) == pytest.approx(-agreement, rel=1e-5)
+    assert float(result.loss.detach()) == pytest.approx(_classification(context) - 0.3 * power - agreement, rel=1e-5)
+    np.testing.assert_allclose(result.weights, scene.weights / scene.weights.sum(), atol=1e-4)
+    assert not result.weights.requires_grad
 
 
 def test_the_bank_is_of_all_rows_and_follows_the_batches() -> None:
     scene = _Scene()
     method = Arpm()
-    memory, view = scene.filled(method), scene.view([3, 1], shift=0.3)
+    memory, context = scene.filled(method), scene.context([3, 1], shift=0.3)
     assert scene.looks > 0
     torch.testing.assert_close(memory.features.norm(dim=1), torch.ones(N_TARGET))
     torch.testing.assert_close(memory.scores.sum(dim=1), torch.ones(N_TARGET))
     old = memory.features.clone(), memory.scores.clone()
-    method.step(view, memory)
+    method.step(context, memory)
     changed = (memory.features != old[0]).any(dim=1).nonzero().flatten().tolist()
     assert changed == [1, 3]
-    torch.testing.assert_close(memory.scores[[3, 1]], view.target.logits.detach().softmax(dim=1))
+    torch.testing.assert_close(memory.scores[[3, 1]], context.target.logits.detach().softmax(dim=1))
     assert torch.equal(memory.scores[4:], old[1][4:])
     assert not memory.scores.requires_grad
 
@@ -148,7 +148,7 @@ def test_it_looks_at_the_start_and_when_its_terms_begin_and_never_else() -> None
     memory = scene.memory(method)
     for step in range(12):
         before = scene.looks
-        method.refresh(memory, TrainProgress(step, 12), scene.look)
+        method.refresh(memory, progress_at(step, 12, method.phases), scene.look)
         seen += [step] if scene.looks > before else []
     assert seen == [0, 2]
 
@@ -157,7 +157,7 @@ def test_a_bank_from_the_first_step_knows_the_new_head() -> None:
     scene = _Scene(sphere=8.0)
     method = Arpm(start=0.0)
     memory, cached = scene.memory(method), scene.look()
-    method.refresh(memory, TrainProgress(0, 12), lambda: cached)  # training looks once a step
+    method.refresh(memory, progress_at(0, 12, method.phases), lambda: cached)  # training looks once a step
     torch.testing.assert_close(memory.scores, scene.look().target.logits.softmax(dim=1))
     assert not torch.allclose(memory.scores, cached.target.logits.softmax(dim=1))
 
@@ -166,7 +166,7 @@ def _gradients(**params: Any) -> dict[str, torch.Tensor]:
     scene = _Scene()
     method = Arpm(**params)
     memory = scene.filled(method)
-    method.step(scene.view([3, 1, 8]), memory).loss.backward()
+    method.step(scene.context([3, 1, 8]), memory).loss.backward()
     return {name: parameter.grad for name, parameter in scene.network.named_parameters()}  # type: ignore[misc]
 
 
@@ -183,9 +183,9 @@ def test_neighbours_are_constants_in_the_gradient() -> None:
     """The gradient by p is -.1 times the mean of the neighbours' scores, though they are rows of the batch too."""
     scene = _Scene(n_target=4)
     method = Arpm(neighbours=2, second_neighbours=1)
-    memory, view = scene.filled(method), scene.view([0, 1, 2, 3])
-    p = view.target.logits.softmax(dim=1).detach().requires_grad_()
-    method._consistency(p, view, memory).backward()
+    memory, context = scene.filled(method), scene.context([0, 1, 2, 3])
+    p = context.target.logits.softmax(dim=1).detach().requires_grad_()
+    method._consistency(p, context, memory).backward()
     expected = []
     for row in range(4):
         second = [memory.neighbours(one[None], 1)[0, 0] for one in memory.neighbours(torch.tensor([row]), 2)[0]]
@@ -198,32 +198,35 @@ def test_neighbours_are_constants_in_the_gradient() -> None:
 def test_small_targets(n_target: int, shift: float) -> None:
     scene = _Scene(n_target=n_target)
     method = Arpm()
-    memory, view = scene.filled(method), scene.view([0], shift=shift)
-    said = method.step(view, memory)
+    memory, context = scene.filled(method), scene.context([0], shift=shift)
+    result = method.step(context, memory)
     others = n_target - 1
-    expected = _agreement(scene, view, min(4, others), min(3, others))
-    assert float(said.metrics["consistency"]) == pytest.approx(-expected, abs=1e-6)
+    expected = _agreement(scene, context, min(4, others), min(3, others))
+    assert float(result.metrics["consistency"]) == pytest.approx(-expected, abs=1e-6)
 
 
 def test_without_pooled_features_the_features_serve() -> None:
     scene = _Scene()
     method = Arpm()
-    memory = method.memory(Setup(N_SOURCE, N_TARGET, CLASSES, 4, 4), 0)
-    whole, view = scene.look(), scene.view([2, 5])
+    memory = method.make_memory(Setup(N_SOURCE, N_TARGET, CLASSES, 4, 4))
+    whole, context = scene.look(), scene.context([2, 5])
     bare = DatasetPass(whole.source, whole.target._replace(pooled=None), whole.labels, whole.network)
     method.refresh(memory, FIRST, lambda: bare)
-    said = method.step(view._replace(target=view.target._replace(pooled=None)), memory)
-    assert float(said.metrics["consistency"]) < 0
+    result = method.step(dataclasses.replace(context, target=context.target._replace(pooled=None)), memory)
+    assert float(result.metrics["consistency"]) < 0
 
 
 def test_resumes_bit_for_bit() -> None:
     scene = _Scene()
     method = Arpm()
     memory = scene.filled(method)
-    method.step(scene.view([3, 1], shift=0.3), memory)
+    method.step(scene.context([3, 1], shift=0.3), memory)
     resumed = scene.memory(method)
     resumed.load_state_dict(copy.deepcopy(memory.state_dict()))
-    found = [method.step(scene.view([7, 2, 3], TrainProgress(3, 12)), each).loss for each in (memory, resumed)]
+    found = [
+        method.step(scene.context([7, 2, 3], progress_at(3, 12, method.phases)), each).loss
+        for each in (memory, resumed)
+    ]
     assert torch.equal(*found)
     for mine, theirs in zip(memory.state_dict().values(), resumed.state_dict().values(), strict=True):
         assert torch.equal(mine, theirs)
@@ -232,11 +235,11 @@ def test_resumes_bit_for_bit() -> None:
 def test_never_nan_for_certain_predictions() -> None:
     scene = _Scene()
     method = Arpm()
-    memory, view = scene.filled(method), scene.view([3, 1])
-    features = (1e5 * view.target.features).detach().requires_grad_()
-    said = method.step(view._replace(target=view.target._replace(features=features)), memory)
-    said.loss.backward()
-    assert torch.isfinite(said.loss)
+    memory, context = scene.filled(method), scene.context([3, 1])
+    features = (1e5 * context.target.features).detach().requires_grad_()
+    result = method.step(dataclasses.replace(context, target=context.target._replace(features=features)), memory)
+    result.loss.backward()
+    assert torch.isfinite(result.loss)
     assert torch.isfinite(features.grad).all()  # type: ignore[arg-type]
 
 
@@ -261,10 +264,10 @@ def test_the_head_starts_from_the_principal_axes_of_the_target_and_can_learn(sph
     optimizer = torch.optim.SGD(scene.network.parameters(), lr=0.1)
     method = Arpm()
     memory = scene.memory(method)
-    method.refresh(memory, TrainProgress(0, 12), scene.look)
+    method.refresh(memory, progress_at(0, 12, method.phases), scene.look)
     start = scene.network.head.weight.detach().clone()
     np.testing.assert_allclose(start, expected, atol=1e-5)
-    method.step(scene.view([0, 1], BEFORE), memory).loss.backward()
+    method.step(scene.context([0, 1], BEFORE), memory).loss.backward()
     optimizer.step()
     assert not torch.allclose(scene.network.head.weight, start)
 
@@ -280,7 +283,7 @@ def test_a_class_without_samples_keeps_its_row() -> None:
 def _head_after(method: Arpm, scene: _Scene) -> tuple[torch.Tensor, torch.Tensor]:
     network: Network = scene.network
     before = network.head.weight.detach().clone()
-    method.refresh(scene.memory(method), TrainProgress(0, 12), scene.look)
+    method.refresh(scene.memory(method), progress_at(0, 12, method.phases), scene.look)
     return before, network.head.weight.detach()
 
 

@@ -12,13 +12,13 @@ import torch
 
 from warmpot._settings import from_mapping
 from warmpot.errors import InputError
-from warmpot.methods.base import BatchContext, DatasetPass, NamedBatch, Setup, TrainProgress
+from warmpot.methods import BatchContext, DatasetPass, NamedBatch, Setup, TrainProgress
 from warmpot.methods.critic_weighting import (
     Capped,
     Chi2Ball,
     CriticSettings,
+    CriticWeighting,
     CriticWeightMemory,
-    _ByCritic,
     adjusted_rho,
 )
 from warmpot.nets import NetworkSettings, Outputs, build_network
@@ -40,11 +40,11 @@ def _whole(seed: int = 0) -> DatasetPass:
     target = torch.tensor(centres[0] + rng.normal(size=(N_TARGET, WIDTH)), dtype=torch.float32)
     network = build_network(NetworkSettings(bottleneck="none"), WIDTH, 2, seed=0)
     with torch.no_grad():
-        return DatasetPass(network(source), network(target), torch.as_tensor(labels), network, "cross_entropy")
+        return DatasetPass(network(source), network(target), torch.as_tensor(labels), network)
 
 
-def _memory(weighting: _ByCritic, seed: int = 3) -> CriticWeightMemory:
-    memory = weighting.memory(Setup(N_SOURCE, N_TARGET, 2, WIDTH, WIDTH), seed)
+def _memory(weighting: CriticWeighting, seed: int = 3) -> CriticWeightMemory:
+    memory = weighting.make_memory(Setup(N_SOURCE, N_TARGET, 2, WIDTH, WIDTH)._replace(seed=seed))
     assert isinstance(memory, CriticWeightMemory)
     return memory
 
@@ -75,7 +75,7 @@ def test_looks_only_when_a_stretch_begins_and_weights_are_equal_before() -> None
 
 
 @pytest.mark.parametrize("weighting", BOTH, ids=lambda w: w.name)
-def test_the_weight_goes_to_what_looks_like_the_target(weighting: _ByCritic) -> None:
+def test_the_weight_goes_to_what_looks_like_the_target(weighting: CriticWeighting) -> None:
     memory, whole = _memory(weighting), _whole()
     weighting.refresh(memory, TrainProgress(DUE, CLOCK_STEPS), lambda: whole)
     w = memory.weights.double().numpy()
@@ -99,18 +99,16 @@ def test_the_weights_are_in_their_sets_and_the_sets_bind() -> None:
     assert int((cap.weights > 0).sum()) == N_SOURCE // 2
 
 
-def test_weigh_looks_rows_up_and_everywhere_sums_to_1() -> None:
+def test_weigh_looks_rows_up() -> None:
     weighting = BOTH[0]
     memory, whole = _memory(weighting), _whole()
     memory.weights.copy_(torch.arange(N_SOURCE))
     rows = torch.tensor([5, 0, 7])
     source = Outputs(whole.source.features[rows], whole.source.logits[rows])
-    samples = NamedBatch(source, whole.labels[rows], rows)
+    samples = NamedBatch(source, rows, whole.labels[rows])
     got = weighting.weigh(memory, samples, BatchContext(source, samples.labels, whole.target, TrainProgress(0, 1)))
     assert got.tolist() == [5.0, 0.0, 7.0]
-    every = weighting.everywhere(memory, whole)
-    assert float(every.sum()) == pytest.approx(1.0, abs=1e-12)
-    assert float(every[3] / every[1]) == pytest.approx(3.0)
+    assert torch.equal(weighting.current_weights(memory, whole.labels), memory.weights)
 
 
 def _norms(critic: Any, x: torch.Tensor) -> torch.Tensor:
@@ -198,7 +196,7 @@ def test_a_lasting_critic_goes_on() -> None:
 
 
 @pytest.mark.parametrize("weighting", BOTH, ids=lambda w: w.name)
-def test_resumes_bit_for_bit_and_draws_from_no_global_generator(weighting: _ByCritic) -> None:
+def test_resumes_bit_for_bit_and_draws_from_no_global_generator(weighting: CriticWeighting) -> None:
     short = dataclasses.replace(weighting, critic=dataclasses.replace(SMALL, steps=20))
     state, whole = torch.get_rng_state(), _whole()
     memory = _memory(short)
@@ -226,7 +224,7 @@ def test_draws_depend_on_the_step() -> None:
 
 def test_fewer_rows_than_a_batch_will_do() -> None:
     weighting = Capped(beta=0.5, critic=dataclasses.replace(SMALL, steps=2))
-    memory = weighting.memory(Setup(3, 2, 2, WIDTH, WIDTH), 0)
+    memory = weighting.make_memory(Setup(3, 2, 2, WIDTH, WIDTH)._replace(seed=0))
     whole = _whole()
     few = DatasetPass(
         Outputs(whole.source.features[:3], whole.source.logits[:3]),
@@ -235,7 +233,7 @@ def test_fewer_rows_than_a_batch_will_do() -> None:
         whole.network,
     )
     weighting.refresh(memory, TrainProgress(1, 6), lambda: few)
-    assert float(weighting.everywhere(memory, few).sum()) == pytest.approx(1.0)
+    assert float(weighting.current_weights(memory, few.labels).sum()) == pytest.approx(3.0)
 
 
 # With scores 0 and 20, half and half, and rho = c^2 <= 1, the weights are 1 + c and 1 - c: a mean score of 10 (1 - c).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -22,11 +23,13 @@ from warmpot.methods import (
     make_method,
     make_weighting,
 )
+from warmpot.methods.ba3us import EXTRA
+from warmpot.methods.context import progress_at
 from warmpot.methods.source_only import SourceOnly
 from warmpot.methods.weighting import Uniform
 from warmpot.nets import NetworkSettings, Outputs, build_network
 
-CLASSES, WIDTH = 5, 6
+CLASSES, WIDTH, STEPS = 5, 6, 100
 SIZES = Setup(20, 16, CLASSES, WIDTH, WIDTH)
 LABELS = torch.arange(20) % CLASSES
 HEARD = [name for name, method in METHODS.items() if method.uses_target]
@@ -40,40 +43,42 @@ def outputs(n: int, seed: int) -> Outputs:
     return Outputs(features.requires_grad_(), logits.requires_grad_(), features.detach())
 
 
-def make_view(step: int = 60, extra: bool = True) -> BatchContext:
-    head = build_network(NetworkSettings(bottleneck="none"), WIDTH, CLASSES, seed=0).head
+def make_context(step: int = 60, extra: bool = True) -> BatchContext:
+    network = build_network(NetworkSettings(bottleneck="none"), WIDTH, CLASSES, seed=0)
+    further = {EXTRA: NamedBatch(outputs(4, 2), torch.arange(4), LABELS[:4])} if extra else {}
     return BatchContext(
-        outputs(20, 0), LABELS, outputs(16, 1), TrainProgress(step, 100),
-        rows=torch.arange(20), target_rows=torch.arange(16), head=head, extra=NamedBatch(outputs(4, 2), LABELS[:4], torch.arange(4)) if extra else None,
+        outputs(20, 0), LABELS, outputs(16, 1), TrainProgress(step, STEPS),
+        rows=torch.arange(20), target_rows=torch.arange(16), network=network, extra=further,
     )  # fmt: skip
 
 
-def step_of(name: str, weights: torch.Tensor | None, view: BatchContext) -> StepResult:
+def step_of(name: str, weights: torch.Tensor | None, context: BatchContext) -> StepResult:
     method = make_method(name, UNWEIGHTED.get(name, {}))
-    memory = method.memory(SIZES, 0)
+    memory = method.make_memory(SIZES)
+    progress = progress_at(context.progress.step, STEPS, method.phases)
+    extra = {key: b._replace(weights=None if weights is None else weights[b.rows]) for key, b in context.extra.items()}
     with torch.random.fork_rng():
         torch.manual_seed(0)  # dropout
-        extra_weights = None if weights is None or view.extra is None else weights[view.extra.rows]
-        return method.step(view._replace(weights=weights, extra_weights=extra_weights), memory)
+        return method.step(dataclasses.replace(context, weights=weights, extra=extra, progress=progress), memory)
 
 
 @pytest.mark.parametrize("name", HEARD)
 def test_a_sample_without_weight_has_no_say(name: str) -> None:
-    view, weights = make_view(), (LABELS < 2).float()
-    said = step_of(name, weights, view)
-    said.loss.backward()
-    gradient = view.source.logits.grad
+    context, weights = make_context(), (LABELS < 2).float()
+    result = step_of(name, weights, context)
+    result.loss.backward()
+    gradient = context.source.logits.grad
     assert gradient is not None
     assert torch.equal(gradient[weights == 0], torch.zeros(12, CLASSES))
     assert (gradient[weights > 0].abs().sum(dim=1) > 0).all()
-    torch.testing.assert_close(said.weights.double().sum(), torch.tensor(1.0).double(), atol=1e-4, rtol=0)
-    assert torch.equal(said.weights == 0, weights == 0)
+    torch.testing.assert_close(result.weights.double().sum(), torch.tensor(1.0).double(), atol=1e-4, rtol=0)
+    assert torch.equal(result.weights == 0, weights == 0)
 
 
 @pytest.mark.parametrize("name", HEARD)
 def test_only_ratios_of_weights_count(name: str) -> None:
     weights = 1.0 + torch.arange(20.0)
-    one, other = step_of(name, weights, make_view()), step_of(name, 7 * weights, make_view())
+    one, other = step_of(name, weights, make_context()), step_of(name, 7 * weights, make_context())
     torch.testing.assert_close(one.loss, other.loss, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(one.weights, other.weights, atol=1e-5, rtol=0)
     torch.testing.assert_close(one.weights.double(), weights.double() / weights.sum(), atol=1e-4, rtol=0)
@@ -81,11 +86,11 @@ def test_only_ratios_of_weights_count(name: str) -> None:
 
 @pytest.mark.parametrize("name", HEARD)
 def test_weights_that_are_all_0_do_not_make_nan(name: str) -> None:
-    view = make_view()
-    said = step_of(name, torch.zeros(20), view)
-    said.loss.backward()
-    assert torch.isfinite(said.loss)
-    for part in (*view.source[:2], *view.target[:2]):
+    context = make_context()
+    result = step_of(name, torch.zeros(20), context)
+    result.loss.backward()
+    assert torch.isfinite(result.loss)
+    for part in (*context.source[:2], *context.target[:2]):
         assert part.grad is None or torch.isfinite(part.grad).all()
 
 
@@ -96,25 +101,23 @@ def test_state_goes_round(name: str, weights: str) -> None:
     params = {"critic": {"hidden": 8, "steps": 3, "batch": 4}} if hasattr(make_weighting(weights), "critic") else {}
 
     def make(seed: int) -> Learner:
-        return Learner(make_method(name), make_weighting(weights, params), SIZES, seed)
+        return Learner(make_method(name), make_weighting(weights, params), SIZES._replace(seed=seed), steps=STEPS)
 
     one, other = make(1), make(2)
     network = build_network(NetworkSettings(bottleneck="none"), WIDTH, CLASSES, seed=0)
-    seen = DatasetPass(
-        *(Outputs(*(x.detach() for x in outputs(n, 5 + n))) for n in (20, 16)), LABELS, network, "cross_entropy"
-    )
+    seen = DatasetPass(*(Outputs(*(x.detach() for x in outputs(n, 5 + n))) for n in (20, 16)), LABELS, network)
     for step in (0, 60):
-        one.refresh(TrainProgress(step, 100), lambda: seen)
+        one.refresh(step, lambda: seen)
     other.load_state_dict(one.state_dict())
-    said = []
+    result = []
     for learner in (one, other):
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            said.append(learner.step(make_view()))
-    assert torch.equal(said[0].loss, said[1].loss)
-    assert torch.equal(said[0].weights, said[1].weights)
+            result.append(learner.step(60, make_context()))
+    assert torch.equal(result[0].loss, result[1].loss)
+    assert torch.equal(result[0].weights, result[1].weights)
     mine = {id(p) for p in one.parameters()}
-    apart = [p for found in one.optimizers().values() for group in found.param_groups for p in group["params"]]
+    apart = [p for optimizer in one.optimizers().values() for group in optimizer.param_groups for p in group["params"]]
     assert {id(p) for p in apart} | {id(p) for p in one.trained()} == mine  # everything is trained, by one of them
     assert len(apart) + len(list(one.trained())) == len(mine)
 
@@ -125,12 +128,12 @@ class _Told(SourceOnly):
     def __init__(self, log: list[Any]) -> None:
         object.__setattr__(self, "log", log)
 
-    def refresh(self, memory: Memory, clock: TrainProgress, look: Any) -> None:
+    def refresh(self, memory: Memory, progress: TrainProgress, request: Any) -> None:
         self.log.append("method")  # type: ignore[attr-defined]
 
-    def step(self, view: BatchContext, memory: Memory) -> StepResult:
-        self.log.append(view)  # type: ignore[attr-defined]
-        return super().step(view, memory)
+    def step(self, context: BatchContext, memory: Memory) -> StepResult:
+        self.log.append(context)  # type: ignore[attr-defined]
+        return super().step(context, memory)
 
 
 class _Rows(Uniform):
@@ -139,35 +142,35 @@ class _Rows(Uniform):
     def __init__(self, log: list[Any]) -> None:
         object.__setattr__(self, "log", log)
 
-    def refresh(self, memory: Memory, clock: TrainProgress, look: Any) -> None:
+    def refresh(self, memory: Memory, progress: TrainProgress, request: Any) -> None:
         self.log.append("weighting")  # type: ignore[attr-defined]
 
-    def weigh(self, memory: Memory, samples: NamedBatch, view: BatchContext) -> torch.Tensor:
-        assert len(samples.outputs.logits) == len(samples.labels) == len(samples.rows)
-        return samples.rows.float()
+    def weigh(self, memory: Memory, batch: NamedBatch, context: BatchContext) -> torch.Tensor:
+        assert len(batch.outputs.logits) == len(batch.labels) == len(batch.rows)
+        return batch.rows.float()
 
 
 def test_the_method_sees_the_weights_of_both_batches_after_the_refresh() -> None:
     log: list[Any] = []
-    learner = Learner(_Told(log), _Rows(log), SIZES, 0)
-    learner.refresh(TrainProgress(0, 1), lambda: pytest.fail("nobody asked"))
-    learner.step(make_view())
+    learner = Learner(_Told(log), _Rows(log), SIZES, steps=STEPS)
+    learner.refresh(0, lambda: pytest.fail("nobody asked"))
+    learner.step(60, make_context())
     assert log[:2] == ["method", "weighting"]  # a method may set the head, by which a weighting goes
     assert torch.equal(log[2].weights, torch.arange(20.0))
-    assert torch.equal(log[2].extra_weights, torch.arange(4.0))
-    learner.step(make_view(extra=False))
-    assert log[3].extra_weights is None
+    assert torch.equal(log[2].extra[EXTRA].weights, torch.arange(4.0))
+    learner.step(60, make_context(extra=False))
+    assert log[3].extra == {}
 
 
 class _SetsHead(_Told):
-    def refresh(self, memory: Memory, clock: TrainProgress, look: Any) -> None:
-        look().network.head.weight.data.zero_()
+    def refresh(self, memory: Memory, progress: TrainProgress, request: Any) -> None:
+        request().network.head.weight.data.zero_()
 
 
 class _Looks(_Rows):
-    def refresh(self, memory: Memory, clock: TrainProgress, look: Any) -> None:
-        assert look() is look()
-        self.log.append(look().target.logits)  # type: ignore[attr-defined]
+    def refresh(self, memory: Memory, progress: TrainProgress, request: Any) -> None:
+        assert request() is request()
+        self.log.append(request().target.logits)  # type: ignore[attr-defined]
 
 
 def test_a_weighting_sees_the_head_that_the_method_has_set() -> None:
@@ -179,25 +182,28 @@ def test_a_weighting_sees_the_head_that_the_method_has_set() -> None:
             lambda: network(torch.ones(20, WIDTH)), lambda: network(torch.ones(16, WIDTH)), LABELS, network
         )
 
-    Learner(_SetsHead([]), _Looks(log), SIZES, 0).refresh(TrainProgress(0, 1), look)
+    Learner(_SetsHead([]), _Looks(log), SIZES, steps=STEPS).refresh(0, look)
     assert torch.equal(log[0], torch.zeros(16, CLASSES))
 
 
-def test_what_remembers_says_so() -> None:
-    found = {
-        (name, weights): Learner(make_method(name), make_weighting(weights), SIZES, 0).remembers
+def test_state_of_method_or_weighting_is_state_of_the_learner() -> None:
+    states = {
+        (name, weights): Learner(make_method(name), make_weighting(weights), SIZES, steps=STEPS).has_state
         for name in ("warmpot", "ba3us", "arpm") for weights in ("uniform", "plan", "class_share", "capped")
     }  # fmt: skip
-    assert [pair for pair, remembers in found.items() if not remembers] == [("warmpot", "uniform"), ("warmpot", "plan")]
+    assert [pair for pair, has_state in states.items() if not has_state] == [
+        ("warmpot", "uniform"),
+        ("warmpot", "plan"),
+    ]
     dataset = make_weighting("plan", {"scope": "dataset"})
-    assert Learner(make_method("warmpot"), dataset, SIZES, 0).remembers
+    assert Learner(make_method("warmpot"), dataset, SIZES, steps=STEPS).has_state
 
 
 def test_without_a_weighting_the_method_weighs() -> None:
     log: list[Any] = []
-    learner = Learner(_Told(log), None, SIZES, 0)
-    learner.step(make_view())
+    learner = Learner(_Told(log), None, SIZES, steps=STEPS)
+    learner.step(60, make_context())
     assert log[0].weights is None
-    assert not learner.remembers
+    assert not learner.has_state
     assert learner.expected_share == SourceOnly().expected_share
     assert isinstance(learner.of_weighting, nn.Module)

@@ -10,12 +10,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from warmpot.errors import InputError
+from warmpot.losses import LABEL_LOSSES
 from warmpot.methods import METHODS, BatchContext, Memory, SourceOnly, TrainProgress, Warmpot, make_method
 from warmpot.nets import Outputs
 
 
-def view(source: Outputs, labels: torch.Tensor, target: Outputs, progress: float, loss: str) -> BatchContext:
-    return BatchContext(source, labels, target, TrainProgress(round(1000 * progress), 1000), loss)
+def context(source: Outputs, labels: torch.Tensor, target: Outputs, progress: float, loss: str) -> BatchContext:
+    return BatchContext(source, labels, target, TrainProgress(round(1000 * progress), 1000), LABEL_LOSSES[loss])
 
 
 def _outputs(n: int, seed: int, *, grad: bool = True) -> Outputs:
@@ -30,7 +31,7 @@ LABELS = torch.arange(12) % 4
 
 def test_gradient_reaches_features_and_logits_through_the_cost() -> None:
     source, target = _outputs(12, 0), _outputs(10, 1)
-    Warmpot(ramp=0.0).step(view(source, LABELS, target, 0.0, "cross_entropy"), Memory()).loss.backward()
+    Warmpot(ramp=0.0).step(context(source, LABELS, target, 0.0, "cross_entropy"), Memory()).loss.backward()
     for part in (*source[:2], *target[:2]):
         assert part.grad is not None
         assert part.grad.abs().sum() > 0
@@ -40,9 +41,9 @@ def test_no_gradient_flows_through_plan_or_weights() -> None:
     """With plan and weights frozen to what the step found, the gradient is the same."""
     method = Warmpot(ramp=0.0)
     source, target = _outputs(12, 0), _outputs(10, 1)
-    said = method.step(view(source, LABELS, target, 0.0, "cross_entropy"), Memory())
-    assert not said.weights.requires_grad
-    said.loss.backward()
+    result = method.step(context(source, LABELS, target, 0.0, "cross_entropy"), Memory())
+    assert not result.weights.requires_grad
+    result.loss.backward()
     again, other = _outputs(12, 0), _outputs(10, 1)
     from warmpot.costs import joint_cost
     from warmpot.transport import solve_partial
@@ -51,16 +52,16 @@ def test_no_gradient_flows_through_plan_or_weights() -> None:
     a = torch.full((12,), 1 / (0.35 * 12), dtype=torch.float64)
     frozen = solve_partial(cost.detach(), a=a, mass=0.8, eps=7.0).plan
     own = torch.nn.functional.cross_entropy(again.logits, LABELS, reduction="none")
-    (said.weights @ own + 0.25 * (frozen * cost).sum()).backward()
+    (result.weights @ own + 0.25 * (frozen * cost).sum()).backward()
     for mine, theirs in zip((*source[:2], *target[:2]), (*again[:2], *other[:2]), strict=True):
         torch.testing.assert_close(mine.grad, theirs.grad, atol=1e-12, rtol=0)
 
 
 def test_source_only_ignores_the_target() -> None:
     source, target = _outputs(12, 0), _outputs(10, 1)
-    said = SourceOnly().step(view(source, LABELS, target, 0.0, "cross_entropy"), Memory())
-    torch.testing.assert_close(said.loss, torch.nn.functional.cross_entropy(source.logits, LABELS))
-    said.loss.backward()
+    result = SourceOnly().step(context(source, LABELS, target, 0.0, "cross_entropy"), Memory())
+    torch.testing.assert_close(result.loss, torch.nn.functional.cross_entropy(source.logits, LABELS))
+    result.loss.backward()
     assert target.logits.grad is None
 
 
@@ -76,19 +77,23 @@ def test_distances_in_automatic_units_do_not_know_the_units_of_features() -> Non
     source, target = _outputs(12, 0), _outputs(10, 1)
     method = Warmpot(alpha=0.6, beta=0.5, eta1="auto", eta2=0.5, eps="auto", ramp=0)
     far = [Outputs(1000 * out.features, out.logits) for out in (source, target)]
-    near, away = (method.step(view(s, LABELS, t, 1.0, "cross_entropy"), Memory()) for s, t in ((source, target), far))
+    near, away = (
+        method.step(context(s, LABELS, t, 1.0, "cross_entropy"), Memory()) for s, t in ((source, target), far)
+    )
     torch.testing.assert_close(near.weights, away.weights)
     torch.testing.assert_close(near.loss, away.loss)
     pairs = torch.cdist(source.features, target.features)
     unit = (2.0 / pairs.square().mean()).sqrt().item()
     given = Warmpot(alpha=0.6, beta=0.5, eta1=unit, eta2=0.5, eps="auto", ramp=0)
-    torch.testing.assert_close(given.step(view(source, LABELS, target, 1.0, "cross_entropy"), Memory()).loss, near.loss)
+    torch.testing.assert_close(
+        given.step(context(source, LABELS, target, 1.0, "cross_entropy"), Memory()).loss, near.loss
+    )
 
 
 def test_automatic_eps_of_a_single_pair() -> None:
     source, target = (Outputs(out.features[:1], out.logits[:1]) for out in (_outputs(12, 0), _outputs(10, 1)))
-    said = Warmpot(eps="auto", ramp=0).step(view(source, LABELS[:1], target, 1.0, "cross_entropy"), Memory())
-    assert torch.isfinite(said.loss)
+    result = Warmpot(eps="auto", ramp=0).step(context(source, LABELS[:1], target, 1.0, "cross_entropy"), Memory())
+    assert torch.isfinite(result.loss)
 
 
 def test_the_ramp_is_the_papers() -> None:
@@ -126,5 +131,5 @@ def test_regression_losses_reach_the_step() -> None:
     labels = torch.linspace(-1, 1, 12, dtype=torch.float64)
     one = Outputs(source.features, source.logits[:, :1]), Outputs(target.features, target.logits[:, :1])
     for loss in ("absolute", "squared"):
-        said = Warmpot(ramp=0.0, eta2=1.0).step(view(one[0], labels, one[1], 1.0, loss), Memory())
-        assert torch.isfinite(said.loss)
+        result = Warmpot(ramp=0.0, eta2=1.0).step(context(one[0], labels, one[1], 1.0, loss), Memory())
+        assert torch.isfinite(result.loss)

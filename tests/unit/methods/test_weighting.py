@@ -54,7 +54,7 @@ def whole(seed: int = 0, far: float = 6.0) -> DatasetPass:
         features = far * torch.eye(WIDTH)[codes] + torch.randn(len(codes), WIDTH, generator=rng)
         outputs.append(Outputs(features, features[:, :CLASSES], features))
     network = build_network(NetworkSettings(bottleneck="none"), WIDTH, CLASSES, seed=0)
-    return DatasetPass(*outputs, labels, network, "cross_entropy")
+    return DatasetPass(*outputs, labels, network)
 
 
 def _changed(seen: DatasetPass, **parts: Any) -> DatasetPass:
@@ -64,8 +64,16 @@ def _changed(seen: DatasetPass, **parts: Any) -> DatasetPass:
 
 def weigh(scheme: Weighting, memory: Memory, seen: DatasetPass, rows: Tensor, clock: TrainProgress) -> Tensor:
     source = Outputs(*(part[rows] for part in seen.source if part is not None))
-    view = BatchContext(source, seen.labels[rows], seen.target, clock, seen.loss, rows)
-    return scheme.weigh(memory, NamedBatch(source, view.labels, rows), view)
+    context = BatchContext(source, seen.labels[rows], seen.target, clock, seen.loss, rows)
+    return scheme.weigh(memory, NamedBatch(source, rows, context.labels), context)
+
+
+def shares(scheme: Weighting, memory: Memory, seen: DatasetPass) -> Tensor:
+    """Return the weights of all samples after a training, or those of a batch of all."""
+    weights = scheme.current_weights(memory, seen.labels)
+    if weights is None:
+        weights = weigh(scheme, memory, seen, torch.arange(SIZES.n_source), TrainProgress(11, 12))
+    return weights.double() / weights.double().sum()
 
 
 def looks(scheme: Weighting, memory: Memory, steps: int) -> list[int]:
@@ -79,7 +87,7 @@ def looks(scheme: Weighting, memory: Memory, steps: int) -> list[int]:
 @every
 def test_weights_are_shares_of_the_source(name: str, params: dict[str, Any]) -> None:
     scheme, everything = made(name, params), torch.arange(SIZES.n_source)
-    memory = scheme.memory(SIZES, 0)
+    memory = scheme.make_memory(SIZES._replace(seed=0))
     looks(scheme, memory, 12)
     clock = TrainProgress(11, 12)
     found = weigh(scheme, memory, whole(), everything, clock)
@@ -88,7 +96,7 @@ def test_weights_are_shares_of_the_source(name: str, params: dict[str, Any]) -> 
     assert torch.isfinite(found).all()
     assert found.min() >= 0
     assert found.max() > 0
-    final = scheme.everywhere(memory, whole())
+    final = shares(scheme, memory, whole())
     assert final.dtype == torch.float64
     assert float(final.sum()) == pytest.approx(1.0)
     assert final.min() >= 0
@@ -101,9 +109,9 @@ def test_weights_are_shares_of_the_source(name: str, params: dict[str, Any]) -> 
 @every
 def test_outliers_lose_weight(name: str, params: dict[str, Any]) -> None:
     scheme = made(name, params)
-    memory = scheme.memory(SIZES, 0)
+    memory = scheme.make_memory(SIZES._replace(seed=0))
     looks(scheme, memory, 12)
-    final, outlier = scheme.everywhere(memory, whole()), whole().labels >= SHARED
+    final, outlier = shares(scheme, memory, whole()), whole().labels >= SHARED
     share = float(final[outlier].sum())
     if name == "uniform":
         assert share == pytest.approx(1 - SHARED / CLASSES)
@@ -116,10 +124,10 @@ def test_outliers_lose_weight(name: str, params: dict[str, Any]) -> None:
 @every
 def test_weights_are_equal_until_the_first_refresh(name: str, params: dict[str, Any]) -> None:
     scheme = made(name, params)
-    memory = scheme.memory(SIZES, 0)
+    memory = scheme.make_memory(SIZES._replace(seed=0))
     periods = getattr(scheme, "periods", 0)
     remembers = bool(sum(len(part.flatten()) for part in memory.state_dict().values()))
-    seen = looks(scheme, scheme.memory(SIZES, 0), 4 * periods) if periods else []
+    seen = looks(scheme, scheme.make_memory(SIZES._replace(seed=0)), 4 * periods) if periods else []
     start = [0] if getattr(scheme, "from_start", False) else []
     assert seen == (start + list(range(4, 4 * periods, 4)) if remembers else [])
     if remembers:
@@ -131,7 +139,7 @@ def test_weights_are_equal_until_the_first_refresh(name: str, params: dict[str, 
 def test_no_global_generator_is_touched_and_the_seed_decides(name: str, params: dict[str, Any]) -> None:
     scheme = made(name, params)
     before = torch.get_rng_state()
-    one, two = scheme.memory(SIZES, 4), scheme.memory(SIZES, 4)
+    one, two = scheme.make_memory(SIZES._replace(seed=4)), scheme.make_memory(SIZES._replace(seed=4))
     assert torch.equal(torch.get_rng_state(), before)
     for key, part in one.state_dict().items():
         assert torch.equal(part, two.state_dict()[key]), key
@@ -148,11 +156,11 @@ def test_odd_features_give_finite_weights(name: str, params: dict[str, Any], cas
         seen = _changed(seen, target=Outputs(*(part[:1] for part in seen.target if part is not None)))
     else:
         seen = _changed(seen, target=Outputs(*(1e4 * part for part in seen.target if part is not None)))
-    memory = scheme.memory(SIZES, 0)
+    memory = scheme.make_memory(SIZES._replace(seed=0))
     for step in range(12):
         scheme.refresh(memory, TrainProgress(step, 12), lambda: seen)
     drawn = weigh(scheme, memory, seen, torch.arange(SIZES.n_source), TrainProgress(11, 12))
-    for weights in (drawn, scheme.everywhere(memory, seen)):
+    for weights in (drawn, shares(scheme, memory, seen)):
         assert torch.isfinite(weights).all()
         assert weights.min() >= 0
         assert weights.sum() > 0
@@ -164,7 +172,7 @@ def test_odd_features_give_finite_weights(name: str, params: dict[str, Any], cas
 @pytest.mark.parametrize("hard", [False, True])
 def test_class_shares_are_means_of_predictions(hard: bool) -> None:
     scheme, seen = make_weighting("class_share", {"hard": hard}), whole(far=1.0)
-    memory = scheme.memory(SIZES, 0)
+    memory = scheme.make_memory(SIZES._replace(seed=0))
     scheme.refresh(memory, TrainProgress(10, 20), lambda: seen)
     p = seen.target.logits.double().softmax(dim=1)
     p = torch.nn.functional.one_hot(p.argmax(dim=1), CLASSES).double() if hard else p
@@ -175,13 +183,15 @@ def test_class_shares_are_means_of_predictions(hard: bool) -> None:
 def test_shares_of_classes_that_the_source_lacks_leave_equal_weights() -> None:
     scheme, seen = make_weighting("class_share", {"hard": True}), whole()
     seen = _changed(seen, labels=torch.full((50,), 4))
-    np.testing.assert_allclose(scheme.everywhere(Memory(), seen), 1 / 50)
+    memory = scheme.make_memory(SIZES)
+    scheme.refresh(memory, TrainProgress(10, 20), lambda: seen)
+    np.testing.assert_allclose(shares(scheme, memory, seen), 1 / 50)
 
 
 @pytest.mark.parametrize("beta", [0.1, 1 / 3, 0.35, 1.0])
 def test_capped_weights_are_a_knapsack(beta: float) -> None:
     scheme = made("capped", {"beta": beta})
-    memory = scheme.memory(SIZES, 0)
+    memory = scheme.make_memory(SIZES._replace(seed=0))
     looks(scheme, memory, 12)
     found = np.sort(weigh(scheme, memory, whole(), torch.arange(50), TrainProgress(11, 12)).double().numpy())[::-1]
     full = int(beta * 50 + 1e-9)
@@ -193,7 +203,7 @@ def test_capped_weights_are_a_knapsack(beta: float) -> None:
 @pytest.mark.parametrize("rho", [0.0, 0.5, 5.0])
 def test_the_ball_is_kept(rho: float) -> None:
     scheme = made("chi2_ball", {"rho": rho})
-    memory = scheme.memory(SIZES, 0)
+    memory = scheme.make_memory(SIZES._replace(seed=0))
     looks(scheme, memory, 12)
     found = weigh(scheme, memory, whole(), torch.arange(50), TrainProgress(11, 12)).double()
     assert float(found.mean()) == pytest.approx(1.0, rel=1e-5)
@@ -205,7 +215,7 @@ def test_the_plan_over_the_data_solves_appendix_h() -> None:
     seen, beta = whole(), 0.4  # the two shared of five classes
     params = {"scope": "dataset", "alpha": 1.0, "beta": beta, "eta1": 1.0, "eta2": 0.0}
     scheme = make_weighting("plan", params)
-    final = scheme.everywhere(Memory(), seen).numpy()
+    final = scheme.final_plan(seen).solution.p
     assert final.max() <= 1 / (beta * 50) + 1e-12
     np.testing.assert_allclose(final, np.where(seen.labels < SHARED, 1 / 20, 0.0), atol=1e-9)
 
