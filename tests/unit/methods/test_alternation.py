@@ -20,6 +20,7 @@ from warmpot.costs import PairCosts
 from warmpot.data import Task, as_table, make_task
 from warmpot.errors import DivergedError, InputError
 from warmpot.estimators import SourceOnlyClassifier, WarmpotClassifier, WarmpotRegressor
+from warmpot.losses import LABEL_LOSSES
 from warmpot.methods import Warmpot
 from warmpot.methods.alternation import Alternation
 from warmpot.methods.refit import fit_classifier, fit_ridge
@@ -75,14 +76,14 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, nursery: Any, rounds_b
     script = f"""
 import os, signal, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-import test_full as here
+import test_alternation as here
 from pathlib import Path
 
 work = here.Alternation.round
-def dying(self, state, number):
+def dying(self, number):
     if number > {rounds_before}:
         os.kill(os.getpid(), signal.SIGKILL)
-    return work(self, state, number)
+    return work(self, number)
 here.Alternation.round = dying
 here.fit(here.small_task(), here.config(), out=Path({str(tmp_path / "killed")!r}))
 """
@@ -105,10 +106,10 @@ def test_ctrl_c_saves_between_rounds_and_resumes(
 ) -> None:
     work = Alternation.round
 
-    def pressing(self: Alternation, state: Any, number: int) -> Any:
+    def pressing(self: Alternation, number: int) -> Any:
         if number == pressed_in:
             os.kill(os.getpid(), signal.SIGINT)
-        return work(self, state, number)
+        return work(self, number)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Alternation, "round", pressing)
@@ -237,15 +238,15 @@ def test_regression_where_the_target_is_a_part_of_the_range(loss: str) -> None:
 def smoothed(costs: PairCosts, outputs: Any) -> Any:
     """What the plan's cost takes for outputs: a label loss from a label of 0 is the output itself."""
     one = torch.as_tensor(outputs)[:, None]
-    cost = costs.joint(torch.zeros(costs.shape[0]), one, eta1=0.0, eta2=1.0, loss="absolute")
-    return cost(np.array([0]), None)[0]
+    cost = costs.joint(torch.zeros(costs.shape[0]), one, eta1=0.0, eta2=1.0, loss=LABEL_LOSSES["absolute"])
+    return cost.block(np.array([0]))[0]
 
 
 def test_no_smoothing_leaves_the_costs_alone() -> None:
     rng = np.random.default_rng(0)
     xs, xt, outputs = rng.normal(size=(12, 3)), rng.normal(size=(9, 3)), torch.from_numpy(rng.normal(size=(9, 4)))
     labels, rows = torch.arange(12) % 4, np.arange(12)
-    plain, none = (PairCosts(xs, xt, **more).joint(labels, outputs, eta1=1.0, eta2=2.0)(rows, None)
+    plain, none = (PairCosts(xs, xt, **more).joint(labels, outputs, eta1=1.0, eta2=2.0).block(rows)
                    for more in ({}, {"smooth": 0.0, "neighbours": 3}))  # fmt: skip
     np.testing.assert_array_equal(plain, none)
     values = rng.uniform(size=9)

@@ -171,10 +171,10 @@ def test_printed_digits_certify_handwritten_ones() -> None:
 def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path: Path, pressed_in: int) -> None:
     work, changes = Alternation.round, {"rounds": 2, "bound_rounds": 4}
 
-    def pressing(self: Alternation, state: Any, number: int) -> Any:
+    def pressing(self: Alternation, number: int) -> Any:
         if number == pressed_in:
             os.kill(os.getpid(), signal.SIGINT)
-        return work(self, state, number)
+        return work(self, number)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Alternation, "round", pressing)
@@ -201,7 +201,7 @@ def test_what_has_no_such_bound_is_refused(tmp_path: Path) -> None:
     xs, ys, xt, _ = tables()
     task = make_task(as_table(xs, ys.astype(float), task="regression"), as_table(xt))[0]
     changes = {"loss": "absolute", "full": {"objective": "bound"}}
-    with pytest.raises(InputError, match=r'full\.objective "bound": got real labels'):
+    with pytest.raises(InputError, match=r'full\.objective "bound": got continuous targets'):
         fit(task, load_config("full", changes=changes), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     with pytest.raises(InputError, match="does not see the target"):

@@ -78,7 +78,7 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, nursery: Any, preset: 
     script = f"""
 import os, signal, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-import test_train_loop as here
+import test_batch_engine as here
 from warmpot.methods import Warmpot
 from pathlib import Path
 
@@ -225,7 +225,7 @@ def test_batches_larger_than_the_data_work() -> None:
 DISTRIBUTED = """
 import json, sys
 sys.path.insert(0, {here!r})
-import test_train_loop as here
+import test_batch_engine as here
 import torch
 from warmpot.train.hardware import make_fabric
 from warmpot.train.batch_engine import train_in_batches
@@ -265,7 +265,7 @@ def test_a_signal_to_one_process_stops_all(tmp_path: Path, nursery: Any) -> None
 STOPPING = """
 import os, signal, sys
 sys.path.insert(0, {here!r})
-import test_train_loop as here
+import test_batch_engine as here
 from pathlib import Path
 from warmpot.methods import Warmpot
 
