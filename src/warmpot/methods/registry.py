@@ -63,7 +63,7 @@ def _installed(group: str) -> dict[str, Any]:
     return {entry.name: entry for entry in entry_points(group=group)}
 
 
-def _registered(known: dict[str, type[C]], kind: type[C], what: str, cls: type[C]) -> type[C]:
+def _register(known: dict[str, type[C]], kind: type[C], what: str, cls: type[C]) -> type[C]:
     if not (isinstance(cls, type) and issubclass(cls, kind)):
         remedy = f"Derive it from warmpot.methods.{kind.__name__}."
         raise InputError(what, got=repr(cls), allowed=f"a subclass of {kind.__name__}", remedy=remedy)
@@ -76,12 +76,12 @@ def _registered(known: dict[str, type[C]], kind: type[C], what: str, cls: type[C
 
 def register_method(cls: type[Method[Any]]) -> type[Method[Any]]:
     """Make a method known under its name; usable as a decorator."""
-    return _registered(METHODS, Method, "method", cls)
+    return _register(METHODS, Method, "method", cls)
 
 
 def register_weighting(cls: type[Weighting[Any]]) -> type[Weighting[Any]]:
     """Make a weighting known under its name; usable as a decorator."""
-    return _registered(WEIGHTINGS, Weighting, "weights", cls)  # type: ignore[type-abstract]
+    return _register(WEIGHTINGS, Weighting, "weights", cls)  # type: ignore[type-abstract]
 
 
 def method_names() -> list[str]:
@@ -97,31 +97,30 @@ def weighting_names() -> list[str]:
 def get_method(name: str) -> type[Method[Any]]:
     """Return the class of a method; an unknown name is refused with the nearest known one."""
     if name not in METHODS and name in _installed("warmpot.methods"):
-        register_method(_loaded("warmpot.methods", name))
-    return _found(METHODS, "method", name, method_names())
+        register_method(_load("warmpot.methods", name))
+    return _lookup(METHODS, "method", name, method_names())
 
 
 def get_weighting(name: str) -> type[Weighting[Any]]:
     """Return the class of a weighting; an unknown name is refused with the nearest known one."""
     if name not in WEIGHTINGS and name in _installed("warmpot.weightings"):
-        register_weighting(_loaded("warmpot.weightings", name))
-    return _found(WEIGHTINGS, "weights", name, [*weighting_names(), OWN])
+        register_weighting(_load("warmpot.weightings", name))
+    return _lookup(WEIGHTINGS, "weights", name, [*weighting_names(), OWN])
 
 
-def _loaded(group: str, name: str) -> Any:
+def _load(group: str, name: str) -> Any:
     try:
         return _installed(group)[name].load()
     except Exception as error:  # the other package may raise anything
-        got, remedy = (
+        got, allowed = (
             f"{name!r}, which fails to load ({type(error).__name__}: {error})",
-            "Repair or remove the package.",
+            "a class that can be imported",
         )
-        raise InputError(
-            f"entry point {group}", got=got, allowed="a class that can be imported", remedy=remedy
-        ) from error
+        remedy = "Repair or remove the package."
+        raise InputError(f"entry point {group}", got=got, allowed=allowed, remedy=remedy) from error
 
 
-def _found(known: Mapping[str, type[C]], what: str, name: str, names: list[str]) -> type[C]:
+def _lookup(known: Mapping[str, type[C]], what: str, name: str, names: list[str]) -> type[C]:
     if name not in known:
         raise InputError(what, got=repr(name), allowed=", ".join(names), remedy=suggestion(str(name), names))
     return known[name]

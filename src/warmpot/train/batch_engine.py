@@ -342,6 +342,12 @@ def train_in_batches(
         both domains.
     """
     settings, history = config.minibatch, (run.history() if run else [])
+
+    def log(line: dict[str, Any]) -> None:
+        history.append(line)
+        if run is not None and fabric.is_global_zero:
+            run.log(line)
+
     with _seeded(config.seed), quiet_gathers(), asked_to_stop() as stop:
         trainer = _Trainer(task, config, fabric)
         chosen = ChosenIterate(chooser, trainer.learner)
@@ -355,17 +361,12 @@ def train_in_batches(
                 if done % settings.log_every == 0 or done == settings.steps:
                     weights = torch.ones(1) if result.weights is None else result.weights
                     line = _line(done, result, trainer.health.check(done / settings.steps, weights))
-                    history.append(line)
-                    if run is not None and fabric.is_global_zero:
-                        run.log(line)
+                    log(line)
                     report(done / settings.steps, f"step {done}, loss {line['loss']:.3f}")
                 stopping = trainer.agreed(stop())
                 due = done % settings.checkpoint_every == 0 or done == settings.steps
                 if due and chooser is not None:
-                    line = {"step": done, **chosen.offer(trainer.snapshot(done, task, result))}
-                    history.append(line)
-                    if run is not None and fabric.is_global_zero:
-                        run.log(line)
+                    log({"step": done, **chosen.offer(trainer.snapshot(done, task, result))})
                 if run is not None and (due or stopping):
                     if fabric.is_global_zero:
                         run.save(trainer.checkpoint(done, chosen))

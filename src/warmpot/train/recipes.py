@@ -19,8 +19,6 @@ __all__ = ["layered", "preset_for", "preset_names", "presets_of", "read_preset",
 DEFAULT = "full"
 OF_FEATURES = "frozen"
 """The loop on frozen features that all methods share."""
-
-
 OF_IMAGES = "official"
 """The loop on images, as the authors' code runs it on Office-Home."""
 

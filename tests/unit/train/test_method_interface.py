@@ -1,0 +1,317 @@
+"""What a method outside the package may rely on: phases, batches, passes, rounds, entry points, true weights."""
+
+from __future__ import annotations
+
+import copy
+import importlib.metadata
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from torch import Tensor
+from torch.nn import functional
+from typer.testing import CliRunner
+
+from warmpot.bench import read_store
+from warmpot.cli import app
+from warmpot.data import Task
+from warmpot.methods import (
+    METHODS,
+    BatchContext,
+    BatchSpec,
+    Learner,
+    Memory,
+    Method,
+    PassRequest,
+    Phase,
+    RoundResult,
+    Rounds,
+    SamplePool,
+    Setup,
+    StepResult,
+    TrainProgress,
+    alternation,
+    make_weighting,
+    registry,
+)
+from warmpot.nets import Network, NetworkSettings, Outputs, build_network
+from warmpot.train import fit, load_config
+
+N_SOURCE, N_TARGET, CLASSES, WIDTH, STEPS, BATCH = 40, 30, 4, 5, 6, 8
+FEW: dict[str, Any] = {
+    "minibatch": {"steps": STEPS, "warmup": 0.0, "source_batch": BATCH, "target_batch": BATCH, "log_every": 1}
+}
+
+
+def make_task() -> Task:
+    rng = np.random.default_rng(0)
+    ys, yt = np.arange(N_SOURCE) % CLASSES, np.arange(N_TARGET) % 2
+    xs, xt = (3 * np.eye(CLASSES, WIDTH)[y] + rng.normal(size=(len(y), WIDTH)) for y in (ys, yt))
+    return Task(xs.astype(np.float32), ys, xt.astype(np.float32), tuple("abcd"))
+
+
+class CopyMemory(Memory):
+    """A frozen copy of the network, pseudo-labels of the target, and what the steps saw."""
+
+    pseudo: Tensor
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__()
+        assert setup.network is not None
+        self.encoder = copy.deepcopy(setup.network).eval().requires_grad_(False)
+        self.register_buffer("pseudo", torch.zeros(setup.n_target, dtype=torch.long))
+        self.contexts: list[BatchContext] = []
+
+
+@dataclass(frozen=True)
+class TwoPhases(Method[CopyMemory]):
+    """Train on the source; then on pseudo-labels of the target, without the source and with the head frozen.
+
+    This is the shape of ADDA (a frozen source encoder) and of SHOT++ (pseudo-labels, a frozen head, two views).
+    """
+
+    name: ClassVar[str] = "two-phases"
+    summary: ClassVar[str] = "for a test"
+    reference: ClassVar[str] = "none"
+    passes: ClassVar[Mapping[Any, tuple[str, ...]]] = {"target": ("logits",)}
+    memories: ClassVar[list[CopyMemory]] = []
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        second = Phase("target", frozen=("head",), uses_source=False, restarts_decay=True)
+        return Phase("source", 0.5, adapts=False), second
+
+    def make_memory(self, setup: Setup) -> CopyMemory:
+        self.memories.append(CopyMemory(setup))
+        return self.memories[-1]
+
+    def refresh(self, memory: CopyMemory, progress: TrainProgress, request: PassRequest) -> None:
+        if progress.phase == "target":
+            if progress.starts_phase:
+                memory.encoder.load_state_dict(request().network.state_dict())
+            memory.pseudo.copy_(request().target.logits.argmax(dim=1))
+
+    def pools(self, memory: CopyMemory) -> Mapping[str, SamplePool]:
+        return {"target": SamplePool(torch.arange(len(memory.pseudo)), memory.pseudo)}
+
+    def extra_batches(self, progress: TrainProgress, source_batch: int) -> Mapping[str, BatchSpec]:
+        return {"again": BatchSpec(source_batch // 2, "target", "target")} if progress.phase == "target" else {}
+
+    def step(self, context: BatchContext, memory: CopyMemory) -> StepResult:
+        memory.contexts.append(context)
+        if context.progress.phase == "source":
+            losses = functional.cross_entropy(context.source.logits, context.labels, reduction="none")
+            return StepResult(losses.mean(), torch.full_like(losses, 1 / len(losses)).detach(), {})
+        assert context.forward is not None
+        assert context.pseudo_labels is not None
+        frozen = context.forward(context.inputs, memory.encoder).features
+        loss = functional.cross_entropy(context.target.logits, context.pseudo_labels)
+        return StepResult(loss + (context.target.features.mean(0) - frozen.mean(0)).square().sum(), None, {})
+
+
+@pytest.fixture
+def method(monkeypatch: pytest.MonkeyPatch) -> TwoPhases:
+    monkeypatch.setitem(METHODS, TwoPhases.name, TwoPhases)
+    TwoPhases.memories.clear()
+    return TwoPhases()
+
+
+def test_a_phase_without_the_source(method: TwoPhases) -> None:
+    changes = {**FEW, "method": method.name, "minibatch": {**FEW["minibatch"], "network": {"bottleneck": "bn"}}}
+    fitted = fit(make_task(), load_config("frozen", changes=changes))
+    (memory,) = method.memories
+    first, second = memory.contexts[:3], memory.contexts[3:]
+    assert [len(context.source.logits) for context in memory.contexts] == [BATCH] * 3 + [0] * 3
+    assert [context.progress.phase_share for context in second] == pytest.approx([0, 1 / 3, 2 / 3])
+    for context in second:
+        assert context.inputs is not None
+        assert context.target_rows is not None
+        assert len(context.inputs) == len(context.labels) == BATCH
+        assert context.weights is None
+        again = context.extra["again"]
+        assert torch.equal(again.rows, context.target_rows[: BATCH // 2])
+        assert (again.domain, again.weights) == ("target", None)
+        assert torch.equal(again.labels, context.pseudo_labels[: BATCH // 2])
+    assert all(not context.extra and context.weights is not None for context in first)
+    network = fitted.predictor.network
+    assert torch.equal(network.head.weight, memory.encoder.head.weight)  # frozen since the copy
+    assert not torch.equal(network.bottleneck[0].weight, memory.encoder.bottleneck[0].weight)
+    # BatchNorm has seen both domains in the first phase; then the target, and its second view
+    assert int(network.bottleneck[1].num_batches_tracked) == 3 * 2 + 3 * 2
+    assert fitted.training_weights.sum() == pytest.approx(1.0)
+
+
+def test_decay_starts_again_with_a_phase(method: TwoPhases) -> None:
+    network = build_network(NetworkSettings(width=3), WIDTH, CLASSES, seed=0)
+    setup = Setup(N_SOURCE, N_TARGET, CLASSES, 3, WIDTH, network=network)
+    learner = Learner(method, make_weighting("uniform"), setup, steps=8, warmup=2)
+    assert [learner.decay_step(step) for step in range(8)] == [0, 1, 2, 3, 4, 0, 1, 2]
+
+
+class MeanRounds(Rounds):
+    """Class means in closed form; later rounds add the target with its predicted labels. No plan."""
+
+    n_rounds = 2
+
+    def __init__(self, task: Task) -> None:
+        self.xs, self.xt, self.ys = torch.from_numpy(task.xs), torch.from_numpy(task.xt), torch.from_numpy(task.ys)
+        self.settings = NetworkSettings(bottleneck="none")
+        self._network = build_network(self.settings, WIDTH, CLASSES, seed=0).eval()
+
+    def start(self) -> None:
+        self._fit(self.xs, self.ys)
+
+    def _fit(self, x: Tensor, y: Tensor) -> None:
+        means = torch.stack([x[y == k].mean(dim=0) for k in range(CLASSES)])
+        with torch.no_grad():
+            self._network.head.weight.copy_(means)
+            self._network.head.bias.copy_(-means.square().sum(dim=1) / 2)
+
+    def round(self, number: int) -> RoundResult:
+        guesses = self.outputs()[1].logits.argmax(dim=1)
+        self._fit(torch.cat([self.xs, self.xt]), torch.cat([self.ys, guesses]))
+        return RoundResult({"guessed_classes": len(guesses.unique())})
+
+    def outputs(self) -> tuple[Outputs, Outputs]:
+        with torch.no_grad():
+            return self._network(self.xs), self._network(self.xt)
+
+    def network(self) -> Network:
+        return self._network
+
+    def state(self) -> dict[str, Tensor]:
+        return self._network.state_dict()
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        self._network.load_state_dict({name: state[name] for name in self._network.state_dict()})
+
+    @property
+    def training_weights(self) -> Tensor:
+        return torch.full((len(self.xs),), 1 / len(self.xs))
+
+
+@dataclass(frozen=True)
+class Means(Method[Memory]):
+    name: ClassVar[str] = "class-means"
+    summary: ClassVar[str] = "for a test"
+    reference: ClassVar[str] = "none"
+    engines: ClassVar[tuple[str, ...]] = ("full",)
+
+    def rounds(self, task: Task, *_: Any) -> Rounds:
+        return MeanRounds(task)
+
+
+def test_rounds_without_a_plan(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(METHODS, Means.name, Means)
+    config = load_config("full", changes={"method": Means.name})
+    fitted = fit(make_task(), config, out=tmp_path / "run")
+    assert [line["step"] for line in fitted.history] == [1, 2]
+    assert all("transport" not in line and "effective_weights" in line for line in fitted.history)
+    assert fitted.plan_weights is None
+    assert fitted.outputs.argmax(axis=1).max() <= 1
+    resumed = fit(make_task(), config, out=tmp_path / "run", resume=True)
+    np.testing.assert_array_equal(resumed.outputs, fitted.outputs)
+
+
+def test_training_weights_are_those_of_the_last_refit(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[Tensor] = []
+    refit = alternation.fit_classifier
+
+    def recording(x: Tensor, targets: Tensor, weights: Tensor, *rest: Any, **settings: Any) -> Any:
+        used.append(weights[:N_SOURCE].double())
+        return refit(x, targets, weights, *rest, **settings)
+
+    monkeypatch.setattr(alternation, "fit_classifier", recording)
+    fitted = fit(make_task(), load_config("full", changes={"full": {"rounds": 3}}))
+    assert len(used) == 4  # the source alone, then every round
+    np.testing.assert_allclose(fitted.training_weights, used[-1] / used[-1].sum(), rtol=1e-6)
+    assert all(0 < line["alpha"] <= 1 and 0 < line["beta"] <= 1 for line in fitted.history)
+    assert fitted.plan_weights is not None
+    assert not np.allclose(fitted.training_weights, fitted.plan_weights / fitted.plan_weights.sum())
+
+
+@pytest.mark.parametrize("weights", ["own", "class_share", "plan"])
+def test_training_weights_are_those_of_the_losses(weights: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    used, step_of = torch.zeros(N_SOURCE, dtype=torch.float64), Learner.step
+    last: list[Tensor] = []
+
+    def recording(self: Learner, step: int, context: BatchContext) -> StepResult:
+        result = step_of(self, step, context)
+        losses = functional.cross_entropy(context.source.logits, context.labels, reduction="none").detach()
+        assert float(result.metrics["classification"]) == pytest.approx(float(result.weights @ losses), rel=1e-4)
+        used[context.rows] = result.weights.double()
+        last[:] = [context.rows]
+        return result
+
+    monkeypatch.setattr(Learner, "step", recording)
+    fitted = fit(make_task(), load_config("frozen", changes={**FEW, "weights": weights}))
+    if weights == "class_share":  # samples that were not in the last batch have the weight of their class too
+        (rows,) = last
+        shown = torch.from_numpy(fitted.training_weights)[rows]
+        np.testing.assert_allclose(shown / shown.sum(), used[rows] / used[rows].sum(), rtol=1e-4)
+    else:
+        np.testing.assert_allclose(fitted.training_weights, used / used.sum(), rtol=1e-5, atol=1e-9)
+
+
+OUTSIDE = """
+from dataclasses import dataclass
+from typing import ClassVar
+from warmpot.methods import SourceOnly
+
+@dataclass(frozen=True)
+class Outside(SourceOnly):
+    name: ClassVar[str] = "outside"
+    engines: ClassVar[tuple[str, ...]] = ("minibatch",)
+    factor: float = 1.0
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Install a package with an entry point: what pip would write, on the path."""
+    site = tmp_path / "site"
+    (site / "outside-1.0.dist-info").mkdir(parents=True)
+    (site / "outside_method.py").write_text(OUTSIDE)
+    (site / "outside-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
+    entry = "[warmpot.methods]\noutside = outside_method:Outside\n"
+    (site / "outside-1.0.dist-info" / "entry_points.txt").write_text(entry)
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=":")
+    task = make_task()
+    np.savez(tmp_path / "source.npz", X=task.xs, y=task.ys)
+    np.savez(tmp_path / "target.npz", X=task.xt, y=np.arange(N_TARGET) % 2)
+    monkeypatch.setattr(registry, "METHODS", dict(METHODS))
+    for cached in (registry._installed, importlib.metadata.entry_points):
+        getattr(cached, "cache_clear", lambda: None)()
+    yield tmp_path
+    for cached in (registry._installed, importlib.metadata.entry_points):
+        getattr(cached, "cache_clear", lambda: None)()
+
+
+def run(*words: object) -> None:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == 0, result.output
+
+
+def test_a_method_of_another_package_works_in_fit_sweep_and_bench(installed: Path) -> None:
+    source, target, steps = installed / "source.npz", installed / "target.npz", "minibatch.steps=3"
+    run("fit", source, target, "--method", "outside", "--set", steps, "--out", installed / "run", "--quiet")
+    config = yaml.safe_load((installed / "run" / "config.yaml").read_text())
+    assert (config["method"], config["params"]) == ("outside", {"factor": 1.0})
+    space = {"method": "outside", "minibatch.steps": 3, "params.factor": [1.0, 2.0]}
+    (installed / "space.yaml").write_text(yaml.safe_dump(space))
+    run("sweep", source, target, "--space", installed / "space.yaml", "--out", installed / "sweep", "--quiet")
+    grid = {
+        "title": "outside",
+        "data": [{"name": "blobs", "source": "source.npz", "target": "target.npz"}],
+        "rows": [{"name": "outside", "preset": "frozen", "set": {"method": "outside", "minibatch.steps": 3}}],
+        "seeds": 1,
+    }
+    (installed / "grid.yaml").write_text(yaml.safe_dump(grid))
+    run("bench", installed / "grid.yaml", "--data", installed, "--out", installed / "bench", "--quiet")
+    assert len(read_store(installed / "bench")) == 1
