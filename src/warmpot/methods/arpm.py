@@ -129,12 +129,12 @@ class Arpm(Method[TargetBank]):
     Deviations from the official code (the paper's text was not at hand):
 
     - The bank is filled with all target samples when the terms of the target begin; there, it is filled before training
-      by label in place of index: most rows are noise until their first batch.
+      by label instead of index: most rows are noise until their first batch.
     - A sample is struck off its neighbours by its index; there, whatever comes first is. Its test for mutual neighbours
       compares with source samples and has no effect: left out.
     - ``sum q log q`` in its consistency has no gradient: left out.
     - The terms of the target begin with the step at `start`, there with the one after it.
-    - While pooled features do not change (frozen features), neighbours are found once.
+    - While pooled features do not change (frozen features), neighbours are searched once.
     - A class without source samples keeps its row of the head at the PCA start.
     - Bottleneck and critic start Xavier-normal, there Kaiming-normal and Kaiming-uniform. Every step is one in training
       mode; there, those after an evaluation have BatchNorm in evaluation mode.

@@ -20,7 +20,7 @@ __all__ = ["SourceOnly"]
 
 @dataclass(frozen=True)
 class SourceOnly(Method[Memory]):
-    """Plain training on the source; the target is never looked at.
+    """Plain training on the source; the target is not used.
 
     Deviations: none; "ResNet-50" in the paper's tables.
     """

@@ -205,12 +205,12 @@ class _Trainer:
         self.network.eval()
         with torch.no_grad():
             passed = [self._parts(block, parts) for block in blocks(mine, self._workers)]
-            kept = {part: torch.cat([block[part] for block in passed]) for part in parts}
+            tensors = {part: torch.cat([block[part] for block in passed]) for part in parts}
         self.network.train()
         if world > 1:
-            gathered: dict[str, Any] = {part: self.fabric.all_gather(tensor) for part, tensor in kept.items()}
-            kept = {part: tensor.flatten(0, 1)[: len(x)] for part, tensor in gathered.items()}
-        return Outputs.of(**kept)
+            gathered: dict[str, Any] = {part: self.fabric.all_gather(tensor) for part, tensor in tensors.items()}
+            tensors = {part: tensor.flatten(0, 1)[: len(x)] for part, tensor in gathered.items()}
+        return Outputs.of(**tensors)
 
     def _parts(self, block: Tensor, parts: Collection[str]) -> dict[str, Tensor]:
         outputs = self.network(self._input(block))

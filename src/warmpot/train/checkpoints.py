@@ -43,8 +43,8 @@ class Checkpoint(NamedTuple):
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write ``folder/step-<n>`` and delete all but the last two."""
     folder.mkdir(parents=True, exist_ok=True)
-    place = folder / f"step-{checkpoint.step:08d}"
-    with atomic_folder(place) as draft:
+    path = folder / f"step-{checkpoint.step:08d}"
+    with atomic_folder(path) as draft:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
         save_file(tensors, draft / TENSORS)
         (draft / FACTS).write_text(json.dumps({"step": checkpoint.step, **checkpoint.facts}), encoding="utf-8")
@@ -52,7 +52,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         for entry in old.iterdir():
             entry.unlink()
         old.rmdir()
-    return place
+    return path
 
 
 def _checkpoints(folder: Path) -> list[Path]:
@@ -65,15 +65,15 @@ def latest_checkpoint(folder: Path) -> Path | None:
     return complete[-1] if complete else None
 
 
-def load_checkpoint(place: Path) -> Checkpoint:
+def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint; raise `InputError` when it is damaged."""
     try:
-        facts = json.loads((place / FACTS).read_text(encoding="utf-8"))
-        return Checkpoint(int(facts.pop("step")), load_file(place / TENSORS), facts)
+        facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
+        return Checkpoint(int(facts.pop("step")), load_file(path / TENSORS), facts)
     except Exception as error:  # parsers raise almost anything on a damaged file
         got = f"{type(error).__name__}: {error}"
-        remedy = f"Remove {place}; the run then continues from the checkpoint before it."
-        raise InputError(str(place), got=got, allowed="a complete checkpoint", remedy=remedy) from error
+        remedy = f"Remove {path}; the run then continues from the checkpoint before it."
+        raise InputError(str(path), got=got, allowed="a complete checkpoint", remedy=remedy) from error
 
 
 def random_state() -> dict[str, Tensor]:

@@ -189,8 +189,8 @@ class RunConfig:
     images : ImageSettings or None
         How images become features; None for data that are features already.
     built_method, built_weighting, label_loss
-        The method, the weighting (None: the method weighs samples itself) and the label loss that the names stand for,
-        built once.
+        The method, the weighting (None: the method weighs samples itself) and the label loss of these names, built
+        once.
     """
 
     preset: str = "full"
@@ -256,10 +256,8 @@ class RunConfig:
         elif self.engine == "full":
             what, remedy = f"{self.weights!r} with the full engine", "Take a mini-batch preset, such as frozen."
         elif self.weights == OWN and not method.weighs_samples():
-            allowed, remedy = (
-                ", ".join(weighting_names()),
-                "It has no plan of its own; `plan` solves one for the weights.",
-            )
+            allowed = ", ".join(weighting_names())
+            remedy = "It has no plan of its own; `plan` solves one for the weights."
         if remedy:
             raise InputError("weights", got=what, allowed=allowed, remedy=remedy)
 

@@ -130,7 +130,7 @@ def _write_shards(
     layout, start, done = writer.layout, time.monotonic(), 0
     total = sum(len(rows) for _, rows in batches)
     values: list[NDArray[Any]] = []
-    kept: list[int] = []
+    readable: list[int] = []
     bad: dict[int, str] = {}
     for (k, rows), (pixels, errors) in zip(batches, decoded, strict=True):
         if errors and corrupt == "raise":
@@ -138,10 +138,10 @@ def _write_shards(
         good = [row for row in rows if row not in errors]
         names = [_image_name(table, row) for row in good]
         values.append(runner(pixels, names) if good else np.empty((0, *layout.row)))
-        kept, bad = kept + good, bad | errors
+        readable, bad = readable + good, bad | errors
         if rows[-1] == layout.samples_of(k)[-1]:
-            writer.write(k, np.concatenate(values), kept, bad)
-            values, kept, bad = [], [], {}
+            writer.write(k, np.concatenate(values), readable, bad)
+            values, readable, bad = [], [], {}
         done += len(rows)
         report(done / total, f"{done} of {total} images, {done / max(time.monotonic() - start, 1e-9):.1f} images/s")
     if total < layout.n:

@@ -121,8 +121,7 @@ def _check_regression(task: Task, config: RunConfig) -> None:
                 f"{component.name!r} for continuous targets",
                 "a method and weights that work without classes",
             )
-            remedy = "`warmpot methods` shows which ones do."
-            raise InputError(what, got=got, allowed=allowed, remedy=remedy)
+            raise InputError(what, got=got, allowed=allowed, remedy="`warmpot methods` shows which ones do.")
 
 
 def _label_units(task: Task) -> tuple[float, float]:

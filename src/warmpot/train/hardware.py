@@ -22,9 +22,8 @@ __all__ = ["make_fabric", "quiet_gathers", "resolve_device"]
 
 def make_fabric(hardware: HardwareSettings) -> Fabric:
     """Start Fabric with these settings; raise an `InputError` for settings that it refuses."""
-    from lightning_fabric import (
-        Fabric,
-    )  # here, because it loads torch's compiler: three seconds that the full engine does not need
+    # Imported here, because it loads torch's compiler: three seconds that the full engine does not need.
+    from lightning_fabric import Fabric
 
     accelerator = hardware.accelerator
     if accelerator == "mps":

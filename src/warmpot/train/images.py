@@ -90,8 +90,8 @@ def make_backbone(settings: ImageSettings) -> Backbone:
 
 def cache_folder() -> Path:
     """Return the folder of extracted features: ``$WARMPOT_CACHE``, else ``warmpot`` in the user's cache folder."""
-    place = os.environ.get("WARMPOT_CACHE")
-    return Path(place) if place else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "warmpot"
+    folder = os.environ.get("WARMPOT_CACHE")
+    return Path(folder) if folder else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "warmpot"
 
 
 def prepare(
@@ -135,8 +135,8 @@ def prepare(
     tables = tuple(_with_view(table, view) for table in tables)
     if trains_on_images:  # checked now, because training would only stop at the first broken image it draws
         return tuple(check_decodable(table, settings.processes, corrupt, folder, progress_bar) for table in tables)
-    backbone, place = make_backbone(settings), resolve_device(device)
-    backbone.to(place).eval()
+    backbone, torch_device = make_backbone(settings), resolve_device(device)
+    backbone.to(torch_device).eval()
     made_from = {"backbone": settings.backbone.name, "before": settings.backbone.train_from}
     prepared = []
     for table in tables:
@@ -146,7 +146,7 @@ def prepare(
             # Without labels: they belong to the caller's list, and those of a target must not be stored here.
             extracted = extract(
                 replace(table, y=None, classes=()), backbone.stem, out, made_from=made_from, workers=settings.processes,
-                device=place, corrupt=corrupt, progress_bar=progress_bar,
+                device=torch_device, corrupt=corrupt, progress_bar=progress_bar,
             )  # fmt: skip
         assert extracted is not None, "all shards were requested"
         assert isinstance(extracted.x, Shards)
@@ -206,8 +206,8 @@ def _fingerprint(pixels: Pixels) -> str:
     """Hash the images, their view and their modification times: a file may be replaced by another of the same size."""
     digest = hashlib.sha256(pixels.fingerprint().encode())
     for item in pixels.items:
-        place = pixels.name(item)
-        digest.update(place.encode(errors=FILENAME_ERRORS))
+        name = pixels.name(item)
+        digest.update(name.encode(errors=FILENAME_ERRORS))
         with suppress(OSError):  # not a file, or missing, which is reported when it is opened
-            digest.update(str(os.stat(place).st_mtime_ns).encode())
+            digest.update(str(os.stat(name).st_mtime_ns).encode())
     return digest.hexdigest()[:20]

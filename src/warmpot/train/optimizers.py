@@ -52,8 +52,8 @@ def pack_optimizer(optimizer: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
     numbers: dict[str, Any] = {}
     for index, entries in state["state"].items():
         for name, value in entries.items():
-            place = tensors if isinstance(value, Tensor) else numbers
-            place[f"{index}.{name}"] = value
+            part = tensors if isinstance(value, Tensor) else numbers
+            part[f"{index}.{name}"] = value
     return tensors, {"numbers": numbers, "groups": state["param_groups"]}
 
 

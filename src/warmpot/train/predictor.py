@@ -89,11 +89,8 @@ class Predictor:
             raise InputError(name, got=sample_shape(x), allowed=allowed, remedy=remedy)
         rows = check_matrix(name, x[:] if isinstance(x, LazyRows) else x, width=self.width)
         if tuned:
-            got, remedy = (
-                f"{self.width} features",
-                "Its backbone was trained: features of another backbone do not fit.",
-            )
-            raise InputError(name, got=got, allowed="images", remedy=remedy)
+            remedy = "Its backbone was trained: features of another backbone do not fit."
+            raise InputError(name, got=f"{self.width} features", allowed="images", remedy=remedy)
         check_features(name, rows)
         return np.require(rows, requirements=["C", "W"]), 0  # torch warns otherwise
 
