@@ -297,8 +297,8 @@ def _other_data(run: Run, task: Task) -> str:
 def _said(run: Run, task: Task, rng: np.random.Generator) -> tuple[Points, Points, Evidence | None]:
     """Apply the model to (a draw of) both sides."""
     from warmpot.select.within import evidence_of
-    from warmpot.train.iterates import Snapshot
     from warmpot.train.predictor import Predictor
+    from warmpot.train.snapshots import Snapshot
 
     predictor = Predictor.load(run.folder)
     most = MOST_JUDGED if task.xs.ndim == 2 else MOST_DECODED

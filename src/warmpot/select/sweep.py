@@ -31,9 +31,9 @@ from warmpot.select.search import Listed, Proposer, Searched
 from warmpot.select.space import DEFAULT_SPACE, REFERENCE, Space
 from warmpot.select.within import Held, evidence_of, fit_chosen, hold_out, warn_of_ties
 from warmpot.train import Fitted, RunConfig, load_config
-from warmpot.train.iterates import Snapshot
 from warmpot.train.predictor import apply_network
 from warmpot.train.rundir import fingerprint
+from warmpot.train.snapshots import Snapshot
 
 __all__ = ["Swept", "Trial", "sweep"]
 

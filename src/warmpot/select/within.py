@@ -25,9 +25,9 @@ from warmpot.select.registry import make_validator
 from warmpot.train import Fitted, RunConfig, fit
 from warmpot.train.config import LAST
 from warmpot.train.fitting import WEIGHTS, write_weights
-from warmpot.train.iterates import Snapshot
 from warmpot.train.predictor import apply_network
 from warmpot.train.rundir import RunDir
+from warmpot.train.snapshots import Snapshot
 
 __all__ = ["Held", "ValidatorChooser", "evidence_of", "fit_chosen", "hold_out", "warn_of_ties"]
 

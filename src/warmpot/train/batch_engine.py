@@ -26,11 +26,11 @@ from warmpot.train.hardware import quiet_gathers
 from warmpot.train.health import Health
 from warmpot.train.images import make_backbone
 from warmpot.train.interrupt import asked_to_stop
-from warmpot.train.iterates import Chooser, ChosenIterate, Snapshot
 from warmpot.train.optimizers import make_optimizer, pack_optimizer, unpack_optimizer
 from warmpot.train.predictor import apply_network
 from warmpot.train.results import Trained
 from warmpot.train.rundir import RunDir
+from warmpot.train.snapshots import Chooser, ChosenIterate, Snapshot
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

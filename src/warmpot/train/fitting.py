@@ -20,11 +20,11 @@ from warmpot.train.batch_engine import train_in_batches
 from warmpot.train.config import LAST, RunConfig
 from warmpot.train.hardware import make_fabric
 from warmpot.train.images import make_backbone
-from warmpot.train.iterates import Chooser
 from warmpot.train.predictor import Predictor
 from warmpot.train.results import Fitted, Trained
 from warmpot.train.round_engine import train_in_rounds
 from warmpot.train.rundir import RunDir
+from warmpot.train.snapshots import Chooser
 from warmpot.weights import uniform_weights
 
 __all__ = ["WEIGHTS", "fit", "write_weights"]

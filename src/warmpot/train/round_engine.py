@@ -15,10 +15,10 @@ from warmpot.train.checkpoints import Checkpoint
 from warmpot.train.config import RunConfig
 from warmpot.train.health import Health
 from warmpot.train.interrupt import asked_to_stop
-from warmpot.train.iterates import Chooser, ChosenIterate, Snapshot
 from warmpot.train.predictor import apply_network
 from warmpot.train.results import Trained
 from warmpot.train.rundir import RunDir
+from warmpot.train.snapshots import Chooser, ChosenIterate, Snapshot
 
 __all__ = ["train_in_rounds"]
 
