@@ -35,7 +35,7 @@ from warmpot.report.page import (
     write_page,
 )
 from warmpot.report.style import ABSENT, COLOURS, PAPER, THEME, heat, label, legend, new_figure, series, ticks, visible
-from warmpot.report.svg import DOTS, draw_svg, inline_svg, save_figure
+from warmpot.report.svg import PNG_DPI, draw_svg, inline_svg, save_figure
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -379,7 +379,7 @@ def test_a_figure_saved_alone(tmp_path: Path) -> None:
     assert THEME["paper"][0] in (tmp_path / "one.svg").read_text("utf-8")  # readable on a dark page too
     assert "var(--paper)" not in inline_svg(drawn, "one", "alt")[0]  # the page has its own
     with Image.open(tmp_path / "one.png") as image:
-        assert image.size == (round(4.6 * DOTS), 3 * DOTS)
+        assert image.size == (round(4.6 * PNG_DPI), 3 * PNG_DPI)
         assert "#{:02x}{:02x}{:02x}".format(*image.getpixel((0, 0))) == THEME["paper"][0]
 
 
