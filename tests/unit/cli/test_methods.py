@@ -1,4 +1,4 @@
-"""The verb ``warmpot methods``."""
+"""The command ``warmpot methods``."""
 
 from __future__ import annotations
 
