@@ -5,7 +5,6 @@ mkdocs.yml names this file twice: as a hook of mkdocs, and as an extension of gr
 
 from __future__ import annotations
 
-import inspect
 import re
 from importlib import import_module, resources
 from typing import Any
@@ -24,7 +23,6 @@ SHADOWED = """
     options: {{show_root_heading: true, show_root_full_path: false, show_root_toc_entry: true}}
 """
 PIPES = re.compile(r"`[^`\n]*`")
-SECTION = re.compile(r"^\w[\w ]*\n-{3,}\n", re.MULTILINE)
 PAGE = re.compile(r"docs/(theory|method-specifications)\.md(?:,\s+([A-Z][\w\s-]*\w(?:, code and package)?))?")
 """A docstring's reference to a page and one of its headings: "docs/theory.md, Joint cost"."""
 NAME = re.compile(r"(?<!`)`(\w+)`(?!`)")
@@ -47,8 +45,10 @@ class Docstrings(griffe.Extension):
 
 
 def _markdown(text: str, own_name: str = "") -> str:
+    from warmpot.methods.descriptions import citation_free
+
     text = _page_links(text, "../")
-    text = re.sub(r"\s*\[\d+\]_", "", re.sub(r"^\.\. \[\d+\] ", "", text, flags=re.MULTILINE))
+    text = citation_free(text)
     text = MATHS.sub(lambda math: f"{math[1]}```text\n{_formula(math[2], math[1])}\n{math[1]}```", text)
     text = text.replace("Class attributes\n----------------\n", "Attributes\n----------\n")
     public = _public()
@@ -113,43 +113,34 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def _catalogue() -> str:
     from warmpot.methods import METHODS, WEIGHTINGS
 
-    methods = [_described(name, kind, level=3) for name, kind in METHODS.items()]
-    weightings = [_described(name, kind, level=3) for name, kind in WEIGHTINGS.items()]
+    methods = [_catalogue_entry(name, kind) for name, kind in METHODS.items()]
+    weightings = [_catalogue_entry(name, kind) for name, kind in WEIGHTINGS.items()]
     return "\n\n".join(["## Methods", *methods, "## Weightings", *weightings])
 
 
-def _described(name: str, kind: Any, level: int) -> str:
-    from warmpot.cli._described import _parameter_rows
-    from warmpot.report._markdown import notes, table
+def _catalogue_entry(name: str, kind: Any) -> str:
+    from warmpot._tables import markdown_grid
+    from warmpot.methods.descriptions import citation_free, class_names, description, markdown_notes, parameters
 
-    doc = inspect.getdoc(kind) or ""
-    head = _plain(SECTION.split(doc)[0].strip())
+    names = class_names()
+    head = NAME.sub(lambda code: f"`{names.get(code[1], code[1])}`", _page_links(citation_free(description(kind)), ""))
     facts = [getattr(kind, "reference", ""), ", ".join(getattr(kind, "tags", ()))]
     if "engines" in vars(kind) or hasattr(kind, "engines"):
         facts += [f"weights `{kind.weights}`", f"engine {' and '.join(kind.engines)}"]
-    text = [f"{'#' * level} {name}", f"*{kind.summary}*", "; ".join(filter(None, facts)), head]
-    rows = [(f"`{row[0]}`", f"`{row[1]}`", row[2].replace("|", r"\|")) for row in _parameter_rows(kind, "")]
+    text = [f"### {name}", f"*{kind.summary}*", "; ".join(filter(None, facts)), head]
+    rows = [(f"`{p.name}`", f"`{p.default}`", p.meaning.replace("|", r"\|")) for p in parameters(kind)]
     if rows:
-        grid = table(["parameter", "default", ""], rows)
+        grid = markdown_grid(["parameter", "default", ""], rows)
         text += [f'<details markdown="1"><summary>Parameters</summary>\n\n{grid}\n\n</details>']
-    if noted := _page_links(notes(kind), ""):
-        text += ["**Notes and deviations.** " + noted if not noted.startswith("- ") else "**Deviations.**\n\n" + noted]
+    if notes := _page_links(markdown_notes(kind), ""):
+        text += ["**Deviations.**\n\n" + notes if notes.startswith("- ") else "**Notes and deviations.** " + notes]
     presets = _presets(name)
-    text += [table(["preset", "what it is", "status"], presets)] if presets else []
+    text += [markdown_grid(["preset", "what it is", "status"], presets)] if presets else []
     return "\n\n".join(filter(None, text))
 
 
-def _plain(text: str) -> str:
-    """Return a docstring's text as Markdown, with methods and weightings under the names that users type."""
-    from warmpot.methods import METHODS, WEIGHTINGS
-
-    names = {kind.__name__: kind.name for kind in (*METHODS.values(), *WEIGHTINGS.values())}
-    text = _page_links(re.sub(r"\s*\[\d+\]_", "", text), "")
-    return NAME.sub(lambda name: f"`{names.get(name[1], name[1])}`", text)
-
-
 def _presets(name: str) -> list[tuple[str, str, str]]:
-    from warmpot.cli.methods import _about
+    from warmpot.cli.methods import preset_summary
     from warmpot.report.card import OURS, PRESETS, REPRODUCTION
     from warmpot.train import load_config, preset_names
 
@@ -160,13 +151,13 @@ def _presets(name: str) -> list[tuple[str, str, str]]:
             continue
         ours = config.engine == "full" or any(mark in preset for mark in OURS)
         status = "baseline" if config.method == "source-only" else "ours" if ours else PRESETS.get(preset, REPRODUCTION)
-        about = re.sub(r" \(ours[^)]*\)", "", _about(preset)).replace("|", r"\|")
+        about = re.sub(r" \(ours[^)]*\)", "", preset_summary(preset)).replace("|", r"\|")
         rows.append((f"`{preset}`", about, status))
     return rows
 
 
 def _systems() -> str:
-    from warmpot.report._markdown import safe, table
+    from warmpot._tables import escape_markdown, markdown_grid
 
     paper = yaml.safe_load((resources.files("warmpot") / "bench" / "reported.yaml").read_text(encoding="utf-8"))
     tables = [paper["tables"][name]["systems"] for name in ("office-home", "imagenet-caltech")]
@@ -174,7 +165,14 @@ def _systems() -> str:
     for system, facts in paper["systems"].items():
         numbers = [t[system].get("average", t[system]["accuracy"][0]) if system in t else "" for t in tables]
         ours = ", ".join(f"`{preset}`" for preset in facts.get("presets", ()))
-        status = f"run: {ours}" if ours else f"reported only: {safe(facts['why'])}"
-        rows.append((f"{safe(system)} ({safe(facts['cited'])})", *numbers, safe(facts["chosen"]), status))
+        status = f"run: {ours}" if ours else f"reported only: {escape_markdown(facts['why'])}"
+        rows.append(
+            (
+                f"{escape_markdown(system)} ({escape_markdown(facts['cited'])})",
+                *numbers,
+                escape_markdown(facts["chosen"]),
+                status,
+            )
+        )
     head = ["system", "Office-Home", "ImageNet-Caltech", "chosen by", "here"]
-    return table(head, rows)
+    return markdown_grid(head, rows)

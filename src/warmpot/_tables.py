@@ -1,24 +1,27 @@
-"""One model of a table of results, and its renderings as Markdown, LaTeX and terminal output.
-
-The HTML rendering is the page template of `warmpot.report`, which takes the same cells.
-"""
+"""One model of a table, rendered as Markdown, LaTeX or terminal output here and as HTML by `warmpot.report.page`."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from warmpot.errors import InputError
+
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 __all__ = [
+    "ABSENT",
     "LATEX_PREAMBLE",
     "ResultTable",
     "TableCell",
     "TableColumn",
+    "TableValue",
+    "column_groups",
     "escape_latex",
     "escape_markdown",
     "markdown_grid",
@@ -28,6 +31,9 @@ __all__ = [
     "to_rich",
 ]
 
+ABSENT = "\N{EN DASH}"
+"""Text of a cell without a value."""
+TONES = ("", "good", "info", "warning", "bad", "muted")
 MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]|~$#@]|:(?=//))")  # "://": GitHub turns a bare address into a link
 HTML_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 LATEX_SPECIAL = {
@@ -42,16 +48,46 @@ LATEX_PREAMBLE = r"""% Written by warmpot bench. In the preamble: \usepackage{bo
 
 @dataclass(frozen=True)
 class TableCell:
-    """Plain text, whether it stands out, and the number to sort by."""
+    """A cell of a table.
+
+    Attributes
+    ----------
+    text : str
+        Plain text.
+    bold : bool
+    value : float, optional
+        Number to sort by; by default, the text is sorted by. NaN comes last.
+    title : str
+        HTML only: text shown on hover and focus.
+    tone : str
+        HTML only: "good", "info", "warning", "bad" or "muted".
+    """
 
     text: str
     bold: bool = False
     value: float | None = None
+    title: str = ""
+    tone: str = ""
+
+    def __post_init__(self) -> None:
+        if self.tone not in TONES:
+            raise InputError("tone", got=repr(self.tone), allowed=", ".join(TONES[1:]), remedy="Choose one.")
+
+    @property
+    def sort_key(self) -> str:
+        """What a page sorts by: a number, a text, or "" for the end."""
+        if self.value is None:
+            return "" if self.text in ("-", ABSENT) else self.text
+        return repr(float(self.value)) if math.isfinite(self.value) else ""
+
+
+TableValue = TableCell | str | float | int | None
+"""What a row can hold. Numbers are written with four digits; None and NaN are absent."""
 
 
 @dataclass(frozen=True)
 class TableColumn:
-    """The head of a column. Adjacent columns of one group share a head above theirs; numbers are right-aligned."""
+    """Head of a column. Adjacent columns of one group share a head above theirs; numeric ones are right-aligned."""
 
     name: str
     group: str = ""
@@ -60,16 +96,16 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class ResultTable:
-    r"""A table in no particular format.
+    r"""A table, independent of the output format.
 
     Attributes
     ----------
     columns : sequence of TableColumn
-    rows : sequence of sequences of TableCell
-        A text is a cell too.
+    rows : sequence of sequences of TableValue
+        The first cell names the row.
     title : str
     name : str
-        Short and unique, for files and anchors.
+        Short and unique, for file names and labels.
     notes : sequence of str
         Sentences below the table.
 
@@ -84,24 +120,47 @@ class ResultTable:
     """
 
     columns: Sequence[TableColumn]
-    rows: Sequence[Sequence[TableCell | str]]
+    rows: Sequence[Sequence[TableValue]]
     title: str = ""
     name: str = ""
     notes: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        widths = {len(row) for row in self.rows} - {len(self.columns)}
+        if widths:
+            allowed, remedy = f"{len(self.columns)}, one per column", "Give None for an empty cell."
+            raise InputError("cells in a row of a table", got=sorted(widths), allowed=allowed, remedy=remedy)
+
     @property
     def cells(self) -> list[list[TableCell]]:
-        """Its rows, every text as a cell."""
-        return [[cell if isinstance(cell, TableCell) else TableCell(cell) for cell in row] for row in self.rows]
+        """Rows with every value as a cell."""
+        return [[_as_cell(value) for value in row] for row in self.rows]
+
+
+def _as_cell(value: TableValue) -> TableCell:
+    if isinstance(value, TableCell):
+        return value
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return TableCell(ABSENT, value=math.nan, tone="muted")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return TableCell(str(value))
+    return TableCell(f"{value:,}" if isinstance(value, int) else f"{value:.4g}", value=value)
+
+
+def column_groups(columns: Sequence[TableColumn]) -> list[tuple[str, int]]:
+    """Return the heads above the heads with their numbers of columns; empty if no column has a group."""
+    if not any(column.group for column in columns):
+        return []
+    return [(group, len(list(members))) for group, members in groupby(columns, key=lambda column: column.group)]
 
 
 def printable(text: Any) -> str:
-    """Replace line breaks and other invisible characters by blanks."""
+    """Replace line breaks and other invisible characters by spaces."""
     return "".join(letter if letter.isprintable() else " " for letter in str(text))
 
 
 def escape_markdown(text: Any) -> str:
-    r"""Write a user's text so that Markdown and HTML show it literally, on one line.
+    r"""Escape a text so that Markdown and HTML show it literally, on one line.
 
     Examples
     --------
@@ -113,7 +172,7 @@ def escape_markdown(text: Any) -> str:
 
 
 def escape_latex(text: Any) -> str:
-    r"""Write a text so that LaTeX prints it literally, on one line; ``->`` becomes an arrow.
+    r"""Escape a text so that LaTeX prints it literally, on one line; ``->`` becomes an arrow.
 
     Examples
     --------
@@ -125,7 +184,7 @@ def escape_latex(text: Any) -> str:
 
 
 def markdown_grid(head: Sequence[str], rows: Iterable[Sequence[Any]], rules: Sequence[str] = ()) -> str:
-    """Write a table whose cells are Markdown already; `rules` align its columns."""
+    """Write a table from cells in Markdown; `rules` such as ``---:`` align the columns."""
     lines = (head, rules or ["---"] * len(head), *rows)
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
@@ -134,22 +193,23 @@ def to_markdown(table: ResultTable, *, level: int = 3, notes: Sequence[str] | No
     """Render as Markdown, under a heading of this level if it has a title; `notes` replace its own."""
     head = [escape_markdown("; ".join(filter(None, (column.group, column.name)))) for column in table.columns]
     rules = ["---:" if column.numeric else "---" for column in table.columns]
-    rows = [[f"**{text}**" if bold else text for text, bold in _escaped(row)] for row in table.cells]
+    rows = [[_markdown_cell(cell) for cell in row] for row in table.cells]
     title = f"{'#' * level} {escape_markdown(table.title)}" if table.title else ""
     below = "\n".join(f"- {escape_markdown(note)}" for note in (table.notes if notes is None else notes))
     return "\n\n".join(filter(None, (title, markdown_grid(head, rows, rules), below)))
 
 
-def _escaped(row: Sequence[TableCell]) -> list[tuple[str, bool]]:
-    return [(escape_markdown(cell.text) if cell.text else "", cell.bold) for cell in row]
+def _markdown_cell(cell: TableCell) -> str:
+    text = escape_markdown(cell.text) if cell.text else ""
+    return f"**{text}**" if cell.bold else text
 
 
 def to_latex(table: ResultTable) -> str:
     """Render as a LaTeX float with booktabs rules; `LATEX_PREAMBLE` comes before the first one."""
     form = "".join("r" if column.numeric else "l" for column in table.columns)
     head = [" & ".join(escape_latex(column.name) for column in table.columns) + r" \\"]
-    if any(column.group for column in table.columns):
-        head = [*_latex_groups(table.columns), *head]
+    if groups := column_groups(table.columns):
+        head = [*_latex_groups(groups), *head]
     rows = [_latex_row(row) for row in table.cells]
     body = "\n".join([rf"\begin{{tabular}}{{{form}}}", r"\toprule", *head, r"\midrule", *rows, r"\bottomrule",
                       r"\end{tabular}"])  # fmt: skip
@@ -169,11 +229,10 @@ def _latex_row(row: Sequence[TableCell]) -> str:
     return " & ".join(texts) + r" \\"
 
 
-def _latex_groups(columns: Sequence[TableColumn]) -> list[str]:
+def _latex_groups(groups: Sequence[tuple[str, int]]) -> list[str]:
     """Write the heads that several columns share, and the rules below them."""
     heads, rules, first = [], [], 1
-    for group, members in groupby(columns, key=lambda column: column.group):
-        width = len(list(members))
+    for group, width in groups:
         heads.append(rf"\multicolumn{{{width}}}{{c}}{{{escape_latex(group)}}}")
         rules += [rf"\cmidrule(lr){{{first}-{first + width - 1}}}"] if group else []
         first += width
@@ -181,10 +240,11 @@ def _latex_groups(columns: Sequence[TableColumn]) -> list[str]:
 
 
 def to_rich(table: ResultTable) -> RichTable:
-    """Render for a terminal, with the title above and the notes below; brackets in texts are not markup."""
+    """Render for a terminal, with the title above and the notes below."""
     from rich.table import Table as RichTable
     from rich.text import Text
 
+    # Text, because brackets in texts are not markup.
     grid = RichTable(box=None, pad_edge=False, title_justify="left", caption_justify="left")
     grid.title = Text(table.title) if table.title else None
     grid.caption = Text("\n".join(table.notes)) if table.notes else None

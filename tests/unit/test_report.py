@@ -28,7 +28,7 @@ from warmpot.report import report_run
 from warmpot.report._run import Run, read_run, repeat_command
 from warmpot.report.bounds import read_bounds
 from warmpot.report.card import model_card
-from warmpot.report.embedding import embedded
+from warmpot.report.embedding import embed
 from warmpot.report.page import Cell, Details, Table, Thumbnails, Tiles
 from warmpot.report.run_figures import curves, histograms
 from warmpot.report.run_measured import evaluated, proven
@@ -488,15 +488,15 @@ def test_the_chosen_iterate_is_the_checkpoint_s(tmp_path: Path) -> None:
 def test_a_plane_holds_both_domains() -> None:
     rng = np.random.default_rng(0)
     source, target = rng.normal(size=(30, 6)) * [9, 4, 1, 1, 1, 1], rng.normal(size=(20, 6))
-    points, axes = embedded(source, target, "pca")
+    points, axes = embed(source, target, "pca")
     both = np.concatenate([source, target])
     values = np.linalg.svd(both - both.mean(axis=0), compute_uv=False)
     assert np.linalg.norm(points, axis=0) == pytest.approx(values[:2], rel=1e-6)
     assert axes[0] == f"axis 1 ({100 * values[0] ** 2 / (values**2).sum():.0f}% of the variance)"
-    assert embedded(np.ones((3, 4)), np.ones((2, 4)), "pca")[0].tolist() == [[0, 0]] * 5
-    assert embedded(np.ones((3, 1)), np.zeros((2, 1)), "tsne")[0].shape == (5, 2)
+    assert embed(np.ones((3, 4)), np.ones((2, 4)), "pca")[0].tolist() == [[0, 0]] * 5
+    assert embed(np.ones((3, 1)), np.zeros((2, 1)), "tsne")[0].shape == (5, 2)
     with pytest.raises(ValueError, match="umap"):
-        embedded(source, target, "umap")
+        embed(source, target, "umap")
 
 
 def test_bounds_come_back_from_their_file() -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from warmpot._files import atomic_write
-from warmpot._markdown import printable, safe, table
+from warmpot._tables import escape_markdown as safe
+from warmpot._tables import markdown_grid as table
+from warmpot._tables import printable
 from warmpot.bench.sheet import PARTIAL, Column, Entry, Sheet
 from warmpot.bench.sheets import sections
 from warmpot.bench.store import Record

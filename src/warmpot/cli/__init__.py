@@ -1,6 +1,6 @@
-"""The command line: one file per verb.
+"""The command line: one file per command.
 
-Verbs import what they need when they run, so that ``warmpot --help`` answers quickly.
+Commands import what they need when they run, so that ``warmpot --help`` answers quickly.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from warmpot.errors import WarmpotError
 __all__ = ["app", "main"]
 
 
-class _Verbs(TyperGroup):
-    """Runs a verb. The library's own errors and Ctrl-C end in one line; other errors keep their traceback."""
+class _Commands(TyperGroup):
+    """Runs a command. The library's own errors and Ctrl-C end in one line; other errors keep their traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -51,11 +51,11 @@ def _show_version(asked: bool) -> None:
 
 
 app = typer.Typer(
-    cls=_Verbs, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+    cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
 NEED_DATA = (fit, sweep, predict, report, bound, weights, extract, export)
-for verb in (demo, *NEED_DATA, methods, doctor):
-    app.command(no_args_is_help=verb in NEED_DATA)(verb)
+for command in (demo, *NEED_DATA, methods, doctor):
+    app.command(no_args_is_help=command in NEED_DATA)(command)
 app.add_typer(bench, name="bench")
 
 

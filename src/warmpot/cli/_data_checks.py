@@ -151,9 +151,9 @@ def _check_columns(task: Task) -> Iterator[Finding]:
 
 
 def _columns(which: FloatArray) -> str:
-    places = [int(k) for k in which.nonzero()[0]]
-    shown = ", ".join(map(str, places[:MOST_NAMED])) + (" ..." if len(places) > MOST_NAMED else "")
-    return f"{len(places)} feature(s) (number {shown}, counted from 0)"
+    indices = [int(k) for k in which.nonzero()[0]]
+    shown = ", ".join(map(str, indices[:MOST_NAMED])) + (" ..." if len(indices) > MOST_NAMED else "")
+    return f"{len(indices)} feature(s) (number {shown}, counted from 0)"
 
 
 def _check_duplicates(task: Task) -> Iterator[Finding]:

@@ -56,7 +56,7 @@ class DataFiles:
         return bool(kinds) and kinds[0]
 
     def facts(self) -> dict[str, Any]:
-        """Return what the run folder remembers; absolute paths, so that a run can be resumed from anywhere."""
+        """Return what the run folder records, with absolute paths, so that a run can be resumed from anywhere."""
         paths = {"source": str(self.source.resolve()), "target": str(self.target.resolve())}
         facts = {**paths, "label": self.label, "regression": self.regression}
         if self.of_images:
@@ -96,7 +96,7 @@ class DataFiles:
 
 
 def remembered_files(run: Path, source: Path | None, target: Path | None, argument: str) -> DataFiles:
-    """Return the data of a run as its folder remembers it; `source` and `target` replace paths that have moved.
+    """Return the data of a run as its folder records it; `source` and `target` replace paths that have moved.
 
     `argument` is the flag that named the folder, for messages.
     """
@@ -123,7 +123,7 @@ def describe_task(task: Task) -> str:
 
 
 def nested_changes(settings: list[str], flags: dict[str, Any]) -> dict[str, Any]:
-    """Nest the ``--set`` texts, and over them the flags that stand for a setting."""
+    """Nest the ``--set`` texts; flags that have a setting override them."""
     from warmpot._settings import merged, with_value
 
     changes: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The flags that several verbs share, each declared once. Verbs use them as ``label: _flags.LABEL = None``."""
+"""The flags that several commands share, each declared once. Commands use them as ``label: _flags.LABEL = None``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flags of the verbs that train many times: at a time, and where."""
+"""Flags of the commands that train many times: how many at a time, and where."""
 
 from __future__ import annotations
 

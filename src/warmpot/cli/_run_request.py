@@ -86,7 +86,7 @@ def _resumed_run(
     given = [f"--{name.replace('_', '-')}" for name, default in NEW_RUN_ONLY.items() if flags[name] != default]
     if given or changes:
         got = ", ".join(given).replace("--fine-tune", "--fine-tune/--frozen") or "other settings"
-        remedy = "The folder remembers its settings: leave them out, or start a new run."
+        remedy = "The folder has its settings: leave these out, or start a new run."
         raise InputError("--resume", got=got, allowed="no other settings", remedy=remedy)
     folder: Path = flags["resume"]
     data = remembered_files(folder, source, target, "--resume")
@@ -187,6 +187,6 @@ def method_weights(config: RunConfig) -> str:
 
 
 def process_rank() -> int:
-    """Return the number of this process as launchers set it: all processes run the verb, the first one prints."""
+    """Return the number of this process as launchers set it: all processes run the command, the first one prints."""
     names = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
     return int(next((os.environ[name] for name in names if os.environ.get(name, "").isdigit()), 0))

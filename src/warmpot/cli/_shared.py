@@ -1,4 +1,4 @@
-"""What several verbs need: messages, checks of ``--out``, and the parts of a summary."""
+"""What several commands need: messages, checks of ``--out``, and the parts of a summary."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def check_out_file(out: Path, *inputs: Path) -> None:
 
 
 def recorded(run: Path) -> dict[str, Any]:
-    """Return what a run folder remembers of its data; empty without a ``run.json``."""
+    """Return what a run folder records about its data; empty without a ``run.json``."""
     try:
         record = json.loads((run / "run.json").read_text(encoding="utf-8"))
         return {"seed": record["seed"], **record.get("facts", {})}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import resources
-from itertools import takewhile
-from typing import TYPE_CHECKING, Annotated
+from itertools import groupby, takewhile
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from rich.table import Table as Grid
     from rich.text import Text
 
-__all__ = ["methods"]
+    from warmpot.methods import Method, Weighting
+
+__all__ = ["methods", "preset_summary"]
 
 NEEDS = {"held": "a held-out part of the source", "transport": "a plan", "head": "a linear head"}
 """What a validator can need."""
@@ -48,9 +50,7 @@ def methods(
     if name is None and preset is None:
         _list_all()
     elif name in METHODS or name in WEIGHTINGS:
-        from warmpot.cli._described import described
-
-        show(*described(METHODS.get(str(name)) or WEIGHTINGS[str(name)]))
+        show(*_describe(METHODS.get(str(name)) or WEIGHTINGS[str(name)]))
         _list_presets(str(name))
     elif name == OWN:
         show(f"{OWN}  {_own_summary()}; computed for every batch; no parameters")
@@ -91,11 +91,56 @@ def _list_all() -> None:
         needs = ", ".join(NEEDS[need] for need in sorted(validator.needs))
         validator_rows.append((name + mark, validator.summary, f"needs {needs}" if needs else ""))
     weighting_rows = [*((name, cls.summary) for name, cls in WEIGHTINGS.items()), (OWN, _own_summary())]
-    show(_heading("Methods", "warmpot fit SOURCE TARGET --method NAME"), _grid(method_rows), "")
-    show(_heading("Weightings", "--weights NAME, for every method except source-only"), _grid(weighting_rows), "")
-    show(_heading("Presets", "--preset NAME"), _grid(preset_rows), _heading("", PRESET_NAMES), "")
+    show(_heading("Methods", "warmpot fit SOURCE TARGET --method NAME"), _summaries(method_rows), "")
+    show(_heading("Weightings", "--weights NAME, for every method except source-only"), _summaries(weighting_rows), "")
+    show(_heading("Presets", "--preset NAME"), _summaries(preset_rows), _heading("", PRESET_NAMES), "")
     show(_heading("Validators", "warmpot fit ... --choose NAME, warmpot sweep ... --validator NAME"))
-    show(_grid(validator_rows), "", "More about any of them: warmpot methods NAME")
+    show(_summaries(validator_rows), "", "More about any of them: warmpot methods NAME")
+
+
+def _describe(cls: type[Method[Any]] | type[Weighting[Any]]) -> Iterator[Any]:
+    """Yield what to print: summary, facts, objective, parameters, notes with deviations, references."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from warmpot.methods import descriptions
+
+    facts = {
+        "reference": getattr(cls, "reference", ""),
+        "tags": ", ".join(getattr(cls, "tags", ())),
+        "weights": getattr(cls, "weights", ""),
+        "engines": ", ".join(getattr(cls, "engines", ())),
+        "regression": "yes" if cls.regression else "no",
+    }
+    fact_lines = [Text.assemble((f"{name:<11}  ", "dim"), value) for name, value in facts.items() if value]
+    # Groups and tables are wrapped at the width of the terminal, single texts are not.
+    yield Group(Text.assemble((cls.name, "bold"), f"  {cls.summary}"), *fact_lines)
+    yield Group("", *_paragraphs(descriptions.description(cls)))
+    grid = _grid()
+    # Parameters that share an entry of the docstring share its meaning.
+    for meaning, entries in groupby(descriptions.parameters(cls), key=lambda parameter: parameter.meaning):
+        names, defaults, _ = zip(*entries, strict=True)
+        grid.add_row(Text("\n".join(names)), Text("\n".join(defaults), style="cyan"), Text(meaning))
+    if grid.row_count:
+        yield Group("", _heading("Parameters", "with defaults; presets may have others"), grid)
+    for title in ("Notes", "References"):
+        if text := descriptions.section(cls, title.lower()):
+            yield Group("", Text(title, style="bold"), *_paragraphs(text))
+
+
+def _paragraphs(text: str) -> Iterator[Any]:
+    from rich.text import Text
+
+    from warmpot.methods.descriptions import paragraphs, plain_text
+
+    for number, paragraph in enumerate(paragraphs(plain_text(text))):
+        if isinstance(paragraph, str):
+            yield Text("\n" * (number > 0) + paragraph)
+        else:
+            items = _grid(1)
+            for item in paragraph:
+                items.add_row(Text("-"), Text(item))
+            yield items
 
 
 def _heading(title: str, note: str) -> Text:
@@ -104,12 +149,17 @@ def _heading(title: str, note: str) -> Text:
     return Text.assemble((title, "bold"), ("  " if title else "") + note, style="dim")
 
 
-def _grid(rows: Iterable[tuple[str, ...]]) -> Grid:
-    """Lay out names with their summaries; a third entry is dimmed, on a line of its own."""
+def _grid(gap: int = 2) -> Grid:
     from rich.table import Table as Grid
+
+    return Grid.grid(padding=(0, gap, 0, 0), pad_edge=False)
+
+
+def _summaries(rows: Iterable[tuple[str, ...]]) -> Grid:
+    """Lay out names with their summaries; a third entry is dimmed, on a line of its own."""
     from rich.text import Text
 
-    grid = Grid.grid(padding=(0, 2, 0, 0), pad_edge=False)
+    grid = _grid()
     for name, summary, *note in rows:
         grid.add_row(Text(name), Text.assemble(summary, *(("\n" + text, "dim") for text in note if text)))
     return grid
@@ -123,16 +173,17 @@ def _list_presets(name: str) -> None:
     configs = {preset: config for preset, config in configs.items() if name in (config.method, config.weights)}
     several = len({config.engine for config in configs.values()}) > 1
     rows = [
-        (preset, f"{config.engine + ': ' if several else ''}{_about(preset)}") for preset, config in configs.items()
+        (preset, f"{config.engine + ': ' if several else ''}{preset_summary(preset)}")
+        for preset, config in configs.items()
     ]
     if rows:
-        show("", _heading("Presets", "all settings of one: warmpot methods --preset NAME"), _grid(rows))
+        show("", _heading("Presets", "all settings of one: warmpot methods --preset NAME"), _summaries(rows))
 
 
-def _about(preset: str) -> str:
+def preset_summary(preset: str) -> str:
     """Return the first clause of the recipe's comment: up to a full stop, colon or semicolon outside brackets."""
-    from warmpot.cli._described import plain
+    from warmpot.methods.descriptions import plain_text
 
     text = (resources.files("warmpot") / "recipes" / f"{preset}.yaml").read_text(encoding="utf-8")
     comment = " ".join(line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), text.splitlines()))
-    return re.split(r"[.:;](?: |$)(?![^(]*\))", plain(comment))[0].removesuffix(".")
+    return re.split(r"[.:;](?: |$)(?![^(]*\))", plain_text(comment))[0].removesuffix(".")

@@ -64,7 +64,7 @@ def weights(
         bar = False if quiet else None
         solution = solve_partial_points(xs, xt, beta=beta, mass=alpha, max_memory=max_memory, progress_bar=bar)
     seconds = time.perf_counter() - start
-    # Rounding turns 0.999999999999997 into the 1 that it stands for.
+    # Rounding turns 0.999999999999997 into 1, so that fully used rows can be counted.
     used = {
         "source": np.round(solution.p * (beta * len(xs)), 12).clip(0, 1),
         "target": np.round(solution.q * len(xt), 12).clip(0, 1),

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from warmpot._progress import format_duration
+from warmpot._tables import ResultTable
 from warmpot.bench.contrasts import LEVEL, Contrast, best_line, contrasts, verdict
 from warmpot.bench.grid import GRID
 from warmpot.bench.sheet import Entry, Sheet
@@ -313,7 +314,7 @@ def _table(sheet: Sheet) -> Table:
 
 
 def _folded(table: Table) -> Details:
-    return Details(table.caption, [replace(table, caption="")])
+    return Details(table.title, [ResultTable(table.columns, table.rows, notes=table.notes)])
 
 
 def _cell(entry: Entry) -> Cell | None:

@@ -11,8 +11,11 @@ import numpy as np
 import yaml
 
 from warmpot._settings import to_mapping
+from warmpot._tables import escape_markdown as safe
+from warmpot._tables import markdown_grid as table
+from warmpot._tables import printable
 from warmpot.data import ViewSettings
-from warmpot.report._markdown import notes, printable, safe, table
+from warmpot.methods.descriptions import markdown_notes
 from warmpot.report._run import UNKNOWN, Run, numbers, read_run, repeat_command
 from warmpot.train.config import LAST
 from warmpot.train.export import Agreement
@@ -175,7 +178,7 @@ def _made(run: Run) -> str:
         part = "frozen" if trained is None else f"trained from {safe(trained)} on"
         rows.append(("backbone", f"{safe(backbone['name'])}, {part}"))
     text = ["## How it was made", table(["", ""], rows)]
-    if said := notes(method) if method else "":
+    if said := markdown_notes(method) if method else "":
         text += ["Notes on the method, with its deviations from paper and code:", said]
     return "\n\n".join(text)
 

@@ -1,7 +1,7 @@
-"""One self-contained HTML file from plain data: callers choose blocks, one template draws them and escapes every word.
+"""Self-contained HTML pages: callers choose blocks, one template renders them and escapes every text.
 
-The page asks no network for anything, needs no script to be read, follows the reader's light or dark theme, and can be
-printed. Its policy (a meta element) forbids every request and every script but its own.
+A page makes no network requests, can be read without JavaScript, follows the reader's light or dark theme, and can be
+printed. Its content security policy forbids all requests, and all scripts except its own.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -20,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import warmpot
 from warmpot._files import atomic_write
+from warmpot._tables import ResultTable, TableCell, TableColumn, TableValue, column_groups
 from warmpot.errors import InputError
-from warmpot.report.inline import Tips, draw_svg, inline_svg, save_figure
-from warmpot.report.style import ABSENT, THEME, visible
+from warmpot.report.style import THEME, visible
+from warmpot.report.svg import Tips, draw_svg, inline_svg, save_figure
 
 if TYPE_CHECKING:
     import jinja2
@@ -42,16 +42,17 @@ __all__ = [
     "Thumb",
     "Thumbnails",
     "Tiles",
+    "Value",
     "write_page",
 ]
 
-WORDS = {"good": ("✓", "Good"), "info": ("i", "Note"), "warning": ("!", "Warning"), "bad": ("✕", "Problem")}
-"""Sign and word of a notice's level: colour alone says nothing to many."""
-TONES = ("", "good", "info", "warning", "bad", "muted")
-NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+LEVELS = {"good": ("✓", "Good"), "info": ("i", "Note"), "warning": ("!", "Warning"), "bad": ("✕", "Problem")}
+"""Icon and word for the level of a notice: many readers cannot tell the colours apart."""
+PICTURE_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 WIDE = 6.0 * 72
-"""Width of a figure, in points, above which it takes the whole page."""
-IMAGES = {b"\xff\xd8\xff": "jpeg", b"\x89PNG\r\n\x1a\n": "png"}
+"""Width in points above which a figure takes the whole width of the page."""
+IMAGE_TYPES = {b"\xff\xd8\xff": "jpeg", b"\x89PNG\r\n\x1a\n": "png"}
+"""Image types by the first bytes of the file."""
 
 
 @dataclass(frozen=True)
@@ -63,135 +64,80 @@ class Text:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something to know before reading on; `level` is good, info, warning or bad."""
+    """A message in a coloured box; `level` is "good", "info", "warning" or "bad"."""
 
     level: str
     text: str
     remedy: str = ""
 
     def __post_init__(self) -> None:
-        _among("level", self.level, tuple(WORDS))
-
-    @property
-    def sign(self) -> str:
-        """Its sign."""
-        return WORDS[self.level][0]
-
-    @property
-    def word(self) -> str:
-        """Its level in a word."""
-        return WORDS[self.level][1]
+        if self.level not in LEVELS:
+            raise InputError("level", got=repr(self.level), allowed=", ".join(LEVELS), remedy="Choose one.")
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """The big numbers: value, label, note."""
+    """The main numbers, in large type: value, label, note."""
 
     items: Sequence[tuple[str, str, str]]
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Small facts: what, value, note."""
+    """A list of facts: name, value, note."""
 
     rows: Sequence[tuple[str, str, str]]
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A cell of a table.
+class Cell(TableCell):
+    """A cell with another order of arguments, for tables that are written by hand; `sort` is its value."""
 
-    Parameters
-    ----------
-    text : str
-        What is shown.
-    sort : float or str, optional
-        What the column is sorted by instead; numbers come before words, and nothing comes last.
-    bold : bool
-        Whether it stands out.
-    title : str
-        What is shown on hover and focus.
-    tone : str
-        good, info, warning, bad or muted.
-    """
-
-    text: str
-    sort: float | str | None = None
-    bold: bool = False
-    title: str = ""
-    tone: str = ""
-
-    def __post_init__(self) -> None:
-        _among("tone", self.tone, TONES)
-
-    @property
-    def number(self) -> bool:
-        """Whether it is sorted as a number."""
-        return isinstance(self.sort, int | float)
-
-    @property
-    def key(self) -> str:
-        """What the page sorts by; "" is last."""
-        if isinstance(self.sort, int | float):
-            return repr(float(self.sort)) if math.isfinite(self.sort) else ""
-        return self.text if self.sort is None else self.sort
+    def __init__(
+        self, text: str, sort: float | None = None, bold: bool = False, title: str = "", tone: str = ""
+    ) -> None:
+        super().__init__(text, bold, sort, title, tone)
 
 
-Value = str | float | int | None | Cell
+Value = TableValue
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table which is sorted by a click on the head of a column.
+class Table(ResultTable):
+    """A table from names and rows.
 
     Parameters
     ----------
     head : sequence of str
         Names of the columns.
-    rows : sequence of sequences
-        Cells: words, numbers, None, or `Cell`. The first of a row is its name.
+    rows : sequence of sequences of TableValue
     caption, note : str
         Above and below.
     align : sequence of str, optional
-        left, right or center for each column; by default numbers stand at the right.
+        "left" or "right" for each column; by default, columns of numbers are right-aligned.
     groups : sequence of str, optional
-        A head above the heads: columns beside each other with the same word stand under it; "" is none.
+        Group of each column, "" for none.
     """
 
-    head: Sequence[str]
-    rows: Sequence[Sequence[Value]]
-    caption: str = ""
-    align: Sequence[str] | None = None
-    note: str = ""
-    groups: Sequence[str] | None = None
+    def __init__(
+        self,
+        head: Sequence[str],
+        rows: Sequence[Sequence[TableValue]],
+        caption: str = "",
+        align: Sequence[str] | None = None,
+        note: str = "",
+        groups: Sequence[str] | None = None,
+    ) -> None:
+        columns = [TableColumn(name, group) for name, group in zip(head, groups or [""] * len(head), strict=True)]
+        super().__init__(columns, rows, caption, notes=(note,) if note else ())
+        numeric = [side == "right" for side in align] if align else _numeric_columns(self.cells, len(head))
+        aligned = [replace(column, numeric=flag) for column, flag in zip(columns, numeric, strict=True)]
+        object.__setattr__(self, "columns", aligned)
 
-    def __post_init__(self) -> None:
-        widths = {len(row) for row in (*self.rows, self.align, self.groups) if row is not None}
-        if widths - {len(self.head)}:
-            allowed = f"{len(self.head)}, as many as its head"
-            remedy = "Give None for a cell that is empty."
-            raise InputError("cells in a row of a table", got=sorted(widths), allowed=allowed, remedy=remedy)
 
-    @property
-    def cells(self) -> list[list[Cell]]:
-        """Rows of what the template draws."""
-        return [[_cell(value) for value in row] for row in self.rows]
-
-    @property
-    def spans(self) -> list[tuple[str, int]]:
-        """Heads above the heads, and how many columns are under each; none unless one has words."""
-        if not any(self.groups or ()):
-            return []
-        return [(name, len(list(same))) for name, same in itertools.groupby(self.groups or ())]
-
-    @property
-    def sides(self) -> list[str]:
-        """Side at which each column stands."""
-        if self.align is not None:
-            return list(self.align)
-        columns = zip(*self.cells, strict=True)
-        found = ["right" if _numeric(list(column)) else "left" for column in columns]
-        return found or ["left"] * len(self.head)
+def _numeric_columns(rows: Sequence[Sequence[TableCell]], count: int) -> list[bool]:
+    """Tell for each column whether every cell is a number or absent, and at least one is a number."""
+    return [
+        all(row[k].value is not None for row in rows) and any(row[k].sort_key for row in rows) for k in range(count)
+    ]
 
 
 @dataclass(frozen=True)
@@ -201,15 +147,15 @@ class Picture:
     Parameters
     ----------
     name : str
-        Name of its files: small letters, digits and hyphens; another one for every figure of a page.
+        Name of its files, unique on the page: lower-case letters, digits and hyphens.
     figure : Figure
         From `warmpot.report.style.new_figure`.
     alt : str
-        What one sees in it, for those who do not.
+        Description for screen readers.
     caption : str
-        Below it.
+        Text below the figure.
     tips : mapping, optional
-        Texts shown on hover, see `warmpot.report.inline.inline_svg`.
+        Texts shown on hover, see `warmpot.report.svg.inline_svg`.
     """
 
     name: str
@@ -219,14 +165,14 @@ class Picture:
     tips: Tips | None = None
 
     def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.name):
-            allowed = "small letters, digits and hyphens"
+        if not PICTURE_NAME.fullmatch(self.name):
+            allowed = "lower-case letters, digits and hyphens"
             raise InputError("name of a figure", got=repr(self.name), allowed=allowed, remedy="Rename it.")
 
 
 @dataclass(frozen=True)
 class Thumb:
-    """A small image: bytes of a JPEG or PNG file."""
+    """A small image; `data` are the bytes of a JPEG or PNG file."""
 
     data: bytes
     alt: str
@@ -234,8 +180,8 @@ class Thumb:
 
     @property
     def source(self) -> str:
-        """The image as an address that holds it."""
-        kind = next((kind for head, kind in IMAGES.items() if self.data.startswith(head)), None)
+        """Data URL of the image."""
+        kind = next((kind for head, kind in IMAGE_TYPES.items() if self.data.startswith(head)), None)
         if kind is None:
             got, remedy = repr(self.data[:8]), "Encode the image with Pillow first."
             raise InputError("thumbnail", got=got, allowed="bytes of a JPEG or PNG file", remedy=remedy)
@@ -252,25 +198,25 @@ class Thumbnails:
 
 @dataclass(frozen=True)
 class Code:
-    """Text to copy."""
+    """Preformatted text with a button to copy it."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Details:
-    """What is folded until asked for."""
+    """Blocks that are folded until the reader opens them."""
 
     title: str
     blocks: Sequence[Block]
 
 
-Block = Text | Notice | Tiles | Facts | Table | Picture | Thumbnails | Code | Details
+Block = Text | Notice | Tiles | Facts | ResultTable | Picture | Thumbnails | Code | Details
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page with its place in the table of contents."""
+    """A part of the page with an entry in the table of contents."""
 
     title: str
     blocks: Sequence[Block] = field(default=())
@@ -280,23 +226,21 @@ class Section:
 def write_page(
     path: Path, *, title: str, subtitle: str = "", sections: Sequence[Section], figures: Path | None = None
 ) -> int:
-    """Write a page, whole or not at all.
+    """Write a page, atomically.
 
     Parameters
     ----------
     path : Path
         The HTML file.
     title, subtitle : str
-        What it is about.
     sections : sequence of Section
-        The answer first.
     figures : Path, optional
-        Folder that gets NAME.png and NAME.svg of every picture.
+        Folder for NAME.png and NAME.svg of every picture.
 
     Returns
     -------
     int
-        Bytes of the page.
+        Size of the page in bytes.
 
     Raises
     ------
@@ -306,45 +250,42 @@ def write_page(
     pictures = [block for section in sections for block in _all_pictures(section.blocks)]
     names = [picture.name for picture in pictures]
     if len(set(names)) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise InputError("names of figures", got=twice, allowed="each once", remedy="Rename one of them.")
-    drawn = {one.name: draw_svg(one.figure) for one in pictures}
-    inline = {one.name: inline_svg(drawn[one.name], one.name, one.alt, one.tips) for one in pictures}
-    html = _render(title=title, subtitle=subtitle, sections=sections, drawn=inline)
-    data = html.encode("utf-8")
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        raise InputError("names of figures", got=repeated, allowed="each once", remedy="Rename one of them.")
+    drawings = {one.name: draw_svg(one.figure) for one in pictures}
+    inline = {one.name: inline_svg(drawings[one.name], one.name, one.alt, one.tips) for one in pictures}
+    data = _render(title, subtitle, sections, inline).encode("utf-8")
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as draft:
         draft.write_bytes(data)
     if figures is not None:
         figures.mkdir(parents=True, exist_ok=True)
         for picture in pictures:
-            save_figure(picture.figure, drawn[picture.name], figures, picture.name)
+            save_figure(picture.figure, drawings[picture.name], figures, picture.name)
     return len(data)
 
 
-def _render(*, title: str, subtitle: str, sections: Sequence[Section], drawn: Mapping[str, tuple[str, float]]) -> str:
+def _render(title: str, subtitle: str, sections: Sequence[Section], svgs: Mapping[str, tuple[str, float]]) -> str:
     from markupsafe import Markup
 
     folder = files("warmpot.report") / "templates"
     script = (folder / "page.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode()
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            title=title,
-            subtitle=subtitle,
-            sections=[(_anchor(section.title, index), section) for index, section in enumerate(sections)],
-            groups=_groups,
-            wide=WIDE,
-            drawn={name: (Markup(svg), width) for name, (svg, width) in drawn.items()},  # its texts are escaped by ET
-            css=Markup((folder / "page.css").read_text(encoding="utf-8")),
-            script=Markup(script),
-            digest=digest,
-            light={name: light for name, (light, _) in THEME.items()},
-            dark={name: dark for name, (_, dark) in THEME.items()},
-            version=warmpot.__version__,
-        )
+    page = _environment().get_template("page.html")
+    return page.render(
+        title=title,
+        subtitle=subtitle,
+        sections=[(_anchor(section.title, index), section) for index, section in enumerate(sections)],
+        by_kind=_by_kind,
+        column_groups=column_groups,
+        levels=LEVELS,
+        wide=WIDE,
+        svgs={name: (Markup(svg), width) for name, (svg, width) in svgs.items()},  # ElementTree escaped the texts
+        css=Markup((folder / "page.css").read_text(encoding="utf-8")),
+        script=Markup(script),
+        digest=base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode(),
+        light={name: light for name, (light, _) in THEME.items()},
+        dark={name: dark for name, (_, dark) in THEME.items()},
+        version=warmpot.__version__,
     )
 
 
@@ -352,30 +293,30 @@ def _render(*, title: str, subtitle: str, sections: Sequence[Section], drawn: Ma
 def _environment() -> jinja2.Environment:
     import jinja2
 
-    def shown(value: Any) -> Any:
-        return visible(value) if type(value) is str else value  # not what is marked as HTML
+    def finalize(value: Any) -> Any:
+        return visible(value) if type(value) is str else value  # leaves Markup, a subclass of str, as it is
 
     return jinja2.Environment(
         loader=jinja2.PackageLoader("warmpot.report", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=shown,
+        finalize=finalize,
         trim_blocks=True,
         lstrip_blocks=True,
     )
 
 
-def _groups(blocks: Sequence[Block]) -> list[tuple[str, Any]]:
-    """Name the kind of each block; pictures that follow each other stand in one grid."""
-    found: list[tuple[str, Any]] = []
-    for block in blocks:
-        if not isinstance(block, Picture):
-            found.append((type(block).__name__, block))
-        elif found and found[-1][0] == "Pictures":
-            found[-1][1].append(block)
+def _by_kind(blocks: Sequence[Block]) -> Iterator[tuple[str, Any]]:
+    """Yield the kind of each block with the block; adjacent pictures are one block, a list."""
+    for kind, members in itertools.groupby(blocks, key=_kind):
+        if kind == "Picture":
+            yield kind, list(members)
         else:
-            found.append(("Pictures", [block]))
-    return found
+            yield from ((kind, block) for block in members)
+
+
+def _kind(block: Block) -> str:
+    return "Table" if isinstance(block, ResultTable) else type(block).__name__
 
 
 def _all_pictures(blocks: Sequence[Block]) -> Iterator[Picture]:
@@ -389,22 +330,3 @@ def _all_pictures(blocks: Sequence[Block]) -> Iterator[Picture]:
 def _anchor(title: str, index: int) -> str:
     words = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
     return f"s{index + 1}-{words}" if words else f"s{index + 1}"
-
-
-def _cell(value: Value) -> Cell:
-    if isinstance(value, Cell):
-        return value
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return Cell(ABSENT, sort=math.nan, tone="muted")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return Cell(str(value))
-    return Cell(f"{value:,}" if isinstance(value, int) else f"{value:.4g}", sort=value)
-
-
-def _numeric(column: Sequence[Cell]) -> bool:
-    return any(cell.number and cell.key for cell in column) and all(cell.number for cell in column)
-
-
-def _among(what: str, got: str, allowed: Sequence[str]) -> None:
-    if got not in allowed:
-        raise InputError(what, got=repr(got), allowed=", ".join(map(repr, allowed)), remedy="Choose one.")

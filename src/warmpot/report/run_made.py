@@ -8,7 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from warmpot.report._markdown import plain_notes, printable
+from warmpot._tables import printable
+from warmpot.methods.descriptions import plain_notes
 from warmpot.report._run import Run, repeat_command
 from warmpot.report.card import status
 from warmpot.report.page import Block, Code, Details, Facts, Section, Table, Text

@@ -1,7 +1,7 @@
-"""Colours and figures: one palette for the page's two themes, and the figures that are drawn in it.
+"""The colours of both themes, the style of figures, and parts that several figures have.
 
-A figure is drawn in the light colours. Each of them is also a sentinel: `warmpot.report.inline` puts the CSS variable
-of the same name in its place, so that the figure inside a page follows the theme of the reader.
+Figures are drawn in the light colours. `warmpot.report.svg` replaces each of them by the CSS variable of the same name,
+so that a figure in a page follows the reader's theme. No two names may therefore share a light colour.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from warmpot._tables import ABSENT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,50 +68,51 @@ THEME: Mapping[str, tuple[str, str]] = {
     "bad-ink": ("#b02a2a", "#ff9c9c"),
     "bad-tint": ("#fdeeee", "#341a1c"),
 }
-"""Name of a CSS variable: its value in the light and in the dark theme."""
+"""Colours in the light and in the dark theme, by the name of the CSS variable."""
 PAPER, INK, MUTED, GRID, ACCENT, HEAT, COLD = (
     THEME[name][0] for name in ("paper", "ink", "muted", "grid", "accent", "heat", "cold")
 )
 COLOURS: Mapping[str, str] = {
     name: THEME[name][0] for name in ("blue", "orange", "green", "purple", "red", "teal", "pink", "brown", "grey")
 }
-"""Colours of series; each has a contrast of 3 or more to the page in both themes."""
+"""Colours of series; each has a contrast of at least 3 with the page in both themes."""
 
-ABSENT = "\N{EN DASH}"
-"""Stands where there is no value."""
-HIDDEN = {"Cc", "Cs", "Cn"}
-TURNING = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Letters that turn the direction of what stands behind them."""
+HIDDEN_CATEGORIES = {"Cc", "Cs", "Cn"}
+"""Unicode categories without a glyph: control characters, surrogates, unassigned."""
+BIDI_CONTROLS = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""Characters that reverse the direction of the text after them, also that of the page."""
 
 
 def visible(text: Any) -> str:
-    """Put a sign for every letter that cannot be shown; ends of lines and tabs stay."""
-    words = str(text)
-    if words.isprintable():  # nearly all are
-        return words
-    return "".join(
-        "\ufffd" if (unicodedata.category(letter) in HIDDEN and letter not in "\n\t") or letter in TURNING else letter
-        for letter in words
-    )
+    """Replace characters that cannot be shown by U+FFFD, except line breaks and tabs."""
+    shown = str(text)
+    if shown.isprintable():  # fast path for nearly all texts
+        return shown
+    hidden = {
+        letter
+        for letter in set(shown) - {"\n", "\t"}
+        if unicodedata.category(letter) in HIDDEN_CATEGORIES or letter in BIDI_CONTROLS
+    }
+    return "".join("\ufffd" if letter in hidden else letter for letter in shown)
 
 
 def label(text: Any, most: int = 28) -> str:
-    r"""Write a name on one line of a figure, shortened in its middle.
+    r"""Write a name on one line of at most `most` characters, with the middle left out if it is longer.
 
     Examples
     --------
     >>> label("a\nb"), label("Alarm_Clock_of_the_grandmother", most=11)
     ('a b', 'Alarm…other')
     """
-    words = " ".join(visible(text).split()) or "(empty)"
+    name = " ".join(visible(text).split()) or "(empty)"
     head = most // 2
-    return words if len(words) <= most else words[:head] + "…" + words[len(words) - (most - head - 1) :]
+    return name if len(name) <= most else name[:head] + "…" + name[len(name) - (most - head - 1) :]
 
 
 def series(index: int) -> str:
-    """Return the colour of the series number `index`; they come again after the last (grey is left to the rest)."""
-    names = [name for name in COLOURS if name != "grey"]
-    return COLOURS[names[index % len(names)]]
+    """Return the colour of series number `index`, cyclic; grey is reserved for "others"."""
+    colours = [colour for name, colour in COLOURS.items() if name != "grey"]
+    return colours[index % len(colours)]
 
 
 @cache
@@ -159,7 +162,7 @@ def _settings() -> Any:
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Draw in the house style inside of the block; names in texts stand as they are ($ starts no formula)."""
+    """Draw in the style of the reports inside the block; ``$`` in texts does not start a formula."""
     import matplotlib as mpl
 
     with mpl.rc_context(_settings()):
@@ -171,7 +174,7 @@ def _figure_class() -> type[Figure]:
     from matplotlib.figure import Figure
 
     class StyledFigure(Figure):
-        """A figure whose axes are made in the house style, whoever asks for them."""
+        """A figure that creates its axes in the style of the reports."""
 
         def add_subplot(self, *args: Any, **kwargs: Any) -> Any:
             with styled():
@@ -181,17 +184,12 @@ def _figure_class() -> type[Figure]:
 
 
 def new_figure(width: float = 4.6, height: float = 3.0) -> Figure:
-    """Make an empty figure in the house style, without pyplot's global state.
+    """Create an empty figure in the style of the reports, without pyplot's global state.
 
     Parameters
     ----------
     width, height : float
-        Inches. Up to 6 inches wide a figure is one of two columns; a wider one takes the width of the page.
-
-    Returns
-    -------
-    Figure
-        Its axes come from `add_subplot` or `subplots`.
+        Inches. A figure up to 6 inches wide takes one of two columns of a page, a wider one both.
     """
     with styled():
         return _figure_class()(figsize=(width, height), layout="constrained")
@@ -207,22 +205,21 @@ def heat(
     gap: float = 1.0,
     form: str = "",
 ) -> QuadMesh:
-    """Draw a matrix as tinted cells, first row on top; ink is readable on every one of them in both themes.
+    """Draw a heat map, first row on top; text is readable on every cell in both themes.
 
     Parameters
     ----------
     axes : Axes
-        Where.
     values : array of shape (rows, columns)
-        A value that is no number leaves its cell blank.
+        The cells of values that are not finite stay blank.
     low, high : float, optional
-        Values of the faintest and of the fullest tint; by default those of the values.
+        Values of the faintest and the strongest tint; by default the range of the values.
     signed : bool
-        Whether values below 0 have a tint of their own; the faintest is 0 then.
+        Give values below 0 another colour; the faintest tint is then 0.
     gap : float
         Width of the lines between cells.
     form : str
-        How the values are written into the cells, such as ``{:.1f}``; not at all by default.
+        Format of the values in the cells, such as ``{:.1f}``; by default they are not written.
 
     Returns
     -------
@@ -237,11 +234,11 @@ def heat(
     size = np.abs(matrix) if signed else matrix
     bottom, top = (float(size[shown].min()), float(size[shown].max())) if shown.any() else (0.0, 1.0)
     low, high = 0.0 if signed else bottom if low is None else low, top if high is None else high
-    share = np.clip((np.where(shown, size, low) - low) / (high - low or 1.0), 0, 1)
-    tint = np.empty((*matrix.shape, 4))
-    tint[..., :3] = np.where((signed & (matrix < 0))[..., None], to_rgb(COLD), to_rgb(HEAT))
-    tint[..., 3] = np.where(shown, 0.06 + 0.94 * share, 0.0)
-    mesh: QuadMesh = axes.pcolormesh(tint, edgecolors=PAPER, linewidth=gap)
+    strength = np.clip((np.where(shown, size, low) - low) / (high - low or 1.0), 0, 1)
+    rgba = np.empty((*matrix.shape, 4))
+    rgba[..., :3] = np.where((signed & (matrix < 0))[..., None], to_rgb(COLD), to_rgb(HEAT))
+    rgba[..., 3] = np.where(shown, 0.06 + 0.94 * strength, 0.0)  # 0.06: the smallest value is not blank
+    mesh: QuadMesh = axes.pcolormesh(rgba, edgecolors=PAPER, linewidth=gap)
     axes.invert_yaxis()
     axes.grid(visible=False)
     for spine in axes.spines.values():
@@ -253,15 +250,16 @@ def heat(
 
 
 def ticks(axis: Any, names: Sequence[Any], *, most: int = 28, start: float = 0.5) -> None:
-    """Name the places `start`, `start` + 1, ... of an axis."""
+    """Write names at the positions `start`, `start` + 1, ... of an axis."""
     axis.set_ticks([index + start for index in range(len(names))], labels=[label(name, most) for name in names])
 
 
 def legend(figure: Figure, handles: Sequence[Any], names: Sequence[Any], columns: int = 4) -> None:
-    """Name series above the axes, in as many columns as there is room for."""
+    """Draw a legend above the axes, in as many columns as fit."""
     labels = [label(name, 24) for name in names]
-    shown = [" " * text.startswith("_") + text for text in labels]  # matplotlib hides those that start with it
-    room = figure.get_figwidth() * 72 / (6 * (5 + max(map(len, shown))))  # columns that fit, at six points a letter
+    labels = [" " * text.startswith("_") + text for text in labels]  # matplotlib hides labels that start with "_"
+    # A letter is about 6 points wide; the handle and the spaces take about 5 letters.
+    fitting = int(figure.get_figwidth() * 72 / (6 * (5 + max(map(len, labels)))))
     with styled():
-        most = max(1, min(columns, len(shown), int(room)))
-        figure.legend(handles, shown, loc="outside upper left", ncols=most, columnspacing=1.4, handletextpad=0.4)
+        count = max(1, min(columns, len(labels), fitting))
+        figure.legend(handles, labels, loc="outside upper left", ncols=count, columnspacing=1.4, handletextpad=0.4)

@@ -1,4 +1,4 @@
-"""Samples to look at: small images where the data are images, rows of a table otherwise."""
+"""Single samples in a report: thumbnails if the data are images, a table otherwise."""
 
 from __future__ import annotations
 
@@ -20,55 +20,54 @@ if TYPE_CHECKING:
 __all__ = ["Opener", "opener", "samples", "short"]
 
 SIDE = 96
-"""Pixels of the longer side of a small image."""
-PICTURE = "picture"
-"""The fact of a run whose features are the pixels of small grey images: their height and width."""
-
-HOVER = 80
-"""Letters of a name that is shown on hover."""
+"""Pixels of the longer side of a thumbnail."""
+IMAGE_SHAPE = "picture"
+"""Fact of a run whose features are the pixels of small grey images: their height and width."""
+HOVER_LENGTH = 80
+"""Characters of a name that is shown on hover."""
 
 Opener = Callable[[int], "Image | None"]
 
 
 def opener(seen: Seen, side: str) -> Opener:
-    """Return what makes a small image of a row of the "source" or the "target"; it returns None when there is none."""
+    """Return a function that opens the image of a row of the "source" or "target", or returns None without one."""
     task = seen.task
     if task is None:
         return lambda _: None
     x, names = (task.xs, task.source_names) if side == "source" else (task.xt, task.target_names)
-    shape = seen.run.facts.get(PICTURE)
+    shape = seen.run.facts.get(IMAGE_SHAPE)
     if isinstance(x, Pixels):
         pixels = x
-        return lambda row: _tried(lambda: pixels.open(pixels.items[row]))
+        return lambda row: _open_or_none(lambda: pixels.open(pixels.items[row]))
     if isinstance(x, np.ndarray) and _is_shape(shape, x.shape[1]):
-        rows, top = x, float(np.abs(x[:2000]).max()) or 1.0
-        return lambda row: _grey(rows[row].reshape(shape) / top)
-    place = Path(str(seen.run.facts.get(side) or ""))
-    if seen.run.images is None or not names or not place.exists():
+        rows, largest = x, float(np.abs(x[:2000]).max()) or 1.0  # the first rows suffice for the range
+        return lambda row: _grey(rows[row].reshape(shape) / largest)
+    data = Path(str(seen.run.facts.get(side) or ""))
+    if seen.run.images is None or not names or not data.exists():
         return lambda _: None
-    root = place if place.is_dir() else Path(seen.run.facts.get("root") or place.parent)
-    return lambda row: _tried(lambda: open_image(root / names[row]))
+    root = data if data.is_dir() else Path(seen.run.facts.get("root") or data.parent)
+    return lambda row: _open_or_none(lambda: open_image(root / names[row]))
 
 
 def _is_shape(shape: Any, width: int) -> bool:
     return isinstance(shape, list) and len(shape) == 2 and shape[0] * shape[1] == width
 
 
-def _tried(opened: Callable[[], Image]) -> Image | None:
+def _open_or_none(open_image: Callable[[], Image]) -> Image | None:
     try:
-        with opened() as image:
+        with open_image() as image:
             return as_rgb(image)
-    except Exception:  # gone or damaged: decoders raise almost anything, and the page is worth more than one image
+    except Exception:  # decoders raise many types for missing or damaged files; the report must not fail on one image
         return None
 
 
 def _grey(values: Any) -> Image:
-    """Draw dark ink on light paper, large enough to be seen."""
+    """Make an enlarged image with large values dark."""
     from PIL import Image
 
     image = Image.fromarray(np.clip(255 * (1 - np.clip(values, 0, 1)), 0, 255).astype(np.uint8))
-    times = max(SIDE // 2 // max(image.size), 1)
-    return image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST)
+    factor = max(SIDE // 2 // max(image.size), 1)
+    return image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
 
 
 def _encoded(image: Image) -> bytes:
@@ -82,15 +81,15 @@ def _encoded(image: Image) -> bytes:
 
 
 def short(text: str, most: int = 40) -> Cell:
-    """Write a name; more of it on hover, if it is cut."""
+    """Return a cell with a shortened name that shows more of it on hover."""
     shown = label(text, most)
-    return Cell(shown, title="" if shown == text else label(text, HOVER))
+    return Cell(shown, title="" if shown == text else label(text, HOVER_LENGTH))
 
 
 def samples(
     seen: Seen, side: str, rows: Sequence[int], open_row: Opener, head: Sequence[str], cells: Any, caption: str
 ) -> Block:
-    """Show samples: as images, or as a table when there are none.
+    """Show samples as thumbnails, or as a table if one of them has no image.
 
     Parameters
     ----------
@@ -99,25 +98,21 @@ def samples(
     rows : sequence of int
     open_row : Opener
     head : sequence of str
-        What is told of each.
+        Names of the columns.
     cells : callable
-        Returns that of a row, a `Cell` each.
+        Returns the cells of a row.
     caption : str
     """
-    images = [open_row(row) for row in rows]
-    if rows and all(image is not None for image in images):
+    images = [image for row in rows if (image := open_row(row)) is not None]
+    names = [seen.name(side, row) for row in rows]
+    if rows and len(images) == len(rows):
         items = []
-        for row, image in zip(rows, images, strict=True):
-            assert image is not None
-            said = [cell.text for cell in cells(row)]
-            where = label(seen.name(side, row), HOVER) if seen.name(side, row) else f"row {row}"
-            text = ", ".join(f"{name} {value}" for name, value in zip(head, said, strict=True))
-            items.append(Thumb(_encoded(image), f"{where}: {text}", f"{label(said[0], 18)} · {said[-1]}"))
+        for row, name, image in zip(rows, names, images, strict=True):
+            texts = [cell.text for cell in cells(row)]
+            title = label(name, HOVER_LENGTH) if name else f"row {row}"
+            facts = ", ".join(f"{column} {text}" for column, text in zip(head, texts, strict=True))
+            items.append(Thumb(_encoded(image), f"{title}: {facts}", f"{label(texts[0], 18)} · {texts[-1]}"))
         return Thumbnails(items, f"{caption} Below each: {head[0]} · {head[-1]}.")
-    named = any(seen.name(side, row) for row in rows)
-    table = []
-    for row in rows:
-        name = seen.name(side, row)
-        first = [row, *([short(name, 48)] if named else [])]
-        table.append([*first, *cells(row)])
+    named = any(names)
+    table = [[row, *([short(name, 48)] if named else []), *cells(row)] for row, name in zip(rows, names, strict=True)]
     return Table(["row", *(["name"] if named else []), *head], table, caption)

@@ -1,4 +1,4 @@
-"""The verb ``warmpot demo``."""
+"""The command ``warmpot demo``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verb ``warmpot doctor``."""
+"""The command ``warmpot doctor``."""
 
 from __future__ import annotations
 

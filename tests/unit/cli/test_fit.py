@@ -1,4 +1,4 @@
-"""The verb ``warmpot fit``."""
+"""The command ``warmpot fit``."""
 
 from __future__ import annotations
 

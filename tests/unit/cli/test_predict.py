@@ -1,4 +1,4 @@
-"""The verb ``warmpot predict``."""
+"""The command ``warmpot predict``."""
 
 from __future__ import annotations
 

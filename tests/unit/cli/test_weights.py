@@ -1,4 +1,4 @@
-"""The verb ``warmpot weights`` and the frame of the command line."""
+"""The command ``warmpot weights`` and the frame of the command line."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def save(path: Path, x: np.ndarray) -> Path:
 
 
 class Files:
-    """A folder with two feature files, and the verb run in it."""
+    """A folder with two feature files, and the command run in it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -56,7 +56,7 @@ class Files:
         self.out = folder / "weights.csv"
 
     def run(self, *flags: object, **given: object) -> Result:
-        """Run the verb; ``source=``, ``target=`` and ``out=`` replace the files."""
+        """Run the command; ``source=``, ``target=`` and ``out=`` replace the files."""
         files = {"source": self.source, "target": self.target, "out": self.out} | given
         arguments = [word for name, value in files.items() for word in (f"--{name}", str(value))]
         return CliRunner().invoke(app, ["weights", *arguments, *map(str, flags)])

@@ -23,13 +23,13 @@ from markdown_it import MarkdownIt
 from typer.testing import CliRunner
 
 import warmpot.train.export
+from warmpot._tables import escape_markdown, markdown_grid
 from warmpot.cli import app
 from warmpot.cli._data_files import nested_changes
 from warmpot.data import as_table, make_task
 from warmpot.errors import InputError, MissingExtraError, WarmpotError
 from warmpot.methods import METHODS
 from warmpot.nets import Network, NetworkSettings, build_network
-from warmpot.report._markdown import safe, table
 from warmpot.report.card import model_card
 from warmpot.train import Predictor, fit, load_config, preset_names
 from warmpot.train.export import Agreement, draw_inputs, export, to_onnx
@@ -285,7 +285,7 @@ def test_the_card_cannot_be_broken_by_names(finished: Path) -> None:
 
 @given(st.text())
 def test_any_text_is_shown_as_it_is(text: str) -> None:
-    shown = MARKDOWN.render(table(["a", "b"], [[safe(text), "end"]]))
+    shown = MARKDOWN.render(markdown_grid(["a", "b"], [[escape_markdown(text), "end"]]))
     cells = [html.unescape(cell) for cell in re.findall("<td>(.*?)</td>", shown)]
     visible = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     assert cells == [visible or "(empty)", "end"]

@@ -2,7 +2,7 @@
 (() => {
   const root = document.documentElement, key = "warmpot-theme", themes = ["auto", "light", "dark"];
   let theme = "auto";
-  const store = (value) => {  // a file may have no storage
+  const store = (value) => {  // pages opened from disk may have no storage
     try { if (value) localStorage.setItem(key, value); return localStorage.getItem(key); } catch { return null; }
   };
   const paint = (name) => {
@@ -13,7 +13,7 @@
   };
   paint(store());
 
-  // tables: a button in every head; numbers before words, nothing last
+  // tables: a sort button in every column head; numbers before texts, empty cells last
   const heads = (table) => [...table.tHead.rows].at(-1).cells;
   const rank = (row, column) => {
     const cell = row.cells[column], text = cell.dataset.sort ?? cell.textContent.trim(), number = Number(text);
@@ -23,7 +23,7 @@
     const all = [...heads(table)], rows = [...table.tBodies[0].rows];
     const keys = new Map(rows.map((row) => [row, rank(row, column)]));
     const now = all[column].getAttribute("aria-sort"), numbers = rows.some((row) => keys.get(row)[0] === 0);
-    const up = now === "ascending" ? false : now === "descending" ? true : !numbers;  // the largest number first
+    const up = now === "ascending" ? false : now === "descending" ? true : !numbers;  // largest number first
     const words = new Intl.Collator(undefined, { numeric: true });
     rows.sort((a, b) => {
       const [p, x] = keys.get(a), [q, y] = keys.get(b);
@@ -46,7 +46,7 @@
     });
   });
 
-  // tips: the element under the pointer or the nearest one; arrow keys walk through a figure
+  // tips: for the element under the pointer or the nearest one; arrow keys move through a figure
   const tips = () => {
     const box = document.getElementById("tip"), near = 18;
     let on = null, walked = false;
@@ -112,7 +112,7 @@
       try {
         await navigator.clipboard.writeText(code.textContent);
         button.textContent = "Copied";
-      } catch {  // some browsers give a file no clipboard: select it instead
+      } catch {  // some browsers deny the clipboard to pages opened from disk: select the text instead
         getSelection().selectAllChildren(code);
         button.textContent = "Selected";
       }

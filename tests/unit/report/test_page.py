@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from warmpot._tables import ResultTable, TableCell, TableColumn, column_groups
 from warmpot.errors import InputError
-from warmpot.report.inline import DOTS, draw_svg, inline_svg, save_figure
 from warmpot.report.page import (
     Cell,
     Code,
@@ -35,6 +35,7 @@ from warmpot.report.page import (
     write_page,
 )
 from warmpot.report.style import ABSENT, COLOURS, PAPER, THEME, heat, label, legend, new_figure, series, ticks, visible
+from warmpot.report.svg import PNG_DPI, draw_svg, inline_svg, save_figure
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -44,7 +45,7 @@ HOSTILE = [
     "{{ 7*7 }}",
     "\x00\x1b\udc80\ufffe",
 ]
-SCRIPTS = Path(__file__).parents[2] / "src/warmpot/report/templates/page.js"
+SCRIPTS = Path(__file__).parents[3] / "src/warmpot/report/templates/page.js"
 
 
 def luminance(colour: str) -> float:
@@ -242,7 +243,7 @@ def test_figures_become_files_in_the_light_colours(tmp_path: Path) -> None:
 def test_names_of_figures_are_each_once(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="each once"):
         write_page(tmp_path / "p.html", title="t", sections=[Section("s", [bars(list("ab")), bars(list("ab"))])])
-    with pytest.raises(InputError, match="small letters"):
+    with pytest.raises(InputError, match="lower-case letters"):
         Picture("../x", new_figure(), "alt")
 
 
@@ -350,14 +351,14 @@ def test_labels_are_short_and_on_one_line(text: str, most: int) -> None:
 
 def test_cells_know_how_they_are_sorted() -> None:
     table = Table(["a", "b"], [["x", 1.0], ["y", None], [Cell("z", sort=3), math.nan]])
-    assert [[cell.key for cell in row] for row in table.cells] == [["x", "1.0"], ["y", ""], ["3.0", ""]]
-    assert table.sides == ["left", "right"]
+    assert [[cell.sort_key for cell in row] for row in table.cells] == [["x", "1.0"], ["y", ""], ["3.0", ""]]
+    assert [column.numeric for column in table.columns] == [False, True]
     assert [cell.text for _, cell in table.cells] == ["1", ABSENT, ABSENT]
 
 
 def test_heads_can_stand_above_heads() -> None:
-    assert Table(list("abc"), [], groups=["", "x", "x"]).spans == [("", 1), ("x", 2)]
-    assert Table(list("abc"), [], groups=["", "", ""]).spans == []
+    assert column_groups(Table(list("abc"), [], groups=["", "x", "x"]).columns) == [("", 1), ("x", 2)]
+    assert column_groups(Table(list("abc"), [], groups=["", "", ""]).columns) == []
 
 
 @pytest.mark.parametrize(
@@ -378,5 +379,22 @@ def test_a_figure_saved_alone(tmp_path: Path) -> None:
     assert THEME["paper"][0] in (tmp_path / "one.svg").read_text("utf-8")  # readable on a dark page too
     assert "var(--paper)" not in inline_svg(drawn, "one", "alt")[0]  # the page has its own
     with Image.open(tmp_path / "one.png") as image:
-        assert image.size == (round(4.6 * DOTS), 3 * DOTS)
+        assert image.size == (round(4.6 * PNG_DPI), 3 * PNG_DPI)
         assert "#{:02x}{:02x}{:02x}".format(*image.getpixel((0, 0))) == THEME["paper"][0]
+
+
+def test_a_result_table_is_a_block(tmp_path: Path) -> None:
+    columns = [TableColumn("row", numeric=False), TableColumn("A", "Office"), TableColumn("B", "Office")]
+    rows = [["<full>", TableCell("81.2 (0.3)", bold=True, value=81.2), "-"], ["pada", 80.0, None]]
+    write_page(
+        tmp_path / "page.html",
+        title="t",
+        sections=[Section("s", [ResultTable(columns, rows, "Accuracy", notes=["One <note>.", "Two."])])],
+    )
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert '<p class="caption">Accuracy</p>' in text
+    assert '<p class="note">One &lt;note&gt;. Two.</p>' in text
+    assert '<th scope="colgroup" colspan="2" class="group">Office</th>' in text
+    assert '<td class="right bold short" data-sort="81.2">81.2 (0.3)</td>' in text
+    assert '<td class="right short" data-sort="">-</td>' in text
+    assert f'<td class="right tone-muted short" data-sort="">{ABSENT}</td>' in text

@@ -1,4 +1,4 @@
-"""A figure as files in the paper's light colours, and as SVG that lives in a page and follows its theme."""
+"""Figures as PNG and SVG files in the light colours, and as inline SVG that follows the theme of a page."""
 
 from __future__ import annotations
 
@@ -23,38 +23,36 @@ if TYPE_CHECKING:
 __all__ = ["Tips", "draw_svg", "inline_svg", "save_figure"]
 
 Tips = Mapping[str, str | Sequence[str]]
-"""Name of a group (artists with the gid ``tip-NAME``): a text for all of it, or a text for each element as drawn."""
+"""Texts shown on hover, by group (artists with the gid ``tip-GROUP``): one for the group, or one for each element."""
 
-TIP, BACKGROUND = "tip-", "background"
-MARKS = {light: name for name, (light, _) in THEME.items()}
-MARKS |= {"#000000": "ink", "#ffffff": "paper", "#cccccc": "grid"}  # what matplotlib takes unless told
+TIP_PREFIX, BACKGROUND = "tip-", "background"
+VARIABLES = {light: name for name, (light, _) in THEME.items()}
+VARIABLES |= {"#000000": "ink", "#ffffff": "paper", "#cccccc": "grid"}  # defaults of matplotlib
 COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 NUMBER = re.compile(r"-?\d+\.\d+")
 REFERENCE = re.compile(r"#([\w.-]+)")
-TURN = re.compile(r"rotate\(-?0 [^)]*\)")
-DOTS = 160
-"""Of a PNG, to the inch."""
-CURVES = 8
-"""Of which matplotlib makes a circle."""
+NO_ROTATION = re.compile(r"rotate\(-?0 [^)]*\)")
+FONT_FAMILY = re.compile(r"font-family:[^;]*;?\s*")
+PNG_DPI = 160
+CIRCLE_CURVES = 8
+"""Number of Bezier curves with which matplotlib draws a circle."""
 SHAPES = ("use", "path", "circle")
-SMOOTH = ("d", "x", "y", "transform", "width", "height", "cx", "cy", "r")
-TEXT_STYLE = re.compile(r"font-family:[^;]*;?\s*")
+COORDINATES = ("d", "x", "y", "transform", "width", "height", "cx", "cy", "r")
 
 
 def inline_svg(drawn: str, name: str, alt: str, tips: Tips | None = None) -> tuple[str, float]:
-    """Turn a drawing into an SVG element that can stand in a page beside others.
+    """Turn an SVG file into an element for a page, without clashes with other figures.
 
     Parameters
     ----------
     drawn : str
         From `draw_svg`.
     name : str
-        Prefix of its ids.
+        Prefix of the ids.
     alt : str
-        What one sees, for those who do not.
+        Description for screen readers.
     tips : mapping, optional
-        Group: text or texts. All elements of artists with the gid ``tip-GROUP``, in the order in which they are drawn,
-        get the texts one by one; one text is for the whole group.
+        Texts shown on hover. Several texts are assigned to the elements of a group in the order of drawing.
 
     Returns
     -------
@@ -64,7 +62,7 @@ def inline_svg(drawn: str, name: str, alt: str, tips: Tips | None = None) -> tup
     Raises
     ------
     InputError
-        If a group is not there, or has another number of elements than texts.
+        If a group is missing, or its number of elements differs from the number of texts.
     """
     root = ElementTree.fromstring(drawn)
     for parent in root.iter():
@@ -76,26 +74,26 @@ def inline_svg(drawn: str, name: str, alt: str, tips: Tips | None = None) -> tup
     for parent in root.iter():
         for child in [child for child in parent if child.tag in ("metadata", "style") or child.get("id") == BACKGROUND]:
             parent.remove(child)
-    _attach(root, tips or {}, name)
+    _attach_tips(root, tips or {}, name)
     for element in root.iter():
-        _tidy(element, name)
-    _merge(root)
+        _adapt(element, name)
+    _hoist_attributes(root)
     width = float(root.get("viewBox", "").split()[2])
     root.attrib = {"viewBox": root.get("viewBox", ""), "role": "img", "aria-label": visible(alt)}
     return ElementTree.tostring(root, encoding="unicode"), width
 
 
 def draw_svg(figure: Figure) -> str:
-    """Draw a figure once, as SVG in the light colours: its file, and what `inline_svg` makes the page's from.
+    """Draw a figure as SVG in the light colours; its layout is fixed afterwards.
 
     Parameters
     ----------
     figure : Figure
-        From `warmpot.report.style.new_figure`. Its parts have their places afterwards.
+        From `warmpot.report.style.new_figure`.
     """
     from matplotlib.backends import backend_svg
 
-    backend: Any = backend_svg  # it has no types
+    backend: Any = backend_svg  # untyped
     stream = io.StringIO()
     with _drawing():
         _prepare(figure)
@@ -105,7 +103,7 @@ def draw_svg(figure: Figure) -> str:
         width, height = (72 * side for side in figure.get_size_inches())
         renderer = backend.RendererSVG(width, height, stream, image_dpi=72, metadata={"Date": None})
         canvas = backend.FigureCanvasSVG(figure)
-        canvas.get_renderer = lambda: renderer  # texts are measured once: savefig would draw all of it twice
+        canvas.get_renderer = lambda: renderer  # the layout uses this renderer; savefig would draw everything twice
         figure.draw(renderer)
         renderer.finalize()
     figure.set_layout_engine("none")
@@ -113,27 +111,29 @@ def draw_svg(figure: Figure) -> str:
 
 
 def save_figure(figure: Figure, drawn: str, folder: Path, name: str) -> None:
-    """Write NAME.svg, which `draw_svg` drew, and NAME.png."""
+    """Write NAME.svg, from `draw_svg`, and NAME.png."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
     with atomic_write(folder / f"{name}.svg") as draft:
         draft.write_text(drawn, encoding="utf-8")
     with _drawing():
-        figure.set_dpi(DOTS)
+        figure.set_dpi(PNG_DPI)
         canvas: Any = FigureCanvasAgg(figure)
         canvas.draw()
     with atomic_write(folder / f"{name}.png") as draft:
         Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").save(
-            draft, "PNG", dpi=(DOTS, DOTS), compress_level=4
+            draft, "PNG", dpi=(PNG_DPI, PNG_DPI), compress_level=4
         )
 
 
 @contextmanager
 def _drawing() -> Iterator[None]:
-    """Inside of the block figures are drawn in the house style, whatever letters their texts have."""
+    """Draw in the style of the reports, without warnings about characters that matplotlib's font lacks."""
     with styled(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph|.*missing from", category=UserWarning)  # browsers have more
+        warnings.filterwarnings(
+            "ignore", message="Glyph|.*missing from", category=UserWarning
+        )  # browsers have other fonts
         yield
 
 
@@ -143,59 +143,58 @@ def _prepare(figure: Figure) -> None:
 
     for axes in figure.axes:
         title = axes.get_title(loc="center")
-        if title and not axes.get_title(loc="left"):  # where the house puts it
+        if title and not axes.get_title(loc="left"):  # titles are on the left in all figures
             axes.set_title("", loc="center")
             axes.set_title(title, loc="left")
         for axis in (axes.xaxis, axes.yaxis):
-            if isinstance(axis.get_major_formatter(), LogFormatter):  # it writes formulas
+            if isinstance(axis.get_major_formatter(), LogFormatter):  # writes formulas, which are not parsed here
                 axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
                 axis.set_minor_formatter(FuncFormatter(lambda *_: ""))
-            _clean_ticks(axis.get_major_formatter())
+            _hide_in_ticks(axis.get_major_formatter())
     for text in figure.findobj(Text):
         text.set_parse_math(False)
         text.set_text(visible(text.get_text()))
 
 
-def _clean_ticks(formatter: Any) -> None:
-    """Make a formatter write only letters that can be shown; its texts are made while the figure is drawn."""
-    plain = type(formatter).format_ticks
-    formatter.format_ticks = lambda values: [visible(text) for text in plain(formatter, values)]
+def _hide_in_ticks(formatter: Any) -> None:
+    """Apply `visible` to tick labels, which are formatted while the figure is drawn."""
+    format_ticks = type(formatter).format_ticks
+    formatter.format_ticks = lambda values: [visible(text) for text in format_ticks(formatter, values)]
 
 
-def _attach(root: ElementTree.Element, tips: Tips, name: str) -> None:
-    """Give the elements of named groups their texts."""
+def _attach_tips(root: ElementTree.Element, tips: Tips, name: str) -> None:
     groups: dict[str, list[ElementTree.Element]] = {}
     for element in root.iter("g"):
-        if element.get("id", "").startswith(TIP):
-            groups.setdefault(element.attrib.pop("id").removeprefix(TIP), []).append(element)
-    for group, texts in tips.items():
-        found = groups.get(group, [])
-        elements = found if isinstance(texts, str) else [shape for part in found for shape in _shapes(part)]
-        wanted = [texts] * max(len(found), 1) if isinstance(texts, str) else list(texts)
-        if len(elements) != len(wanted):
-            what, remedy = f"tips of {group!r} in figure {name!r}", f"Give its artists the gid {TIP + group!r}."
+        if element.get("id", "").startswith(TIP_PREFIX):
+            groups.setdefault(element.attrib.pop("id").removeprefix(TIP_PREFIX), []).append(element)
+    for group, tip in tips.items():
+        members = groups.get(group, [])
+        elements = members if isinstance(tip, str) else [shape for member in members for shape in _shapes(member)]
+        texts = [tip] * max(len(members), 1) if isinstance(tip, str) else list(tip)
+        if len(elements) != len(texts):
+            what, remedy = f"tips of {group!r} in figure {name!r}", f"Give its artists the gid {TIP_PREFIX + group!r}."
             allowed = f"{len(elements)} texts, one for each element drawn"
-            raise InputError(what, got=len(wanted), allowed=allowed, remedy=remedy)
-        for element, text in zip(elements, wanted, strict=True):
+            raise InputError(what, got=len(texts), allowed=allowed, remedy=remedy)
+        for element, text in zip(elements, texts, strict=True):
             element.set("data-tip", visible(text))
 
 
 def _shapes(group: ElementTree.Element) -> list[ElementTree.Element]:
-    """Return what was drawn: the marks of a line or a collection, or else its paths."""
-    shapes = list(_drawn(group))
+    """Return the markers of a line or a collection, or its paths if there are no markers."""
+    shapes = list(_iter_shapes(group))
     return [shape for shape in shapes if shape.tag == "use"] or shapes
 
 
-def _drawn(element: ElementTree.Element) -> Iterator[ElementTree.Element]:
+def _iter_shapes(element: ElementTree.Element) -> Iterator[ElementTree.Element]:
     for child in element:
         if child.tag in SHAPES:
             yield child
         elif child.tag != "defs":
-            yield from _drawn(child)
+            yield from _iter_shapes(child)
 
 
-def _tidy(element: ElementTree.Element, name: str) -> None:
-    """Own ids, the theme's colours, the page's font, no more digits than can be seen."""
+def _adapt(element: ElementTree.Element, name: str) -> None:
+    """Use unique ids, the theme's colours and the page's font, and round coordinates to 0.01 points."""
     if "id" in element.attrib and element.tag != "g":
         element.set("id", f"{name}-{element.get('id')}")
     elif element.tag == "g":
@@ -204,29 +203,31 @@ def _tidy(element: ElementTree.Element, name: str) -> None:
         if key in element.attrib:
             element.set(key, REFERENCE.sub(rf"#{name}-\1", element.attrib[key]))
     if element.tag == "path":
-        _round_off(element)
-    if TURN.fullmatch(element.get("transform", "")):
+        _replace_circle(element)
+    if NO_ROTATION.fullmatch(element.get("transform", "")):
         del element.attrib["transform"]
-    for key in SMOOTH:
+    for key in COORDINATES:
         if key in element.attrib:
-            short = NUMBER.sub(lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), element.attrib[key])
+            short = NUMBER.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), element.attrib[key])
             element.set(key, " ".join(short.split()))
     if "style" in element.attrib:
-        style = TEXT_STYLE.sub("", element.attrib["style"])
-        element.set("style", COLOUR.sub(lambda found: _variable(found[0]), style).replace(": ", ":").replace("; ", ";"))
+        style = COLOUR.sub(lambda colour: _variable(colour[0]), FONT_FAMILY.sub("", element.attrib["style"]))
+        element.set("style", style.replace(": ", ":").replace("; ", ";"))
 
 
 def _variable(colour: str) -> str:
-    return f"var(--{MARKS[colour]})" if colour in MARKS else colour
+    return f"var(--{VARIABLES[colour]})" if colour in VARIABLES else colour
 
 
-def _round_off(path: ElementTree.Element) -> None:
-    """Write the eight curves that matplotlib draws for a circle as a circle: a tenth of the letters."""
+def _replace_circle(path: ElementTree.Element) -> None:
+    """Replace the path that matplotlib draws for a circle by a circle element, which is ten times shorter."""
+    # The path: M x y, then "C" and three points for each curve, then Z. It starts at the bottom of the circle.
     steps = path.get("d", "").split()
-    if steps.count("C") != CURVES or len(steps) != 3 + 7 * CURVES + 1:
+    if steps.count("C") != CIRCLE_CURVES or len(steps) != 3 + 7 * CIRCLE_CURVES + 1:
         return
-    (x, y), (_, top) = (map(float, steps[at : at + 2]) for at in (1, 3 + 7 * CURVES // 2 - 2))
-    (side, middle) = map(float, steps[3 + 7 * CURVES // 4 - 2 : 3 + 7 * CURVES // 4])
+    half, quarter = 3 + 7 * CIRCLE_CURVES // 2, 3 + 7 * CIRCLE_CURVES // 4
+    (x, y), (_, top) = (map(float, steps[at : at + 2]) for at in (1, half - 2))
+    side, middle = map(float, steps[quarter - 2 : quarter])
     radius = (y - top) / 2
     if abs(abs(side - x) - abs(radius)) > 1e-3 or abs(middle - (y + top) / 2) > 1e-3:
         return
@@ -235,10 +236,10 @@ def _round_off(path: ElementTree.Element) -> None:
     path.attrib |= {"cx": f"{x:.6f}", "cy": f"{(y + top) / 2:.6f}", "r": f"{abs(radius):.6f}"}
 
 
-def _merge(parent: ElementTree.Element) -> None:
-    """Say once what several elements say: of the same clip and the same style."""
+def _hoist_attributes(parent: ElementTree.Element) -> None:
+    """Move a clip path or style that all shapes of a group share to the group."""
     for child in parent:
-        _merge(child)
+        _hoist_attributes(child)
     for key in ("clip-path", "style"):
         if parent.tag == "g" and len(parent) > 1 and all(child.tag in SHAPES for child in parent):
             values = {child.get(key) for child in parent}
