@@ -3,7 +3,8 @@
     make bench-methods            # trains what is missing there, then calls this
     python benchmarks/tables.py   # only writes tables and figures
 
-The stores are what `warmpot bench GRID --out benchmarks/results/NAME` writes; `grid.yaml` and `results.jsonl` are in the repository.
+`warmpot bench GRID --out benchmarks/results/NAME` writes the results; their `grid.yaml` and `results.jsonl` are in the
+repository.
 """
 
 from __future__ import annotations

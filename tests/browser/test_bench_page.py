@@ -93,22 +93,22 @@ def test_a_row_is_beaten_only_on_average_and_on_most_tasks(tmp_path: Path) -> No
     often[-1] -= 40
     said = answer(write_grid_page(bench(tmp_path / "mixed", {"often": often, "steady": base}), files=False))
     assert "steady is best" in said
-    assert "beats" not in said
-    assert "Compared with often, that is" in said
-    assert "Against often it is mixed: better on 1 task, worse on 11." in said
-    assert "more than chance explains" not in said
+    assert "significantly better than" not in said
+    assert "points, mixed: better on 1 task, worse on 11." in said
+    assert "Compared with often it is mixed: better on 1 task, worse on 11." in said
+    assert "which is significant" not in said
     low = [value - 5 - k / 10 for k, value in enumerate(base)]
     clear = bench(tmp_path / "clear", {"low": low, "short": base[:3], "steady": base})
     said = answer(write_grid_page(clear, files=False))
-    assert "points against low, more than chance explains." in said
-    assert "It beats every other row by more than chance explains." in said
-    assert "Not compared, as tasks are missing: short." in said
+    assert "points, which is significant." in said
+    assert "It is significantly better than every other row." in said
+    assert "Not compared, since results of some tasks are missing: short." in said
 
 
 def test_a_data_set_that_failed_for_every_row_leaves_an_answer(tmp_path: Path) -> None:
     page = write_grid_page(bench(tmp_path / "bench", {"a": [50.0], "b": [60.0]}), files=False)
     said = words(page)
-    assert "b is best: 60.0% on the average of 1 of 2 tasks. Over 1 of 2 tasks: 'bad' failed for every row." in said
+    assert "b is best: 60.0% on average over 1 of 2 tasks. Over 1 of 2 tasks: 'bad' failed for every row." in said
     assert "too few tasks to test" in said
     assert "2 trainings of bad with the same error" in said
     assert "No training is finished on bad: there is nothing to draw." in said
@@ -122,7 +122,7 @@ def test_a_data_set_that_failed_for_every_row_leaves_an_answer(tmp_path: Path) -
 def test_an_empty_bench_has_a_page(make_bench: Maker, tmp_path: Path) -> None:
     folder = make_bench(tmp_path / "bench")
     (folder / "results.jsonl").unlink()
-    assert "No row has all of its tasks yet" in words(write_grid_page(folder, files=False))
+    assert "No row has results for all tasks yet" in words(write_grid_page(folder, files=False))
 
 
 def test_many_rows_are_drawn_and_those_that_stand_out_are_named(make_bench: Maker, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -110,12 +111,10 @@ def _make_folder(out: Path) -> None:
 
 def prepare_folder(grid: Grid, out: Path) -> None:
     """Write the grid into a new folder, or check that an old one has the same grid; seeds and rules may be added."""
-    mapping = grid.to_mapping()
     if (out / GRID).exists():
         before = read_grid(out)
-        old = before.to_mapping()
-        fixed = [name for name in mapping if name not in (*MUTABLE, "seeds", "choose")]
-        changed = [name for name in fixed if mapping[name] != old[name]]
+        old, new = _fixed_parts(before), _fixed_parts(grid)
+        changed = [name for name in new if new[name] != old[name]]
         if not set(before.choose) <= set(grid.choose):
             changed.append("choose")
         if changed:
@@ -128,6 +127,12 @@ def prepare_folder(grid: Grid, out: Path) -> None:
         raise InputError(str(out), got=got, allowed=allowed, remedy="Give a new folder.")
     with atomic_write(out / GRID) as draft:
         draft.write_text(grid.dump(), encoding="utf-8")
+
+
+def _fixed_parts(grid: Grid) -> dict[str, Any]:
+    """Return the parts that a folder cannot change, except seeds and rules; settings of data sets are only text."""
+    mapping = {name: part for name, part in grid.to_mapping().items() if name not in (*MUTABLE, "seeds", "choose")}
+    return mapping | {"data": [{**entry, "setting": ""} for entry in mapping["data"]]}
 
 
 def _check(cells: Iterable[Cell], data: GridData | None) -> None:

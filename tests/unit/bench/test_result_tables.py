@@ -1,9 +1,8 @@
-"""What the results of a bench say: the paper's numbers, means and spreads, tests, tables, and two results compared."""
+"""Summaries, comparisons of rows, tables and files of a grid, and the comparison of two folders."""
 
 from __future__ import annotations
 
 import csv
-import itertools
 import re
 import sys
 from collections.abc import Iterable
@@ -13,9 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats as peer
 from typer.testing import CliRunner
 
 from warmpot._tables import escape_latex
@@ -23,10 +21,10 @@ from warmpot.bench import Grid, Record, append
 from warmpot.bench.folder_comparison import compare_folders
 from warmpot.bench.grid import GRID
 from warmpot.bench.paper_comparison import compare_with_paper, paper_by_task
-from warmpot.bench.reported import reported_table, reported_tables, systems
+from warmpot.bench.reported import systems
 from warmpot.bench.result_tables import PAPER, all_tables, table_sections
 from warmpot.bench.significance import best_variant, compare_variants, rank_variants, verdict
-from warmpot.bench.stats import average_ranks, cliques, critical_difference, friedman, holm, wilcoxon
+from warmpot.bench.stats import wilcoxon
 from warmpot.bench.summary import Summary, Variant, best_indices
 from warmpot.bench.table_files import as_latex, as_markdown, write_tables
 from warmpot.cli._bench_compare import compare as command
@@ -46,11 +44,6 @@ ODD = [
     "~^{}#",
     "*s*",
 ]
-CSVS = {
-    "office-home": "office_home_methods", "imagenet-caltech": "imagenet_caltech_methods",
-    "office-home-ablation": "office_home_weighting", "imagenet-caltech-ablation": "imagenet_caltech_weighting",
-}  # fmt: skip
-numbers = st.integers(-40, 40).map(lambda k: k / 8)  # many ties and zeros
 
 
 def grid(**changes: Any) -> Grid:
@@ -106,183 +99,6 @@ def sheet(summary: Summary, name: str) -> list[list[str]]:
     found = next(each for each in all_tables(summary) if each.name == name)
     rows = [[f"*{entry.text}*" if entry.bold else entry.text for entry in row] for row in found.rows]
     return [[column.name for column in found.columns], *rows]
-
-
-# the paper's numbers
-
-
-@pytest.mark.parametrize("name", CSVS)
-def test_reported_numbers_are_the_papers(name: str, shared_data: Path) -> None:
-    file = shared_data.parent / "paper" / f"{CSVS[name]}.csv"
-    if not file.is_file():
-        pytest.skip(f"needs {file}")
-    table = reported_table(name)
-    with open(file, newline="", encoding="utf-8") as stream:
-        theirs = {
-            (line["method"], line["task"]): (float(line["accuracy"]), float(line["std"]) if line["std"] else None)
-            for line in csv.DictReader(stream)
-        }
-    ours = {(s, task): (n.accuracy, n.std) for s, tasks in table.numbers.items() for task, n in tasks.items()}
-    ours |= {(s, "Avg"): (n.accuracy, n.std) for s, n in table.averages.items()}
-    assert ours == theirs
-
-
-def test_all_28_systems_stand_here_in_one_way() -> None:
-    from warmpot.train.recipes import preset_names
-
-    tables = [table for table in reported_tables().values() if table.kind == "methods"]
-    assert len(systems()) == 28
-    assert set(systems()) == {name for table in tables for name in table.numbers}
-    for system in systems().values():
-        assert bool(system.presets) != bool(system.why), system.name
-        assert set(system.presets) <= set(preset_names())
-        assert system.numbers
-        assert system.chosen_words
-    assert systems() is systems()  # read once
-
-
-def test_averages_agree_with_their_tasks_but_the_one_that_is_noted() -> None:
-    wrong = [
-        name
-        for table in reported_tables().values()
-        for name, average in table.averages.items()
-        if abs(np.mean([n.accuracy for n in table.numbers[name].values()]) - average.accuracy) > 0.1 + 1e-9
-    ]
-    assert wrong == ["AR"]
-    assert "AR: its twelve tasks have the mean 78.5" in reported_table("office-home").note
-
-
-def test_tasks_of_a_grid_are_found_by_their_domains() -> None:
-    table = reported_table("office-home")
-    assert table.task_of("Real World -> Art") == table.task_of("realworld->A") == "R->A"
-    assert table.task_of("Art -> Sketch") is None
-    assert reported_table("imagenet-caltech").task_of("imagenet -> caltech") == "I->C"
-    assert table.same_dataset("office_home")
-    assert not table.same_dataset("Office-31")
-    assert table.over("WARMPOT", table.tasks) == table.averages["WARMPOT"]  # as printed, with its std
-    assert table.over("WARMPOT", ("A->C", "A->P")).accuracy == pytest.approx((62.5 + 83.0) / 2)  # type: ignore[union-attr]
-    assert table.over("DAN", ("A->C",)) is None
-    with pytest.raises(InputError, match=r"Did you mean 'office-home'"):
-        reported_table("office-hom")
-
-
-# statistics
-
-
-def brute_force(differences: list[float]) -> float:
-    """Try all signs of the ranked sizes; zeros are ranked and then left out."""
-    ranks = peer.rankdata(np.abs(differences))
-    ranks = [(rank, value > 0) for rank, value in zip(ranks, differences, strict=True) if value]
-    found = sum(rank for rank, above in ranks if above)
-    middle = sum(rank for rank, _ in ranks) / 2
-    sums = [
-        sum(rank for (rank, _), sign in zip(ranks, signs, strict=True) if sign)
-        for signs in itertools.product((0, 1), repeat=len(ranks))
-    ]
-    return float(np.mean([abs(each - middle) >= abs(found - middle) - 1e-9 for each in sums]))
-
-
-@settings(max_examples=40)
-@given(st.lists(numbers, min_size=1, max_size=9))
-def test_wilcoxon_counts_all_patterns_of_signs(differences: list[float]) -> None:
-    found = wilcoxon(differences)
-    assert found.exact
-    assert found.pvalue == pytest.approx(brute_force(differences) if any(differences) else 1.0, abs=1e-12)
-    assert (found.better, found.worse) == (sum(d > 0 for d in differences), sum(d < 0 for d in differences))
-
-
-def test_wilcoxon_agrees_with_scipy() -> None:
-    rng = np.random.default_rng(0)
-    few, many = rng.normal(0.3, 1.0, 40), np.round(rng.normal(0.1, 1.0, 90), 1)
-    assert wilcoxon(few).pvalue == pytest.approx(peer.wilcoxon(few, method="exact").pvalue)
-    large = wilcoxon(many)
-    assert not large.exact
-    assert large.pvalue == peer.wilcoxon(many, zero_method="pratt", method="asymptotic").pvalue
-    assert wilcoxon([]).pvalue == wilcoxon([0.0] * 5).pvalue == wilcoxon([1e-14, -1e-13]).pvalue == 1.0
-
-
-def test_exact_and_asymptotic_p_values_meet() -> None:
-    values = np.random.default_rng(1).normal(0.25, 1.0, 60)
-    assert wilcoxon(values).exact
-    assert wilcoxon(values).pvalue == pytest.approx(peer.wilcoxon(values, method="asymptotic").pvalue, abs=0.003)
-
-
-@settings(max_examples=40)
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
-def test_holm_is_the_step_down_of_bonferroni(pvalues: list[float]) -> None:
-    found = holm(pvalues)
-    for p, corrected in zip(pvalues, found, strict=True):
-        assert p <= corrected <= min(1.0, len(pvalues) * p) + 1e-12
-    for level in (0.01, 0.05, 0.2):  # reject the smallest ones until the first that is not below its share
-        rejected = 0
-        for place, p in enumerate(sorted(pvalues)):
-            if p > level / (len(pvalues) - place):
-                break
-            rejected += 1
-        assert sum(p <= level + 1e-12 for p in found) >= rejected
-        assert sum(p < level - 1e-12 for p in found) <= rejected
-
-
-tables = st.tuples(st.integers(3, 5), st.integers(2, 6)).flatmap(
-    lambda shape: st.lists(
-        st.lists(st.integers(0, 8).map(lambda k: 50 + k / 2), min_size=shape[1], max_size=shape[1]),
-        min_size=shape[0],
-        max_size=shape[0],
-    )
-)
-
-
-@settings(max_examples=40)
-@given(tables, st.randoms(use_true_random=False))
-def test_ranks_do_not_depend_on_order_or_on_how_hard_a_task_is(values: list[list[float]], random: Any) -> None:
-    table = np.array(values)
-    order = list(range(table.shape[1]))
-    random.shuffle(order)
-    harder = table[:, order] + np.arange(len(order))  # every row of a task gains the same
-    assert average_ranks(harder).tolist() == pytest.approx(average_ranks(table).tolist())
-    assert average_ranks(table).sum() == pytest.approx(table.shape[0] * (table.shape[0] + 1) / 2)
-    a, b = friedman(table), friedman(harder)
-    assert a is not None
-    assert b is not None
-    assert (a.statistic, a.pvalue) == pytest.approx((b.statistic, b.pvalue))
-    assert 0.0 <= a.pvalue <= 1.0
-
-
-def test_friedman_by_its_formula() -> None:
-    rng = np.random.default_rng(0)
-    table = rng.permuted(np.tile(np.arange(4.0)[:, None], 14), axis=0)  # no ties
-    ranks, (k, n) = average_ranks(table), table.shape
-    by_hand = 12 * n / (k * (k + 1)) * (np.sum(ranks**2) - k * (k + 1) ** 2 / 4)
-    found = friedman(table)
-    assert found is not None
-    assert found.statistic == pytest.approx(by_hand)
-    assert found.pvalue == pytest.approx(peer.chi2.sf(by_hand, k - 1))
-    alike = friedman(np.ones((3, 4)))
-    assert alike is not None
-    assert alike.pvalue == 1.0
-    assert friedman([[1.0, 2.0], [2.0, 3.0]]) is None
-
-
-@pytest.mark.parametrize(
-    ("rows", "q"),
-    [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (6, 2.850), (7, 2.949), (8, 3.031), (9, 3.102), (10, 3.164)],
-)
-def test_critical_difference_has_the_constants_of_the_textbook(rows: int, q: float) -> None:
-    """Demsar 2006, Table 5a; and his example of 4 classifiers on 14 data sets has 1.25."""
-    assert critical_difference(rows, 20) == pytest.approx(q * np.sqrt(rows * (rows + 1) / (6 * 20)), abs=0.0012)
-    assert critical_difference(4, 14) == pytest.approx(1.25, abs=0.005)
-
-
-@settings(max_examples=40)
-@given(
-    st.lists(st.integers(2, 20).map(lambda k: k / 2), min_size=2, max_size=8), st.integers(0, 12).map(lambda k: k / 2)
-)
-def test_cliques_are_the_largest_groups_within_the_difference(ranks: list[float], difference: float) -> None:
-    found = cliques(ranks, difference)
-    together = {(a, b) for group in found for a in group for b in group}
-    for a, b in itertools.combinations(range(len(ranks)), 2):
-        assert ((a, b) in together) == (abs(ranks[a] - ranks[b]) <= difference)
-    assert not any(set(a) < set(b) for a in found for b in found)
 
 
 # the summary
