@@ -134,7 +134,8 @@ def make_schedule(
     by_key = {cell.key: cell for cell in cells}
     usable = [record for record in (*reused, *stored) if record.done and record.key in by_key]
     finished = {record.key: record for record in usable if _same_content(record, by_key[record.key], data)}
-    done, remaining = [], []
+    done: list[Cell] = []
+    remaining: list[Cell] = []
     for cell in cells:
         record = by_coordinates.get(cell.coordinates)
         current = record is not None and record.done and record.key == cell.key and _same_content(record, cell, data)
