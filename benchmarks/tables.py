@@ -102,7 +102,8 @@ def choice(summary: Summary, rule: str = "neighbours") -> str:
         return ""
     chosen, top, base = (100 * np.array([line[k] for line in choices], float) for k in range(3))
     names = [line[3] for line in choices]
-    often = ", ".join(f"{name} {names.count(name)}" for name in sorted(dict.fromkeys(names), key=names.count, reverse=True))
+    by_count = sorted(dict.fromkeys(names), key=names.count, reverse=True)
+    often = ", ".join(f"{name} {names.count(name)}" for name in by_count)
     return (
         f"One row for each task and seed, chosen among the last iterates of the {len(variants)} mini-batch rows by "
         f"`{rule}`, without target labels: {chosen.mean():.1f} on average over {len(choices)} tasks and seeds, "
