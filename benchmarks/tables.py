@@ -1,9 +1,10 @@
-"""The measured part of docs/bench.md: tables and figures of the grids on features, from benchmarks/results.
+"""The measured part of docs/bench.md: the tables and figures of the grids on features, from benchmarks/results.
 
     make bench-methods            # trains what is missing there, then calls this
-    python benchmarks/tables.py   # tables and figures only
+    python benchmarks/tables.py   # only writes tables and figures
 
-The stores are what `warmpot bench GRID --out benchmarks/results/NAME` writes; `grid.yaml` and `results.jsonl` are kept.
+`warmpot bench GRID --out benchmarks/results/NAME` writes the results; their `grid.yaml` and `results.jsonl` are in the
+repository.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from collections.abc import Sequence
 import numpy as np
 from _jobs import ROOT, between
 
-from warmpot.bench.sheets import sheets
-from warmpot.bench.summary import Summary, summarise
-from warmpot.bench.tables import sheet_as_markdown
-from warmpot.report.bench_figures import draw_gains, draw_ranks, draw_weights
-from warmpot.report.bench_sensitivity import draw_sensitivity
+from warmpot._tables import to_markdown
+from warmpot.bench.result_tables import all_tables
+from warmpot.bench.summary import Summary, load_summary
+from warmpot.report.grid_figures import draw_gains, draw_ranks, draw_weights
+from warmpot.report.grid_sensitivity import draw_sensitivity
 from warmpot.report.page import Picture
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -26,13 +27,13 @@ PAGE = ROOT / "docs" / "bench.md"
 
 
 def chosen(summary: Summary, names: Sequence[str]) -> str:
-    """Return the tables of these names, as far as the grid has them."""
-    found = {sheet.name: sheet for sheet in sheets(summary)}
-    return "\n\n".join(sheet_as_markdown(found[name], level=4) for name in names if name in found)
+    """Return the tables of these names that the grid has."""
+    tables = {table.name: table for table in all_tables(summary)}
+    return "\n\n".join(to_markdown(tables[name], level=4) for name in names if name in tables)
 
 
 def folded(summary: Summary, title: str, names: Sequence[str]) -> str:
-    """Return tables that a reader unfolds."""
+    """Return tables in a folded block."""
     return f'<details markdown="1"><summary>{title}</summary>\n\n{chosen(summary, names)}\n\n</details>'
 
 
@@ -49,12 +50,12 @@ def by_task(summary: Summary) -> list[str]:
 
 
 def spent(summary: Summary) -> float:
-    """Hours of training, of one thread."""
+    """Return the hours of training on one thread."""
     return sum(record.seconds for record in summary.records) / 3600
 
 
 def main() -> int:
-    grids = {name: summarise(RESULTS / name) for name in ("comparison", "ablation", "sensitivity", "weights")}
+    grids = {name: load_summary(RESULTS / name) for name in ("comparison", "ablation", "sensitivity", "weights")}
     comparison, ablation = grids["comparison"], grids["ablation"]
     parts = {
         "bench-comparison": [
@@ -76,7 +77,7 @@ def main() -> int:
         "bench-measured": [
             "| grid | trainings | hours of one thread |\n|---|---|---|\n"
             + "\n".join(
-                f"| {name} | {summary.done} of {summary.asked} | {spent(summary):.1f} |"
+                f"| {name} | {summary.n_done} of {summary.n_trainings} | {spent(summary):.1f} |"
                 for name, summary in grids.items()
             )
         ],
@@ -87,42 +88,43 @@ def main() -> int:
 
 
 def choice(summary: Summary, rule: str = "neighbours") -> str:
-    """Return what comes of choosing one row for each task and seed by a label-free score of its last iterate."""
-    lines = [line for line in summary.lines if not line.label.endswith("full")]  # one engine, one kind of features
-    found: list[tuple[float, float, float, str]] = []
-    for place in summary.places:
+    """Return the result of choosing one row for each task and seed by a label-free score of its last iterate."""
+    variants = [v for v in summary.variants if not v.label.endswith("full")]  # scores of one engine are comparable
+    choices: list[tuple[float, float, float, str]] = []
+    for task in summary.tasks:
         for seed in summary.seeds:
-            runs = [run for line in lines if (run := summary.record(line, place, seed)) and rule in run.scores]
-            if len(runs) == len(lines):
+            runs = [run for v in variants if (run := summary.record(v, task, seed)) and rule in run.scores]
+            if len(runs) == len(variants):
                 best = max(runs, key=lambda run: run.scores[rule])
                 base = next(run.accuracy["last"] for run in runs if run.row == summary.grid.baseline)
-                found.append((best.accuracy["last"], max(run.accuracy["last"] for run in runs), base, best.row))
-    if not found:
+                choices.append((best.accuracy["last"], max(run.accuracy["last"] for run in runs), base, best.row))
+    if not choices:
         return ""
-    chosen, top, base = (100 * np.array([line[k] for line in found], float) for k in range(3))
-    names = [line[3] for line in found]
-    often = ", ".join(f"{name} {names.count(name)}" for name in sorted(set(names), key=names.count, reverse=True))
+    chosen, top, base = (100 * np.array([line[k] for line in choices], float) for k in range(3))
+    names = [line[3] for line in choices]
+    by_count = sorted(dict.fromkeys(names), key=names.count, reverse=True)
+    often = ", ".join(f"{name} {names.count(name)}" for name in by_count)
     return (
-        f"One row for each task and seed, chosen among the last iterates of the {len(lines)} mini-batch rows by "
-        f"`{rule}`, without target labels: {chosen.mean():.1f} on average over {len(found)} tasks and seeds, "
+        f"One row for each task and seed, chosen among the last iterates of the {len(variants)} mini-batch rows by "
+        f"`{rule}`, without target labels: {chosen.mean():.1f} on average over {len(choices)} tasks and seeds, "
         f"{(top - chosen).mean():.1f} below the best by target labels (oracle; worst {(top - chosen).max():.1f}), "
         f"below {summary.grid.baseline} in {int((chosen < base - 1e-9).sum())}. Chosen: {often}."
     )
 
 
 def weights(summary: Summary) -> list[str]:
-    """Return the histograms of every row, and the shares of outliers beside the paper's."""
-    place = next(iter(summary.places))
+    """Return the histograms of every row, and the shares of outliers next to the paper's."""
+    task = next(iter(summary.tasks))
     rows = [
-        (line.label, summary.task(line, place, "outlier_weight"), summary.task(line, place, "outlier_samples"))
-        for line in summary.lines
+        (v.label, summary.score(v, task, "outlier_weight"), summary.score(v, task, "outlier_samples"))
+        for v in summary.variants
     ]
     table = "| row | weight on outlier classes, % | their share of the samples, % |\n|---|---|---|\n"
     table += "\n".join(f"| {name} | {weight.text} | {samples.mean:.2f} |" for name, weight, samples in rows)
     table += "\n| the paper, ResNet-50 trained | 6.04 | 58.41 |"
     pictures = [
-        drawn(draw_weights(summary, line, place, number), f"bench-weights-{number}")
-        for number, line in enumerate(summary.lines)
+        drawn(draw_weights(summary, variant, task, number), f"bench-weights-{number}")
+        for number, variant in enumerate(summary.variants)
     ]
     return [table, *pictures]
 

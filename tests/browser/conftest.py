@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from warmpot.bench import Grid, Record, append
-from warmpot.report.bench import write_bench_page
+from warmpot.report.grid_page import write_grid_page
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -83,7 +83,7 @@ def _cells(grid: Grid) -> Iterator[tuple[str, str, str, dict[str, float], int]]:
 
 @pytest.fixture(scope="session")
 def bench_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_bench_page(_make_bench(tmp_path_factory.mktemp("pages") / "bench", HOSTILE, "histogram"), files=False)
+    return write_grid_page(_make_bench(tmp_path_factory.mktemp("pages") / "bench", HOSTILE, "histogram"), files=False)
 
 
 @pytest.fixture(scope="session")

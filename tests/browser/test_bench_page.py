@@ -11,7 +11,7 @@ import pytest
 
 from warmpot.bench import Grid, Record, append
 from warmpot.errors import InputError
-from warmpot.report.bench import write_bench_page
+from warmpot.report.grid_page import write_grid_page
 
 Maker = Callable[..., Path]
 
@@ -21,13 +21,13 @@ def words(page: Path) -> str:
 
 
 def test_the_answer_comes_first(make_bench: Maker, tmp_path: Path) -> None:
-    page = write_bench_page(make_bench(tmp_path / "bench", holes=False))
+    page = write_grid_page(make_bench(tmp_path / "bench", holes=False))
     said = words(page)
-    assert said.index("The answer") < said.index("plan is best: ") < said.index("All rows")
+    assert said.index("Result") < said.index("plan is best: ") < said.index("All rows")
     assert "points over source-only" in said
     assert "trainings finished 60 of 60" in said
     assert "Every training of the grid is finished" in said
-    assert "What is missing" not in said
+    assert "Failed and missing trainings" not in said
     names = {"tasks-1", "tasks-2", "gains", "ranks", "choices", "outliers", "time"}
     assert {file.name for file in (tmp_path / "bench" / "figures").iterdir()} == {
         f"{name}.{kind}" for name in names for kind in ("png", "svg")
@@ -36,17 +36,17 @@ def test_the_answer_comes_first(make_bench: Maker, tmp_path: Path) -> None:
 
 def test_what_failed_and_what_is_missing_is_told(make_bench: Maker, tmp_path: Path) -> None:
     folder = make_bench(tmp_path / "bench", rows=("a", "b", "c"))
-    said = words(write_bench_page(folder, files=False))
+    said = words(write_grid_page(folder, files=False))
     assert "1 training failed." in said
-    assert "Still to be trained: 1 of 45." in said
+    assert "Not trained yet: 1 of 45." in said
     assert "b, Office-Home, Art → Product, seed 2" in said
     assert "seed 2: DivergedError" not in said  # the error is in the table and in the fold, not in its title
     assert "finished 2026-01-01 00:00 UTC" in said
-    assert "+00:00" not in said.partition("How it was made")[2].partition("The grid")[0]
+    assert "+00:00" not in said.partition("How to reproduce it")[2].partition("The grid")[0]
 
 
 def test_sensitivity_is_curves_and_a_map(make_bench: Maker, tmp_path: Path) -> None:
-    page = write_bench_page(
+    page = write_grid_page(
         make_bench(tmp_path / "bench", rows=("ours",), figure="sensitivity", holes=False), files=False
     )
     found = set(re.findall(r'id="figure-([a-z]+)', page.read_text(encoding="utf-8")))
@@ -55,9 +55,7 @@ def test_sensitivity_is_curves_and_a_map(make_bench: Maker, tmp_path: Path) -> N
 
 
 def test_the_paper_is_quoted_beside_the_histogram_of_its_task(make_bench: Maker, tmp_path: Path) -> None:
-    page = write_bench_page(
-        make_bench(tmp_path / "bench", rows=("ours",), figure="histogram", holes=False), files=False
-    )
+    page = write_grid_page(make_bench(tmp_path / "bench", rows=("ours",), figure="histogram", holes=False), files=False)
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", page.read_text(encoding="utf-8"))
     quoted = [caption for caption in captions if "6.04%" in caption]
     assert len(quoted) == 1
@@ -84,7 +82,7 @@ def bench(folder: Path, means: dict[str, list[float]]) -> Path:
 
 
 def answer(page: Path) -> str:
-    return words(page).partition("The answer")[2].partition("best row")[0]
+    return words(page).partition("Result")[2].partition("best row")[0]
 
 
 def test_a_row_is_beaten_only_on_average_and_on_most_tasks(tmp_path: Path) -> None:
@@ -93,24 +91,24 @@ def test_a_row_is_beaten_only_on_average_and_on_most_tasks(tmp_path: Path) -> No
         value + 1 + k / 10 for k, value in enumerate(base)
     ]  # a little better on all but one, where it is far below
     often[-1] -= 40
-    said = answer(write_bench_page(bench(tmp_path / "mixed", {"often": often, "steady": base}), files=False))
+    said = answer(write_grid_page(bench(tmp_path / "mixed", {"often": often, "steady": base}), files=False))
     assert "steady is best" in said
-    assert "beats" not in said
-    assert "against often, mixed: better on 1 task, worse on 11." in said
-    assert "Against often it is mixed: better on 1 task, worse on 11." in said
-    assert "more than chance explains" not in said
+    assert "significantly better than" not in said
+    assert "points, mixed: better on 1 task, worse on 11." in said
+    assert "Compared with often it is mixed: better on 1 task, worse on 11." in said
+    assert "which is significant" not in said
     low = [value - 5 - k / 10 for k, value in enumerate(base)]
     clear = bench(tmp_path / "clear", {"low": low, "short": base[:3], "steady": base})
-    said = answer(write_bench_page(clear, files=False))
-    assert "points against low, more than chance explains." in said
-    assert "It beats every other row by more than chance explains." in said
-    assert "Not compared, as tasks are missing: short." in said
+    said = answer(write_grid_page(clear, files=False))
+    assert "points, which is significant." in said
+    assert "It is significantly better than every other row." in said
+    assert "Not compared, since results of some tasks are missing: short." in said
 
 
 def test_a_data_set_that_failed_for_every_row_leaves_an_answer(tmp_path: Path) -> None:
-    page = write_bench_page(bench(tmp_path / "bench", {"a": [50.0], "b": [60.0]}), files=False)
+    page = write_grid_page(bench(tmp_path / "bench", {"a": [50.0], "b": [60.0]}), files=False)
     said = words(page)
-    assert "b is best: 60.0% on the average of 1 of 2 tasks. Over 1 of 2 tasks: 'bad' failed for every row." in said
+    assert "b is best: 60.0% on average over 1 of 2 tasks. Over 1 of 2 tasks: 'bad' failed for every row." in said
     assert "too few tasks to test" in said
     assert "2 trainings of bad with the same error" in said
     assert "No training is finished on bad: there is nothing to draw." in said
@@ -124,11 +122,11 @@ def test_a_data_set_that_failed_for_every_row_leaves_an_answer(tmp_path: Path) -
 def test_an_empty_bench_has_a_page(make_bench: Maker, tmp_path: Path) -> None:
     folder = make_bench(tmp_path / "bench")
     (folder / "results.jsonl").unlink()
-    assert "No row has all of its tasks yet" in words(write_bench_page(folder, files=False))
+    assert "No row has results for all tasks yet" in words(write_grid_page(folder, files=False))
 
 
 def test_many_rows_are_drawn_and_those_that_stand_out_are_named(make_bench: Maker, tmp_path: Path) -> None:
-    page = write_bench_page(
+    page = write_grid_page(
         make_bench(tmp_path / "bench", rows=tuple(f"row {k}" for k in range(9)), holes=False), files=False
     )
     assert ">others</text>" in page.read_text(encoding="utf-8")
@@ -136,4 +134,4 @@ def test_many_rows_are_drawn_and_those_that_stand_out_are_named(make_bench: Make
 
 def test_a_folder_without_a_bench_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no grid\.yaml"):
-        write_bench_page(tmp_path)
+        write_grid_page(tmp_path)

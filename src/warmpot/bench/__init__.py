@@ -1,4 +1,4 @@
-"""The bench: grids of trainings from one YAML file, their results in an append-only store, and what they say."""
+"""Grids of trainings from one YAML file, their results in an append-only file, and tables of these results."""
 
 from __future__ import annotations
 

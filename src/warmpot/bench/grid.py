@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import itertools
 import json
@@ -17,8 +18,8 @@ import yaml
 
 from warmpot._checks import check_choice, check_count
 from warmpot._settings import from_mapping, merged, suggestion, to_mapping, with_value
-from warmpot.bench.entries import DataSet, Row, nested, read_data_set, read_row, texts
-from warmpot.bench.store import LAST, ORACLE
+from warmpot.bench.grid_entries import DataSet, Row, nest_settings, read_data_set, read_names, read_row
+from warmpot.bench.store import LAST, ORACLE, Coordinates
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,18 +37,21 @@ class Cell:
 
     Attributes
     ----------
-    key : str
-        16 hexadecimal digits of what is trained on what; names of rows and places on disk are not in it.
-    data, task, row, point, seed
-        Its place in the grid.
+    data : DataSet
+    task : str
+    row : Row
+    point : mapping of str to float
+        Values of the varied settings.
+    seed : int
     any_seed : bool
-        Whether a seed changes nothing: the full engine draws nothing, on data taken whole.
+        Whether the result holds for every seed: the full engine draws nothing, on data that are not drawn either.
     config : RunConfig
     choose : tuple of str
+        Label-free rules.
     setting : str
+        How the data were made.
     """
 
-    key: str
     data: DataSet
     task: str
     row: Row
@@ -65,19 +69,36 @@ class Cell:
         return f"{self.data.name}, {self.task}, {self.row.name}{point}, seed {'any' if self.any_seed else self.seed}"
 
     @property
-    def told(self) -> dict[str, Any]:
-        """What is trained on what: the key is made of it."""
-        return _told(self.data, self.task, self.config, self.choose)
+    def identity(self) -> dict[str, Any]:
+        """What is trained on which data. Names of rows and folders on disk do not matter."""
+        settings = to_mapping(self.config)
+        del settings["preset"]
+        del settings["minibatch" if self.config.engine == "full" else "full"]  # settings of the unused engine
+        data = {"data": self.data.identity(), "task": self.task}
+        return {**data, "config": settings, "choose": sorted(self.choose)}
+
+    @functools.cached_property
+    def key(self) -> str:
+        """16 hexadecimal digits of the identity."""
+        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
-    def place(self) -> tuple[str, str, str, tuple[tuple[str, float], ...], int]:
-        """As `Record.place`."""
+    def coordinates(self) -> Coordinates:
+        """Data set, task, row, point and seed, as of a record."""
         return self.data.name, self.task, self.row.name, tuple(sorted(self.point.items())), self.seed
+
+    @property
+    def record_fields(self) -> dict[str, Any]:
+        """Fields of its record that depend on the grid and not on the training."""
+        return {
+            "dataset": self.data.name, "task": self.task, "row": self.row.name, "preset": self.config.preset,
+            "seed": self.seed, "any_seed": self.any_seed, "point": dict(self.point), "setting": self.setting,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Grid:
-    """What one YAML file says.
+    """The content of a grid's file.
 
     Attributes
     ----------
@@ -85,20 +106,20 @@ class Grid:
     data : tuple of DataSet
     rows : tuple of Row
     figure : "table", "histogram" or "sensitivity"
-        What is drawn besides the tables.
+        What the page draws besides the tables.
     setting : str
-        How ours was made, printed beside the paper's.
+        How the data were made; printed next to the paper's setting.
     reported : str
-        Table of the paper to print beside; empty: none.
+        Table of the paper to compare with; empty: none.
     vary : tuple of mappings
-        Every row is trained at every point: of each mapping, the product of its lists.
+        Every row is trained at every point: for each mapping, all combinations of its lists.
     seeds : tuple of int
     choose : tuple of str
-        Label-free rules; the last iterate and the oracle are always there.
+        Label-free rules; the last iterate and the oracle are always evaluated.
     baseline : str
         Row that the others are compared with.
     seconds : mapping of str to float
-        About so long takes a cell of a row, or of an engine.
+        Approximate seconds per cell, by row or engine.
     changes : mapping
         Settings of all rows (``set`` in the file).
     """
@@ -122,142 +143,137 @@ class Grid:
             names = [str(getattr(entry, "name", entry)) for entry in entries]
             if not names:
                 raise InputError(what, got="none", allowed="one or more", remedy=f"List some under {what}.")
-            if twice := [name for name in names if names.count(name) > 1]:
-                raise InputError(what, got=f"{twice[0]} twice", allowed="each once", remedy="Rename one.")
+            if repeated := [name for name in names if names.count(name) > 1]:
+                raise InputError(what, got=f"{repeated[0]} twice", allowed="each once", remedy="Rename one.")
         rows = [row.name for row in self.rows]
         if self.baseline and self.baseline not in rows:
             remedy = suggestion(self.baseline, rows)
             raise InputError("baseline", got=repr(self.baseline), allowed=", ".join(rows), remedy=remedy)
 
     @classmethod
-    def load(cls, found: Mapping[str, Any]) -> Grid:
-        """Read a grid from plain lists and mappings; an `InputError` says what is wrong."""
-        written = from_mapping(_Written, found, "grid")
-        data = tuple(read_data_set(entry, f"data[{k}]") for k, entry in enumerate(written.data))
-        rows = tuple(read_row(entry, f"rows[{k}]") for k, entry in enumerate(written.rows))
+    def load(cls, mapping: Mapping[str, Any]) -> Grid:
+        """Make a grid from the lists and mappings of its file."""
+        entries = from_mapping(_GridFile, mapping, "grid")
         grid = cls(
-            written.title, data, rows, written.figure, written.setting, written.reported, _varied(found.get("vary")),
-            _seeds(found.get("seeds", 3)), tuple(texts(found.get("choose", []), "choose")), written.baseline,
-            _hints(written.seconds), nested(written.set),
-        )  # fmt: skip
-        if taken := [rule for rule in grid.choose if rule in (LAST, ORACLE)]:
-            remedy = "Leave it out: it is always there."
-            raise InputError("choose", got=taken[0], allowed="label-free rules", remedy=remedy)
+            title=entries.title,
+            data=tuple(read_data_set(entry, f"data[{k}]") for k, entry in enumerate(entries.data)),
+            rows=tuple(read_row(entry, f"rows[{k}]") for k, entry in enumerate(entries.rows)),
+            figure=entries.figure,
+            setting=entries.setting,
+            reported=entries.reported,
+            vary=_read_vary(mapping.get("vary")),
+            seeds=_read_seeds(mapping.get("seeds", 3)),
+            choose=tuple(read_names(mapping.get("choose", []), "choose")),
+            baseline=entries.baseline,
+            seconds={str(name): _read_number(each, f"seconds.{name}") for name, each in entries.seconds.items()},
+            changes=nest_settings(entries.set),
+        )
+        if reserved := [rule for rule in grid.choose if rule in (LAST, ORACLE)]:
+            remedy = "Leave it out: it is always evaluated."
+            raise InputError("choose", got=reserved[0], allowed="label-free rules", remedy=remedy)
         return grid
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return it as a file has it."""
-        plain = {name: getattr(self, name) for name in ("title", "figure", "setting", "reported")}
+        """Return it in the form of the file."""
         data = []
         for entry in self.data:
-            own = {each.name: getattr(entry, each.name) for each in dataclasses.fields(entry) if each.name != "name"}
-            data.append({"name": entry.name} | {name: value for name, value in own.items() if value})
-        found = {**plain, "data": data, "rows": [row.to_mapping() for row in self.rows]}
-        found |= {"vary": [dict(block) for block in self.vary], "seeds": self.seeds, "choose": self.choose}
-        found |= {"baseline": self.baseline, "seconds": dict(self.seconds), "set": dict(self.changes)}
-        plain_lists: dict[str, Any] = json.loads(json.dumps(found))
-        return plain_lists
+            fields = {each.name: getattr(entry, each.name) for each in dataclasses.fields(entry)}
+            data.append({name: value for name, value in fields.items() if value or name == "name"})
+        mapping: dict[str, Any] = {name: getattr(self, name) for name in ("title", "figure", "setting", "reported")}
+        mapping |= {"data": data, "rows": [row.to_mapping() for row in self.rows]}
+        mapping |= {"vary": [dict(block) for block in self.vary], "seeds": self.seeds, "choose": self.choose}
+        mapping |= {"baseline": self.baseline, "seconds": dict(self.seconds), "set": dict(self.changes)}
+        plain: dict[str, Any] = json.loads(json.dumps(mapping))  # tuples become lists
+        return plain
 
     def dump(self) -> str:
         """Write it as YAML."""
         return str(yaml.safe_dump(self.to_mapping(), sort_keys=False, allow_unicode=True, width=120))
 
     def points(self) -> list[dict[str, float]]:
-        """All points of `vary`, each once; without it the one point that is empty."""
-        found: list[dict[str, float]] = []
+        """List the points of `vary`, each once; without it, one empty point."""
+        points: list[dict[str, float]] = []
         for block in self.vary or ({},):
             for values in itertools.product(*block.values()):
                 point = dict(zip(block, values, strict=True))
-                found += [point] if point not in found else []
-        return found
+                points += [point] if point not in points else []
+        return points
 
     def cells(self, only: Sequence[str] = ()) -> list[Cell]:
-        """List the trainings: all of the first seed first, then those of the next that it changes.
+        """List the trainings: all of the first seed, then those of the next one, and so on.
 
         Parameters
         ----------
         only : sequence of str
-            Keep those whose data set, task or row contains these texts, in any case. Of texts for the same of these
-            three, one is enough.
+            Keep cells whose data set, task or row contains these texts, in any case. Of several texts for the same one
+            of these three, one has to match.
         """
         self._check_rules()
-        wanted = self._wanted(only)
-        configs = [(row, point, self._config(row, point)) for row in self.rows for point in self.points()]
-        found: dict[Any, Cell] = {}
+        wanted = self._wanted_names(only)
+        configs = [(row, point, self._configs(row, point)) for row in self.rows for point in self.points()]
+        cells: dict[Coordinates, Cell] = {}
         for seed, data in itertools.product(self.seeds, self.data):
-            for task, (row, point, (plain, pictured)) in itertools.product(data.tasks, configs):
-                if all(name in some for name, some in zip((data.name, task, row.name), wanted, strict=True)):
-                    cell = self._cell(data, task, row, point, pictured if data.images else plain, seed)
-                    found.setdefault(cell.place, cell)
-        return list(found.values())
+            for task, (row, point, by_kind) in itertools.product(data.tasks, configs):
+                if all(name in names for name, names in zip((data.name, task, row.name), wanted, strict=True)):
+                    cell = self._cell(data, task, row, point, by_kind[bool(data.images)], seed)
+                    cells.setdefault(cell.coordinates, cell)
+        return list(cells.values())
 
-    def _wanted(self, only: Sequence[str]) -> tuple[set[str], ...]:
-        """Return the names of data sets, tasks and rows that texts leave; a text is for the first that has it."""
+    def _wanted_names(self, only: Sequence[str]) -> tuple[set[str], ...]:
+        """Return the data sets, tasks and rows that `only` keeps; a text filters the first of these that matches."""
         names = (
             {entry.name for entry in self.data},
             {task for entry in self.data for task in entry.tasks},
             {row.name for row in self.rows},
         )
-        left: tuple[set[str], ...] = set(), set(), set()
+        wanted: tuple[set[str], ...] = set(), set(), set()
         for text in only:
-            matches = [{name for name in some if text.lower() in name.lower()} for some in names]
+            matches = [{name for name in kind if text.lower() in name.lower()} for kind in names]
             if not any(matches):
                 allowed = ", ".join(sorted(set().union(*names)))
-                remedy = "Name a part of one of these."
-                raise InputError("--only", got=repr(text), allowed=allowed, remedy=remedy)
-            kind = next(k for k, some in enumerate(matches) if some)
-            left[kind].update(matches[kind])
-        return tuple(some or all_of_them for some, all_of_them in zip(left, names, strict=True))
+                raise InputError("--only", got=repr(text), allowed=allowed, remedy="Give a part of one of these.")
+            first = next(k for k, kind in enumerate(matches) if kind)
+            wanted[first].update(matches[first])
+        return tuple(some or everything for some, everything in zip(wanted, names, strict=True))
 
     def _check_rules(self) -> None:
         from warmpot.select import make_validator
 
         for rule in self.choose:
             if "held" in make_validator(rule).needs:
-                got, allowed = repr(rule), "a rule that needs no part of the source for itself"
-                remedy = "It would change the training; train it apart, with `choose` set."
+                got, allowed = repr(rule), "a rule that needs no held-out part of the source"
+                remedy = "Holding out samples changes the training; run it separately, with `choose` set."
                 raise InputError("choose", got=got, allowed=allowed, remedy=remedy)
 
-    def _config(self, row: Row, point: Mapping[str, float]) -> tuple[RunConfig | None, RunConfig | None]:
-        """Resolve a row at a point, on features and on images, as far as the grid has them."""
+    def _configs(self, row: Row, point: Mapping[str, float]) -> dict[bool, RunConfig]:
+        """Resolve a row at a point, for data sets of features (False) and of images (True) if the grid has them."""
         from warmpot.train import load_config
 
         changes = merged(self.changes, row.changes)
         for name, value in point.items():
             changes = merged(changes, with_value(name, value))
-        plain = {name: value for name, value in changes.items() if name != "images"}
-        kinds = [bool(entry.images) for entry in self.data]
+        of_features = {name: value for name, value in changes.items() if name != "images"}
+        of_images = merged({"images": {}}, changes)
         try:
-            return (
-                load_config(row.preset, changes=plain) if False in kinds else None,
-                load_config(row.preset, changes=merged({"images": {}}, changes)) if True in kinds else None,
-            )
+            return {
+                kind: load_config(row.preset, changes=of_images if kind else of_features)
+                for kind in {bool(entry.images) for entry in self.data}
+            }
         except InputError as error:
             raise error.within(f"row {row.name!r}: ") from None
 
     def _cell(
-        self, data: DataSet, task: str, row: Row, point: Mapping[str, float], config: RunConfig | None, seed: int
+        self, data: DataSet, task: str, row: Row, point: Mapping[str, float], config: RunConfig, seed: int
     ) -> Cell:
-        assert config is not None
         any_seed = config.engine == "full" and not data.drawn
         seed = 0 if any_seed else seed
         config = dataclasses.replace(config, seed=seed)
-        told = _told(data, task, config, self.choose)
-        key = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
-        setting = data.setting or self.setting
-        return Cell(key, data, task, row, point, seed, any_seed, config, self.choose, setting)
-
-
-def _told(data: DataSet, task: str, config: RunConfig, choose: Sequence[str]) -> dict[str, Any]:
-    settings = to_mapping(config)
-    for name in ("preset", "minibatch" if config.engine == "full" else "full"):  # neither is trained by
-        del settings[name]
-    return {"data": data.identity(), "task": task, "config": settings, "choose": sorted(choose)}
+        return Cell(data, task, row, point, seed, any_seed, config, self.choose, data.setting or self.setting)
 
 
 @dataclass(frozen=True)
-class _Written:
-    """The settings of a file, before their parts are read."""
+class _GridFile:
+    """The settings of a file, with entries not read yet."""
 
     title: str
     data: list[Any]
@@ -273,98 +289,79 @@ class _Written:
     set: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _seeds(value: Any) -> tuple[int, ...]:
+def _read_seeds(value: Any) -> tuple[int, ...]:
     if isinstance(value, list):
-        for each in value:
-            check_count("seeds", each, minimum=0)
+        for seed in value:
+            check_count("seeds", seed, minimum=0)
         return tuple(value)
     check_count("seeds", value)
     return tuple(range(value))
 
 
-def _hints(value: Mapping[str, Any]) -> dict[str, float]:
-    return {str(name): float(each) for name, each in value.items() if _number(each, f"seconds.{name}")}
-
-
-def _number(value: Any, where: str) -> bool:
+def _read_number(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InputError(where, got=repr(value), allowed="a number", remedy="Correct it.")
-    return True
+    return float(value)
 
 
-def _varied(value: Any) -> tuple[Mapping[str, tuple[float, ...]], ...]:
+def _read_vary(value: Any) -> tuple[Mapping[str, tuple[float, ...]], ...]:
     blocks = [] if value is None else [value] if isinstance(value, Mapping) else value
     if not isinstance(blocks, (list, tuple)) or not all(isinstance(block, Mapping) and block for block in blocks):
         remedy = "Write it as {params.alpha: [0.1, 0.5]}."
         raise InputError("vary", got=repr(value), allowed="settings with lists of numbers", remedy=remedy)
-    found = []
-    for block in blocks:
-        for name, numbers in block.items():
-            if not isinstance(numbers, (list, tuple)) or not numbers:
-                remedy = f"Write it as {name}: [0.1, 0.5]"
-                raise InputError(f"vary.{name}", got=repr(numbers), allowed="a list of numbers", remedy=remedy)
-            for number in numbers:
-                _number(number, f"vary.{name}")
-        found.append({str(name): tuple(map(float, numbers)) for name, numbers in block.items()})
-    return tuple(found)
+    for name, numbers in (item for block in blocks for item in block.items()):
+        if not isinstance(numbers, (list, tuple)) or not numbers:
+            remedy = f"Write it as {name}: [0.1, 0.5]"
+            raise InputError(f"vary.{name}", got=repr(numbers), allowed="a list of numbers", remedy=remedy)
+    return tuple(
+        {
+            str(name): tuple(_read_number(number, f"vary.{name}") for number in numbers)
+            for name, numbers in block.items()
+        }
+        for block in blocks
+    )
 
 
-def _tables() -> Any:
-    return resources.files("warmpot") / "recipes" / "tables"
+def _packaged(name: str) -> Any:
+    return resources.files("warmpot") / "grids" / name
 
 
 def grid_names() -> list[str]:
-    """Names of the grids inside the package."""
-    folder = _tables()
-    if not folder.is_dir():
-        return []
-    return sorted(entry.name[:-5] for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    """List the names of the grids in the package."""
+    return sorted(entry.name[:-5] for entry in _packaged("").iterdir() if entry.name.endswith(".yaml"))
 
 
 def grid_titles() -> dict[str, str]:
-    """Name every grid of the package with its title."""
-    return {
-        name: str(_parsed((_tables() / f"{name}.yaml").read_text(encoding="utf-8"), name)["title"])
-        for name in grid_names()
-    }
+    """Return the titles of the grids in the package, by name."""
+    return {name: load_grid(name).title for name in grid_names()}
 
 
 def load_grid(grid: Path | str) -> Grid:
     """Read a grid: one of the package by its name, or a YAML file."""
     name = str(grid)
-    if name in grid_names():
-        return _read((_tables() / f"{name}.yaml").read_text(encoding="utf-8"), name)
-    file = Path(grid)
-    if not file.is_file() and not re.search(r"[/\\]|\.ya?ml$", name):
+    packaged = name in grid_names()
+    if not packaged and not Path(grid).is_file() and not re.search(r"[/\\]|\.ya?ml$", name):
         remedy = suggestion(name, grid_names())
         raise InputError("grid", got=repr(name), allowed=f"{', '.join(grid_names())}, or a YAML file", remedy=remedy)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = (_packaged(f"{name}.yaml") if packaged else Path(grid)).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        got, remedy = getattr(error, "strerror", None) or "no text", "Name a YAML file, or a grid of `warmpot bench`."
+        got = getattr(error, "strerror", None) or "a file that is not text"
+        remedy = "Give a YAML file, or the name of a grid that `warmpot bench` lists."
         raise InputError(name, got=got, allowed="a YAML file", remedy=remedy) from error
-    return _read(text, name)
+    try:
+        return Grid.load(yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        got = " ".join(str(error).split())
+        raise InputError(name, got=got, allowed="a YAML file", remedy="Correct the file.") from error
+    except InputError as error:
+        raise error.within(f"{name}: ") from None
 
 
 def read_grid(folder: Path | str) -> Grid:
     """Read the grid of a folder that `warmpot bench` wrote."""
     file = Path(folder) / GRID
     if not file.is_file():
-        got, remedy = "no grid.yaml", "Name a folder that `warmpot bench` wrote."
+        got, remedy = "no grid.yaml", "Give a folder that `warmpot bench` wrote."
         raise InputError(str(folder), got=got, allowed="the folder of a bench", remedy=remedy)
     return load_grid(file)
-
-
-def _parsed(text: str, name: str) -> Any:
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        got = " ".join(str(error).split())
-        raise InputError(name, got=got, allowed="a YAML file", remedy="Correct the file.") from error
-
-
-def _read(text: str, name: str) -> Grid:
-    try:
-        return Grid.load(_parsed(text, name))
-    except InputError as error:
-        raise error.within(f"{name}: ") from None

@@ -1,4 +1,4 @@
-"""What the paper reports: the numbers of its tables, and how each of its systems stands here."""
+"""The numbers of the paper's tables, and which of its systems can be run here."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHOSEN = {
     "last": "last",
     "unknown": "not known",
 }
-"""Which iterate a printed number is of, in words."""
+"""The iterate that a printed number belongs to, in words."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ReportedNumber:
     accuracy : float
         In per cent.
     std : float or None
-        Over seeds, where printed: its authors ran the system themselves.
+        Over seeds, where printed: the authors ran the system themselves.
     """
 
     accuracy: float
@@ -50,19 +50,19 @@ class ReportedTable:
     kind : {"methods", "weights"}
         Whether it compares systems, or weights under WARMPOT's alignment.
     dataset, setting : str
-        On what, and how it was made.
+        Data set, and how the numbers were made.
     seeds : int
-        Of the rows that the authors ran.
+        Number of seeds of the rows that the authors ran.
     domains : mapping of str to tuple of str
-        Names of the domains that a letter stands for.
+        Names of the domain that a letter abbreviates.
     tasks : tuple of str
         As printed, such as "A->C".
     numbers : mapping of str to mapping of str to ReportedNumber
         By system and task.
     averages : mapping of str to ReportedNumber
-        Printed averages; none for a table of one task.
+        Printed averages; empty for a table of one task.
     note : str
-        What does not agree in it.
+        Inconsistencies of the printed numbers.
     """
 
     name: str
@@ -78,11 +78,11 @@ class ReportedTable:
     note: str = ""
 
     def same_dataset(self, name: str) -> bool:
-        """Tell whether a data set of a grid is this table's; blanks, signs and case do not matter."""
+        """Whether a data set of a grid is that of this table; only letters and digits are compared, in any case."""
         return _plain(name) == _plain(self.dataset)
 
     def task_of(self, task: str) -> str | None:
-        """Return the printed name of a grid's task such as "Art -> RealWorld"; None for one that the table lacks.
+        """Return the printed name of a grid's task such as "Art -> RealWorld"; None if the table does not have it.
 
         Examples
         --------
@@ -94,9 +94,9 @@ class ReportedTable:
         return printed if printed in self.tasks else None
 
     def over(self, system: str, tasks: tuple[str, ...]) -> ReportedNumber | None:
-        """Return the number of a system over tasks: the printed average for all of them, otherwise the mean of theirs.
+        """Return the number of a system over tasks: the printed average for all tasks, otherwise the mean of the tasks.
 
-        None when one of the tasks is not printed. A mean of ours has no std: the paper's seeds are not known.
+        None if one of the tasks is not printed. A computed mean has no std, since the numbers by seed are not printed.
         """
         numbers = self.numbers.get(system, {})
         if not tasks or not set(tasks) <= set(numbers):
@@ -115,16 +115,16 @@ class System:
     Attributes
     ----------
     name, cited : str
-        As printed; and where it comes from.
+        Name as printed, and its reference.
     chosen : {"oracle", "entropy", "last", "unknown"}
-        Which iterate its number is of, where the code of its authors tells.
+        The iterate that its number belongs to, according to its authors' code.
     presets : tuple of str
-        Our presets that run it; none: reported only.
+        Presets that run it; empty: reported only.
     why : str
-        Why it is reported only.
+        Why it is only reported.
     note : str
     numbers : mapping of str to ReportedNumber
-        By table: over all of its tasks.
+        By table, over all of its tasks.
     """
 
     name: str
@@ -137,13 +137,8 @@ class System:
 
     @property
     def chosen_words(self) -> str:
-        """Which iterate its number is of, in words."""
+        """The iterate that its number belongs to, in words."""
         return CHOSEN[self.chosen]
-
-    @property
-    def standing(self) -> str:
-        """How it stands here."""
-        return "run here" if self.presets else f"reported only: {self.why}"
 
 
 def _plain(text: str) -> str:
@@ -152,10 +147,9 @@ def _plain(text: str) -> str:
 
 @cache
 def _file() -> Mapping[str, Any]:
-    found: Mapping[str, Any] = yaml.safe_load(
-        resources.files("warmpot.bench").joinpath("reported.yaml").read_text(encoding="utf-8")
-    )
-    return found
+    text = resources.files("warmpot.bench").joinpath("reported.yaml").read_text(encoding="utf-8")
+    content: Mapping[str, Any] = yaml.safe_load(text)
+    return content
 
 
 def paper() -> str:
@@ -165,12 +159,12 @@ def paper() -> str:
 
 @cache
 def reported_tables() -> Mapping[str, ReportedTable]:
-    """Return the paper's tables by their names here."""
-    return {name: _table(name, dict(found)) for name, found in _file()["tables"].items()}
+    """Return the paper's tables by name."""
+    return {name: _table(name, dict(entry)) for name, entry in _file()["tables"].items()}
 
 
-def _table(name: str, found: dict[str, Any]) -> ReportedTable:
-    rows, tasks = found.pop("systems"), tuple(found.pop("tasks"))
+def _table(name: str, entry: dict[str, Any]) -> ReportedTable:
+    rows, tasks = entry.pop("systems"), tuple(entry.pop("tasks"))
     numbers = {
         system: {
             task: ReportedNumber(float(accuracy), None if std is None else float(std))
@@ -183,8 +177,8 @@ def _table(name: str, found: dict[str, Any]) -> ReportedTable:
         for system, row in rows.items()
         if "average" in row
     }
-    domains = {letter: tuple(names) for letter, names in found.pop("domains").items()}
-    return ReportedTable(name=name, tasks=tasks, numbers=numbers, averages=averages, domains=domains, **found)
+    domains = {letter: tuple(names) for letter, names in entry.pop("domains").items()}
+    return ReportedTable(name=name, tasks=tasks, numbers=numbers, averages=averages, domains=domains, **entry)
 
 
 def reported_table(name: str) -> ReportedTable:
@@ -197,11 +191,11 @@ def reported_table(name: str) -> ReportedTable:
 
 @cache
 def systems() -> Mapping[str, System]:
-    """Return the 28 systems, in the order of the file; `numbers` has what each table of methods prints of it."""
+    """Return the 28 systems of the tables of methods, in the order of the file."""
     tables = [table for table in reported_tables().values() if table.kind == "methods"]
-    return {name: _system(name, dict(found), tables) for name, found in _file()["systems"].items()}
+    return {name: _system(name, dict(entry), tables) for name, entry in _file()["systems"].items()}
 
 
-def _system(name: str, found: dict[str, Any], tables: Sequence[ReportedTable]) -> System:
+def _system(name: str, entry: dict[str, Any], tables: Sequence[ReportedTable]) -> System:
     numbers = {table.name: number for table in tables if (number := table.over(name, table.tasks))}
-    return System(name=name, presets=tuple(found.pop("presets", ())), numbers=numbers, **found)
+    return System(name=name, presets=tuple(entry.pop("presets", ())), numbers=numbers, **entry)

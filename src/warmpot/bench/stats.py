@@ -1,4 +1,4 @@
-"""Is one row better than another? Paired tests, ranks, and which rows cannot be told apart.
+"""Statistical tests for comparing rows: paired tests, ranks, and groups without a significant difference.
 
 References
 ----------
@@ -16,12 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["Friedman", "Wilcoxon", "average_ranks", "cliques", "critical_difference", "friedman", "holm", "wilcoxon"]
 
-MOST_EXACT = 60
-"""Pairs up to which every pattern of signs is counted."""
-FEWEST = 6
-"""Pairs below which no two-sided p can be under 0.05, whatever they are."""
-SAME = 1e-9
-"""Accuracies that differ by less are equal: means of the same numbers in another order."""
+MAX_EXACT = 60
+"""Number of pairs up to which the p-value is exact; beyond, the normal approximation agrees to 0.003."""
+MIN_PAIRS = 6
+"""With fewer pairs no two-sided p-value is below 0.05: the smallest of n pairs is 2^(1 - n)."""
+TOLERANCE = 1e-9
+"""Accuracies that differ by less are equal: they are means of the same numbers in another order."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Wilcoxon:
     Attributes
     ----------
     pairs, better, worse : int
-        Differences, and how many of them are above and below 0.
+        Number of differences, of positive and of negative ones.
     difference : float
-        Their mean.
+        Mean of the differences.
     pvalue : float
-        Two-sided; 1 without any difference.
+        Two-sided; 1 if all differences are 0.
     exact : bool
-        Whether all patterns of signs were counted.
+        Whether the p-value is exact.
     """
 
     pairs: int
@@ -49,13 +49,13 @@ class Wilcoxon:
 
     @property
     def too_few(self) -> bool:
-        """Whether there are too few pairs for anything to be found."""
-        return self.pairs < FEWEST
+        """Whether there are too few pairs for a significant result."""
+        return self.pairs < MIN_PAIRS
 
 
 @dataclass(frozen=True)
 class Friedman:
-    """Friedman's test that all rows are alike: its statistic, corrected for ties, and p-value."""
+    """Friedman's test of equal performance: its statistic, corrected for ties, and p-value."""
 
     statistic: float
     pvalue: float
@@ -64,47 +64,46 @@ class Friedman:
 def wilcoxon(differences: ArrayLike) -> Wilcoxon:
     """Test whether paired differences are symmetric about 0 (Wilcoxon's signed ranks, two-sided).
 
-    Zeros are treated as Pratt does: ranked with the others, then left out. Dropping them beforehand, Wilcoxon's own
-    way, forgets that two rows were equal there and makes the rest look stronger; accuracies on a few hundred samples,
-    and runs that a seed does not change, are equal often. Splitting them between the signs has the same p-value here,
-    since it adds a constant. Ties share their mean rank. Up to 60 pairs the p-value is exact also with ties and zeros:
-    the share of all patterns of signs whose rank sum is as far from the middle.
+    Zeros are treated as by Pratt: ranked with the others, then left out. Dropping them first, as by Wilcoxon, ignores
+    that two rows were equal there and makes the remaining differences look stronger; accuracies on a few hundred
+    samples are often equal. Ties share their mean rank.
+
+    Up to 60 pairs the p-value is exact, also with ties and zeros: the share of all sign patterns whose rank sum is at
+    least as far from the centre. ``scipy.stats.wilcoxon`` has exact p-values for distinct non-zero differences only, or
+    enumerates all 2^n patterns.
     """
     values = np.asarray(differences, dtype=np.float64).ravel()
-    values = np.where(np.abs(values) < SAME, 0.0, values)
-    found = {
-        "pairs": values.size,
-        "better": int((values > 0).sum()),
-        "worse": int((values < 0).sum()),
-        "difference": float(values.mean()) if values.size else 0.0,
-    }
-    if not values.any():
-        return Wilcoxon(**found, pvalue=1.0, exact=True)  # type: ignore[arg-type]
+    values = np.where(np.abs(values) < TOLERANCE, 0.0, values)
+    exact = values.size <= MAX_EXACT
+    return Wilcoxon(
+        pairs=values.size,
+        better=int((values > 0).sum()),
+        worse=int((values < 0).sum()),
+        difference=float(values.mean()) if values.size else 0.0,
+        pvalue=_wilcoxon_pvalue(values, exact) if values.any() else 1.0,
+        exact=exact or not values.any(),
+    )
+
+
+def _wilcoxon_pvalue(values: NDArray[np.float64], exact: bool) -> float:
     from scipy import stats
 
-    if values.size > MOST_EXACT:
-        pvalue = float(stats.wilcoxon(values, zero_method="pratt", method="asymptotic").pvalue)
-        return Wilcoxon(**found, pvalue=pvalue, exact=False)  # type: ignore[arg-type]
-    # twice the ranks are whole numbers; nearly equal sizes are ties
+    if not exact:
+        return float(stats.wilcoxon(values, zero_method="pratt", method="asymptotic").pvalue)
+    # doubled ranks are integers, since ties have half ranks; sizes that differ by rounding errors are ties
     ranks = np.rint(2 * stats.rankdata(np.round(np.abs(values), 9)))[values != 0].astype(np.int64)
-    pvalue = _exact(ranks, int(ranks[values[values != 0] > 0].sum()))
-    return Wilcoxon(**found, pvalue=pvalue, exact=True)  # type: ignore[arg-type]
-
-
-def _exact(ranks: NDArray[np.int64], above: int) -> float:
-    """Count the patterns of signs by the sum of the ranks above 0, one rank after another."""
-    total = int(ranks.sum())
-    shares = np.zeros(total + 1)
-    shares[0] = 1.0
+    positive, total = int(ranks[values[values != 0] > 0].sum()), int(ranks.sum())
+    probability = np.zeros(total + 1)  # of each sum of positive ranks; each rank is positive with probability 1/2
+    probability[0] = 1.0
     for rank in ranks:
-        shares[rank:] = 0.5 * (shares[rank:] + shares[: total + 1 - rank])
-        shares[:rank] *= 0.5
-    far = np.abs(2 * np.arange(total + 1) - total) >= abs(2 * above - total)
-    return min(1.0, float(shares[far].sum()))
+        probability[rank:] = 0.5 * (probability[rank:] + probability[: total + 1 - rank])
+        probability[:rank] *= 0.5
+    extreme = np.abs(2 * np.arange(total + 1) - total) >= abs(2 * positive - total)
+    return min(1.0, float(probability[extreme].sum()))
 
 
 def holm(pvalues: Sequence[float]) -> list[float]:
-    """Correct p-values for their number (Holm): those below a level hold together with that error.
+    """Correct p-values for multiple comparisons by Holm's step-down method, in the given order.
 
     Examples
     --------
@@ -112,15 +111,15 @@ def holm(pvalues: Sequence[float]) -> list[float]:
     [0.03, 0.06, 0.06]
     """
     order = sorted(range(len(pvalues)), key=lambda k: pvalues[k])
-    found, largest = [0.0] * len(pvalues), 0.0
-    for place, k in enumerate(order):
-        largest = max(largest, min(1.0, (len(pvalues) - place) * pvalues[k]))
-        found[k] = largest
-    return found
+    corrected, largest = [0.0] * len(pvalues), 0.0
+    for rank, k in enumerate(order):
+        largest = max(largest, min(1.0, (len(pvalues) - rank) * pvalues[k]))
+        corrected[k] = largest
+    return corrected
 
 
 def average_ranks(values: ArrayLike) -> NDArray[np.float64]:
-    """Rank rows within every task, the highest first, ties shared; return the mean rank of each row.
+    """Rank rows within every task, 1 for the highest, ties shared; return the mean rank of each row.
 
     Parameters
     ----------
@@ -139,21 +138,21 @@ def average_ranks(values: ArrayLike) -> NDArray[np.float64]:
 
 
 def friedman(values: ArrayLike) -> Friedman | None:
-    """Test whether the rows of a table (n_rows, n_tasks) are all alike; None below 3 rows or 2 tasks."""
+    """Test whether the rows of a table (n_rows, n_tasks) perform equally; None below 3 rows or 2 tasks."""
     from scipy import stats
 
     table = np.round(np.asarray(values, dtype=np.float64), 9)
     if table.shape[0] < 3 or table.shape[1] < 2:
         return None
-    if (table == table[0]).all():  # nothing to rank
+    if (table == table[0]).all():  # scipy would divide by 0
         return Friedman(0.0, 1.0)
-    found = stats.friedmanchisquare(*table)
-    return Friedman(float(found.statistic), float(found.pvalue))
+    result = stats.friedmanchisquare(*table)
+    return Friedman(float(result.statistic), float(result.pvalue))
 
 
 @cache
 def critical_difference(rows: int, tasks: int, level: float = 0.05) -> float:
-    """Return the difference of mean ranks below which two rows cannot be told apart (Nemenyi).
+    """Return the difference of mean ranks above which two rows differ significantly (Nemenyi).
 
     Examples
     --------
@@ -167,7 +166,7 @@ def critical_difference(rows: int, tasks: int, level: float = 0.05) -> float:
 
 
 def cliques(ranks: Sequence[float], difference: float) -> list[tuple[int, ...]]:
-    """Return the largest groups of two or more rows whose ranks lie within a difference, the best group first.
+    """Return the maximal groups of two or more rows whose ranks lie within a difference, the best group first.
 
     Examples
     --------
@@ -176,8 +175,8 @@ def cliques(ranks: Sequence[float], difference: float) -> list[tuple[int, ...]]:
     """
     order = sorted(range(len(ranks)), key=lambda k: ranks[k])
     groups: list[tuple[int, ...]] = []
-    for place, first in enumerate(order):
-        group = tuple(k for k in order[place:] if ranks[k] - ranks[first] <= difference)
-        if len(group) > 1 and not (groups and groups[-1][-1] == group[-1]):  # within the one before
+    for start, first in enumerate(order):
+        group = tuple(k for k in order[start:] if ranks[k] - ranks[first] <= difference)
+        if len(group) > 1 and not (groups and groups[-1][-1] == group[-1]):  # not contained in the previous group
             groups.append(group)
     return groups

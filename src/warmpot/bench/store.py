@@ -1,4 +1,4 @@
-"""The results of a bench: ``results.jsonl``, one JSON object a line, only ever added to."""
+"""The results of a grid: ``results.jsonl``, one JSON object per line, which is only ever appended to."""
 
 from __future__ import annotations
 
@@ -8,65 +8,68 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from warmpot.errors import InputError, WarmpotError
 
-__all__ = ["BINS", "DONE", "FAILED", "LAST", "ORACLE", "RESULTS", "Record", "append", "read_store"]
+__all__ = ["BINS", "DONE", "FAILED", "LAST", "ORACLE", "RESULTS", "Coordinates", "Record", "append", "read_store"]
 
 RESULTS = "results.jsonl"
 BINS = 50
-"""Of a histogram of weights."""
+"""Bins of a histogram of weights."""
 DONE, FAILED = "done", "failed"
 LAST, ORACLE = "last", "oracle"
-"""The choices that every cell has: no choice, and the best by target labels."""
+"""The rules that every cell has: the last iterate, and the best iterate by target labels."""
+Coordinates = tuple[str, str, str, tuple[tuple[str, float], ...], int]
+"""Data set, task, row, point and seed: the position of a cell in its grid."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What one cell came to.
+    """The result of one cell.
 
     Attributes
     ----------
     key : str
-        Of the training: the same in every grid that has it.
+        Identifies the training; the same in every grid that contains it.
     dataset, task, row : str
-        Where it stands in the tables of its grid.
+        Position in the tables of its grid.
     method, weights, preset : str
         What the row trains.
     seed : int
-        With `any_seed` the result stands for every seed: nothing is drawn.
+    any_seed : bool
+        Whether the result holds for every seed, because nothing is drawn.
     point : mapping of str to float
-        Of the settings that the grid varies; empty otherwise.
+        Values of the settings that the grid varies.
     setting : str
-        How it was made, as the grid has it.
+        How the data were made, from the grid.
     content : str
-        Of its files (`warmpot.bench.data.content`); empty when that is not known.
+        Identifies the content of its files (`warmpot.bench.grid_data.GridData.content`); empty if unknown.
     status : "done" or "failed"
     accuracy : mapping of str to float
         In [0, 1]: "last", every label-free rule of the grid, and "oracle", the best iterate by target labels.
     steps : mapping of str to int
-        The iterate that each of them is.
+        Step of the iterate of each rule.
     scores : mapping of str to float
-        Score of the last iterate by every label-free rule; what can choose among rows.
+        Score of the last iterate by every label-free rule, to choose among rows without labels.
     per_class : mapping of str to float
         Accuracy of the last iterate by class of the target.
     outlier_weight, outlier_samples : float or None
-        Share of the source's weight, and of its samples, on classes that the target lacks.
+        Shares of the source's weight and of its samples that belong to classes which the target does not have.
     histogram : mapping of str to list of int
-        "shared" and "outlier": source samples in 50 equal bins of [0, 1] by weight over its cap
-        (`cell.weight_cap`), or over the largest weight.
+        "shared" and "outlier": counts of source samples in 50 equal bins of [0, 1], by weight divided by its cap
+        (`warmpot.bench.training.weight_cap`) or by the largest weight.
     capped : bool or None
-        Which of these; None when an older version wrote it.
+        Whether the histogram is relative to the cap; None in records of older versions.
     collapsed : bool
         Whether the last iterate lost most of the classes that the first one predicted.
     seconds : float
-        Of the training, on one thread.
+        Training time, on one thread.
     finished : str
         UTC, ISO 8601.
     versions : mapping of str to str
     error, trace : str
-        Of a failed cell: its error in one line, and its traceback.
+        Error of a failed cell in one line, and its traceback.
     """
 
     key: str = ""
@@ -99,65 +102,71 @@ class Record:
 
     @property
     def done(self) -> bool:
-        """Whether it was trained to its end."""
+        """Whether the training finished without an error."""
         return self.status == DONE
 
     @property
-    def place(self) -> tuple[str, str, str, tuple[tuple[str, float], ...], int]:
-        """Data set, task, row, point and seed: what a table knows a cell by."""
+    def coordinates(self) -> Coordinates:
+        """Data set, task, row, point and seed."""
         return self.dataset, self.task, self.row, tuple(sorted(self.point.items())), self.seed
 
+    @property
+    def name(self) -> str:
+        """Data set, task, row, point and seed in one line."""
+        point = "".join(f", {name.split('.')[-1]} {value:g}" for name, value in self.point.items())
+        return f"{self.dataset}, {self.task}, {self.row}{point}, seed {self.seed}"
+
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON can hold it."""
+        """Return it as JSON values."""
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Record:
-        """Undo `to_dict`; what another version wrote beside is left out, what it lacks is at its default."""
+    def from_dict(cls, fields: Mapping[str, Any]) -> Record:
+        """Undo `to_dict`; unknown fields of other versions are ignored, missing ones have their default."""
         names = {each.name for each in dataclasses.fields(cls)}
-        return cls(**{name: value for name, value in found.items() if name in names})
+        return cls(**{name: value for name, value in fields.items() if name in names})
 
 
 def append(folder: Path | str, record: Record) -> None:
-    """Add a record to the store of a folder; it is on disk when this returns."""
+    """Append a record to the results of a folder; it is on disk when this returns."""
     file = Path(folder) / RESULTS
     line = json.dumps(record.to_dict(), allow_nan=False) + "\n"
     try:
         with open(file, "ab+") as stream:
-            if stream.tell() and not _ends_whole(stream):  # torn by a crash: what is added must not join it
+            if stream.tell() and not _ends_with_newline(stream):  # a crash left half a line: start a new one
                 line = "\n" + line
             stream.write(line.encode())
             stream.flush()
             os.fsync(stream.fileno())
     except OSError as error:
-        remedy = "Free some space and run it again: what is finished is kept."
-        raise WarmpotError(str(file), got=error.strerror or error, allowed="a file to add to", remedy=remedy) from error
+        remedy = "Free some space and run the command again: finished cells are not lost."
+        raise WarmpotError(str(file), got=error.strerror or error, allowed="a writable file", remedy=remedy) from error
 
 
-def _ends_whole(stream: Any) -> bool:
+def _ends_with_newline(stream: BinaryIO) -> bool:
     stream.seek(-1, os.SEEK_END)
-    return bool(stream.read(1) == b"\n")
+    return stream.read(1) == b"\n"
 
 
 def read_store(folder: Path | str) -> list[Record]:
-    """Read what a folder holds: of every place in the tables the last record, in the order of the first ones.
+    """Read the results of a folder: the latest record of every cell, in the order of the first ones.
 
-    A line that a crash tore is left out, and so is its cell.
+    Incomplete lines, which a crash may leave, are skipped.
     """
     file = Path(folder) / RESULTS
     try:
         lines = file.read_bytes().splitlines() if file.exists() else []
     except OSError as error:
-        remedy = "Name the folder of a bench."
-        raise InputError(str(file), got=error.strerror, allowed="a file to read", remedy=remedy) from error
-    return list({record.place: record for record in _records(lines)}.values())
+        remedy = "Give a folder that `warmpot bench` wrote."
+        raise InputError(str(file), got=error.strerror, allowed="a readable file", remedy=remedy) from error
+    return list({record.coordinates: record for record in _parse(lines)}.values())
 
 
-def _records(lines: Iterable[bytes]) -> Iterable[Record]:
+def _parse(lines: Iterable[bytes]) -> Iterable[Record]:
     for line in lines:
         try:
             record = Record.from_dict(json.loads(line))
-            hash(record.place)  # a line that nobody here wrote may have no place
+            hash(record.coordinates)  # fails for a line of another program with unsuitable values
             yield record
         except (ValueError, TypeError, AttributeError):  # noqa: PERF203
             continue

@@ -1,4 +1,4 @@
-"""What the records of a grid say: means and spreads over seeds, by row, task and rule; what failed, what is missing."""
+"""Results of a grid by variant, task and rule: means and standard deviations over seeds, failures, missing cells."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from warmpot.errors import listing
 
 __all__ = [
     "ABSENT",
-    "Line",
     "Missing",
-    "Place",
     "Score",
     "Summary",
-    "alike",
-    "best",
-    "line_of",
-    "points",
-    "rule_words",
-    "summarise",
+    "TaskKey",
+    "Variant",
+    "best_indices",
+    "describe_rule",
+    "format_points",
+    "group_failures",
+    "load_summary",
+    "task_of",
+    "variant_of",
 ]
 
-Place = tuple[str, str]
+TaskKey = tuple[str, str]
 """Data set and task."""
 ABSENT = "-"
-Point = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
-class Line:
-    """A line of a table: a row of the grid, at a point of what the grid varies."""
+class Variant:
+    """A row of the grid at a point of the varied settings: one line of a table."""
 
     row: str
-    point: Point = ()
+    point: tuple[tuple[str, float], ...] = ()
 
     @property
     def label(self) -> str:
-        """Name it in a table.
+        """Its name in a table.
 
         Examples
         --------
-        >>> Line("frozen", (("params.alpha", 0.5), ("params.beta", 0.35))).label
+        >>> Variant("frozen", (("params.alpha", 0.5), ("params.beta", 0.35))).label
         'frozen, alpha 0.5, beta 0.35'
         """
         return ", ".join([self.row, *(f"{name.split('.')[-1]} {value:g}" for name, value in self.point)])
@@ -55,62 +55,62 @@ class Line:
 
 @dataclass(frozen=True)
 class Score:
-    """A number for every seed that has one.
+    """A number for every seed that has a result.
 
     Attributes
     ----------
     values : mapping of int to float
-        In per cent, but seconds.
-    asked : int
-        Seeds that the grid has.
+        By seed; in per cent, except seconds.
+    requested : int
+        Number of seeds of the grid.
     constant : bool
-        Whether the seed changes nothing: there is one run, and no spread.
+        Whether the values do not depend on the seed: there is one run, and no standard deviation.
     """
 
     values: Mapping[int, float]
-    asked: int
+    requested: int
     constant: bool = False
 
     @property
     def mean(self) -> float | None:
-        """Over seeds; None without any."""
+        """Mean over seeds; None without any."""
         return float(np.mean(list(self.values.values()))) if self.values else None
 
     @property
     def std(self) -> float | None:
-        """Sample standard deviation over seeds; None for fewer than two, and where the seed changes nothing."""
+        """Sample standard deviation over seeds; None for fewer than two, and for constant scores."""
         if self.constant or len(self.values) < 2:
             return None
         return float(np.std(list(self.values.values()), ddof=1))
 
     @property
     def text(self) -> str:
-        """Mean (std), and how many seeds it is of when some are missing.
+        """Mean (std), and the number of seeds if some are missing.
 
         Examples
         --------
-        >>> Score({0: 80.0, 1: 82.0}, asked=3).text
+        >>> Score({0: 80.0, 1: 82.0}, requested=3).text
         '81.0 (1.4), 2 of 3 seeds'
         """
         if self.mean is None:
             return ABSENT
         spread = "" if self.std is None else f" ({self.std:.1f})"
-        few = "" if len(self.values) == self.asked else f", {len(self.values)} of {self.asked} seeds"
+        few = "" if len(self.values) == self.requested else f", {len(self.values)} of {self.requested} seeds"
         return f"{self.mean:.1f}{spread}{few}"
 
 
 @dataclass(frozen=True)
 class Missing:
-    """A place of the tables whose trainings are not all there: those never finished, and those that failed."""
+    """A variant on a task without all results: seeds not trained yet, and seeds that failed."""
 
-    line: Line
-    place: Place
-    open: tuple[int, ...]
+    variant: Variant
+    task: TaskKey
+    untrained: tuple[int, ...]
     failed: tuple[int, ...]
 
 
 class Summary:
-    """Records in the order of their grid; those of other grids in the same store are counted in `others`.
+    """Records in the order of their grid.
 
     Parameters
     ----------
@@ -119,196 +119,203 @@ class Summary:
 
     Attributes
     ----------
-    lines : tuple of Line
+    variants : tuple of Variant
     datasets : mapping of str to tuple of str
         Tasks of each data set.
-    places : tuple of Place
+    tasks : tuple of TaskKey
     rules : tuple of str
-        "last", the label-free ones, "oracle": never mixed.
+        "last", the label-free ones, and "oracle".
     failed : tuple of Record
-    others : int
+    foreign_records : int
+        Number of records of other grids in the same file, which are ignored.
     """
 
     def __init__(self, grid: Grid, records: Iterable[Record]) -> None:
         self.grid, self.seeds = grid, tuple(grid.seeds)
         points = [tuple(sorted(point.items())) for point in grid.points()]
-        self.lines = tuple(Line(row.name, point) for row in grid.rows for point in points)
+        self.variants = tuple(Variant(row.name, point) for row in grid.rows for point in points)
         self.datasets: dict[str, tuple[str, ...]] = {data.name: tuple(data.tasks) for data in grid.data}
-        self.places: tuple[Place, ...] = tuple((name, task) for name, tasks in self.datasets.items() for task in tasks)
+        self.tasks: tuple[TaskKey, ...] = tuple((name, task) for name, tasks in self.datasets.items() for task in tasks)
         self.rules = (LAST, *grid.choose, ORACLE)
-        lines, places, records = set(self.lines), set(self.places), tuple(records)
+        variants, tasks, records = set(self.variants), set(self.tasks), tuple(records)
         self.records = tuple(
             r for r in records
-            if line_of(r) in lines and (r.dataset, r.task) in places and (r.any_seed or r.seed in self.seeds)
+            if variant_of(r) in variants and task_of(r) in tasks and (r.any_seed or r.seed in self.seeds)
         )  # fmt: skip
-        self.others = len(records) - len(self.records)
+        self.foreign_records = len(records) - len(self.records)
         self.failed = tuple(r for r in self.records if not r.done)
-        self._any = {(line_of(r), (r.dataset, r.task)): r for r in self.records if r.any_seed}
-        self._one = {(line_of(r), (r.dataset, r.task), r.seed): r for r in self.records if not r.any_seed}
+        self._any_seed = {(variant_of(r), task_of(r)): r for r in self.records if r.any_seed}
+        self._by_seed = {(variant_of(r), task_of(r), r.seed): r for r in self.records if not r.any_seed}
 
-    def record(self, line: Line, place: Place, seed: int) -> Record | None:
-        """Return what a training came to, done or failed; one that no seed changes stands for every seed."""
-        return self._any.get((line, place)) or self._one.get((line, place, seed))
+    def record(self, variant: Variant, task: TaskKey, seed: int) -> Record | None:
+        """Return the record of a training, done or failed; one that holds for any seed is that of every seed."""
+        return self._any_seed.get((variant, task)) or self._by_seed.get((variant, task, seed))
 
-    def score(self, line: Line, places: Sequence[Place], what: str) -> Score:
-        """Return the mean over places by seed, of the seeds that have all of them.
+    def score_over(self, variant: Variant, tasks: Sequence[TaskKey], quantity: str) -> Score:
+        """Return the mean over tasks by seed, for the seeds with results for all of them.
 
         Parameters
         ----------
-        line : Line
-        places : sequence of Place
-            One task, or all of a data set, or all.
-        what : str
-            A rule: the accuracy of the iterate that it takes; or "outlier_weight", "outlier_samples", "seconds".
+        variant : Variant
+        tasks : sequence of TaskKey
+        quantity : str
+            A rule, for the accuracy of the iterate that it selects; or "outlier_weight", "outlier_samples", "seconds".
         """
         values = {}
         for seed in self.seeds:
-            found = [_value(self.record(line, place, seed), what) for place in places]
-            numbers = [value for value in found if value is not None]
-            if found and len(numbers) == len(found):
+            results = [_value(self.record(variant, task, seed), quantity) for task in tasks]
+            numbers = [value for value in results if value is not None]
+            if results and len(numbers) == len(results):
                 values[seed] = float(np.mean(numbers))
-        constant = bool(values) and all((line, place) in self._any for place in places)
+        constant = bool(values) and all((variant, task) in self._any_seed for task in tasks)
         return Score(values, len(self.seeds), constant)
 
-    def task(self, line: Line, place: Place, rule: str) -> Score:
-        """Score of one task."""
-        return self.score(line, [place], rule)
+    def score(self, variant: Variant, task: TaskKey, quantity: str) -> Score:
+        """Return the score of one task, as `score_over`."""
+        return self.score_over(variant, [task], quantity)
 
-    def mean(self, line: Line, rule: str, dataset: str | None = None) -> Score:
-        """Score over the tasks of a data set, or over all tasks, as far as they are `present`."""
-        return self.score(line, [place for place in self.present if dataset in (None, place[0])], rule)
+    def mean(self, variant: Variant, quantity: str, dataset: str | None = None) -> Score:
+        """Return the mean over the finished tasks of a data set, or over all finished tasks."""
+        return self.score_over(variant, [task for task in self.finished_tasks if dataset in (None, task[0])], quantity)
 
     @cached_property
-    def present(self) -> tuple[Place, ...]:
-        """Tasks that some line has finished; all of them before anything is.
+    def finished_tasks(self) -> tuple[TaskKey, ...]:
+        """Tasks with a finished training of some variant; all tasks before the first training.
 
-        Means over tasks and ranks are of these: a task that failed for every line tells none from another. A line that
-        lacks one of these has no mean.
+        Means over tasks and ranks use these, since a task that failed for every variant compares nothing. A variant
+        without a result for one of these has no mean.
         """
-        there = {(record.dataset, record.task) for record in self.records if record.done}
-        return tuple(place for place in self.places if place in there) or self.places
+        finished = {task_of(record) for record in self.records if record.done}
+        return tuple(task for task in self.tasks if task in finished) or self.tasks
 
-    def over(self, dataset: str | None = None) -> str:
-        """Count the tasks that a mean is over, and all when these are more."""
-        counts = [sum(dataset in (None, name) for name, _ in places) for places in (self.present, self.places)]
-        return f"{counts[0]}" if counts[0] == counts[1] else f"{counts[0]} of {counts[1]}"
-
-    @cached_property
-    def left_out(self) -> str:
-        """Say which tasks no mean is over, and why; "" when there are none."""
-        absent = [place for place in self.places if place not in self.present]
-        lost = {(line_of(record), (record.dataset, record.task)) for record in self.failed}
-        failed = [place for place in absent if all((line, place) in lost for line in self.lines)]
-        reasons = (
-            ("failed for every row", failed),
-            ("not finished for any row", [place for place in absent if place not in failed]),
+    def task_count(self, dataset: str | None = None) -> str:
+        """Return the number of tasks in the means, of a data set or of all; "2 of 3" if some are left out."""
+        finished, every = (
+            sum(dataset in (None, name) for name, _ in tasks) for tasks in (self.finished_tasks, self.tasks)
         )
-        told = [f"{listing(self._short(places), most=3)} {words}" for words, places in reasons if places]
-        return f"Over {self.over()} tasks: {'; '.join(told)}." if told else ""
-
-    def _short(self, places: Sequence[Place]) -> list[str]:
-        """Name tasks; a data set all of whose tasks are there by its name."""
-        whole = {name for name, tasks in self.datasets.items() if all((name, task) in places for task in tasks)}
-        return list(dict.fromkeys(name if name in whole else f"{name}, {task}" for name, task in places))
-
-    def below(self, line: Line, other: Line, rule: str) -> tuple[int, int]:
-        """Count the tasks whose mean over seeds is below another line's, and those that both lines have."""
-        pairs = [(self.task(line, place, rule).mean, self.task(other, place, rule).mean) for place in self.places]
-        both = [(a, b) for a, b in pairs if a is not None and b is not None]
-        return sum(a < b - 1e-9 for a, b in both), len(both)
+        return f"{finished}" if finished == every else f"{finished} of {every}"
 
     @cached_property
-    def baseline(self) -> Line | None:
-        """Line that the others are compared with."""
-        return next((line for line in self.lines if self.grid.baseline and line.row == self.grid.baseline), None)
+    def excluded_note(self) -> str:
+        """Which tasks are left out of the means, and why; "" if there are none."""
+        absent = [task for task in self.tasks if task not in self.finished_tasks]
+        failures = {(variant_of(record), task_of(record)) for record in self.failed}
+        failed = [task for task in absent if all((variant, task) in failures for variant in self.variants)]
+        reasons = {
+            "failed for every row": failed,
+            "not finished for any row": [task for task in absent if task not in failed],
+        }
+        parts = [f"{listing(self._short_names(tasks), most=3)} {reason}" for reason, tasks in reasons.items() if tasks]
+        return f"Over {self.task_count()} tasks: {'; '.join(parts)}." if parts else ""
+
+    def _short_names(self, tasks: Sequence[TaskKey]) -> list[str]:
+        """Name tasks; only the data set if all of its tasks are among them."""
+        whole = {name for name, own in self.datasets.items() if all((name, task) in tasks for task in own)}
+        return list(dict.fromkeys(name if name in whole else f"{name}, {task}" for name, task in tasks))
+
+    def count_below(self, variant: Variant, other: Variant, rule: str) -> tuple[int, int]:
+        """Count the tasks with a mean over seeds below that of another variant, and the tasks that both have."""
+        means = [(self.score(variant, task, rule).mean, self.score(other, task, rule).mean) for task in self.tasks]
+        both = [(a, b) for a, b in means if a is not None and b is not None]
+        return sum(a < b - 1e-9 for a, b in both), len(both)  # equal means may differ by rounding errors
+
+    @cached_property
+    def baseline(self) -> Variant | None:
+        """The variant that the others are compared with."""
+        return next((v for v in self.variants if self.grid.baseline and v.row == self.grid.baseline), None)
 
     @cached_property
     def missing(self) -> tuple[Missing, ...]:
-        """Where numbers are not there, or of fewer seeds than asked."""
-        found = []
-        for line in self.lines:
-            for place in self.places:
-                records = {seed: self.record(line, place, seed) for seed in self.seeds}
-                absent = tuple(seed for seed, record in records.items() if record is None)
+        """Variants and tasks without results for all seeds."""
+        missing = []
+        for variant in self.variants:
+            for task in self.tasks:
+                records = {seed: self.record(variant, task, seed) for seed in self.seeds}
+                untrained = tuple(seed for seed, record in records.items() if record is None)
                 failed = tuple(seed for seed, record in records.items() if record is not None and not record.done)
-                if absent or failed:
-                    found.append(Missing(line, place, absent, failed))
-        return tuple(found)
+                if untrained or failed:
+                    missing.append(Missing(variant, task, untrained, failed))
+        return tuple(missing)
 
     @property
-    def done(self) -> int:
-        """Trainings that are finished."""
+    def n_done(self) -> int:
+        """Number of finished trainings."""
         return len(self.records) - len(self.failed)
 
     @property
-    def for_all_seeds(self) -> int:
-        """Trainings that stand for all of several seeds."""
+    def n_any_seed(self) -> int:
+        """Number of trainings whose result holds for several seeds."""
         return sum(record.any_seed for record in self.records) if len(self.seeds) > 1 else 0
 
     @property
-    def asked(self) -> int:
-        """Trainings of the whole grid; where it is not known yet that a seed changes nothing, all seeds count."""
-        pairs = [(line, place) for line in self.lines for place in self.places]
-        return sum(1 if pair in self._any else len(self.seeds) for pair in pairs)
+    def n_trainings(self) -> int:
+        """Number of trainings of the grid; all seeds count until a record shows that the seed does not matter."""
+        pairs = [(variant, task) for variant in self.variants for task in self.tasks]
+        return sum(1 if pair in self._any_seed else len(self.seeds) for pair in pairs)
 
 
-def summarise(folder: Path | str) -> Summary:
+def load_summary(folder: Path | str) -> Summary:
     """Read the grid and the records of a folder that ``warmpot bench`` wrote."""
     return Summary(read_grid(folder), read_store(folder))
 
 
-def alike(failed: Iterable[Record]) -> list[tuple[Record, ...]]:
-    """Put failed trainings together that have the same error on the same data set."""
-    found: dict[tuple[str, str], list[Record]] = {}
+def group_failures(failed: Iterable[Record]) -> list[tuple[Record, ...]]:
+    """Group failed trainings with the same error on the same data set."""
+    groups: dict[tuple[str, str], list[Record]] = {}
     for record in failed:
-        found.setdefault((record.dataset, record.error), []).append(record)
-    return [tuple(records) for records in found.values()]
+        groups.setdefault((record.dataset, record.error), []).append(record)
+    return [tuple(records) for records in groups.values()]
 
 
-def rule_words(rule: str) -> str:
-    """Say which iterate a rule takes.
+def describe_rule(rule: str) -> str:
+    """Describe the iterate that a rule selects.
 
     Examples
     --------
-    >>> rule_words("oracle")
+    >>> describe_rule("oracle")
     'best iterate by target labels (oracle)'
     """
-    words = {LAST: "last iterate", ORACLE: "best iterate by target labels (oracle)"}
-    return words.get(rule, f"iterate chosen by {rule}, without target labels")
+    texts = {LAST: "last iterate", ORACLE: "best iterate by target labels (oracle)"}
+    return texts.get(rule, f"iterate chosen by {rule}, without target labels")
 
 
-def points(difference: float) -> str:
-    """Write a difference of accuracies with its sign; none has no minus.
+def format_points(difference: float) -> str:
+    """Write a difference of accuracies with its sign; zero has a plus.
 
     Examples
     --------
-    >>> points(1.26), points(-0.04)
+    >>> format_points(1.26), format_points(-0.04)
     ('+1.3', '+0.0')
     """
     return f"{round(difference, 1) + 0.0:+.1f}"
 
 
-def best(means: Sequence[float | None]) -> set[int]:
-    """Places of the highest mean, as printed: all of those that read the same.
+def best_indices(means: Sequence[float | None]) -> set[int]:
+    """Return the indices of the highest mean, including those that are printed the same.
 
     Examples
     --------
-    >>> sorted(best([81.24, None, 81.16, 80.0]))
+    >>> sorted(best_indices([81.24, None, 81.16, 80.0]))
     [0, 2]
     """
     printed = {k: round(mean, 1) for k, mean in enumerate(means) if mean is not None}
     return {k for k, mean in printed.items() if mean == max(printed.values())}
 
 
-def line_of(record: Record) -> Line:
-    """Return the line that a record belongs to."""
-    return Line(record.row, tuple(sorted((name, float(value)) for name, value in record.point.items())))
+def variant_of(record: Record) -> Variant:
+    """Return the variant that a record belongs to."""
+    return Variant(record.row, tuple(sorted((name, float(value)) for name, value in record.point.items())))
 
 
-def _value(record: Record | None, what: str) -> float | None:
+def task_of(record: Record) -> TaskKey:
+    """Return data set and task of a record."""
+    return record.dataset, record.task
+
+
+def _value(record: Record | None, quantity: str) -> float | None:
     if record is None or not record.done:
         return None
-    if what == "seconds":
+    if quantity == "seconds":
         return record.seconds
-    found = getattr(record, what) if what in ("outlier_weight", "outlier_samples") else record.accuracy.get(what)
-    return None if found is None else 100.0 * found
+    share = getattr(record, quantity) if quantity.startswith("outlier_") else record.accuracy.get(quantity)
+    return None if share is None else 100.0 * share

@@ -10,10 +10,10 @@ __all__ = ["AT_A_TIME", "GPUS", "RAY_ADDRESS"]
 
 AT_A_TIME = Annotated[
     int | None,
-    typer.Option("--workers", help="Trainings at a time. [default: 1, with Ray as many as it has CPUs for]"),
+    typer.Option("--workers", help="Trainings at a time. [default: 1, with Ray one per available CPU]"),
 ]
 RAY_ADDRESS = Annotated[
     str | None,
     typer.Option(metavar="ADDRESS", help="Train on Ray: local starts one here, auto or host:port join a cluster."),
 ]
-GPUS = Annotated[float, typer.Option(help="GPUs that Ray gives to a training; 0.5 trains two on one.")]
+GPUS = Annotated[float, typer.Option(help="GPUs that Ray gives to each training; 0.5 trains two on one.")]

@@ -1,11 +1,11 @@
-"""``warmpot bench``: train a grid of methods, tasks and seeds, and make tables of it."""
+"""``warmpot bench``: train a grid of methods, tasks and seeds, and write its tables."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,20 +19,20 @@ from warmpot.cli._shared import complain, facts_grid, messages, one_line, quoted
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.table import Table as Sheet
-
+    from warmpot._tables import ResultTable
     from warmpot.bench import Grid, Record
-    from warmpot.bench.run import Plan
+    from warmpot.bench.schedule import Schedule
+    from warmpot.bench.summary import Summary
 
 __all__ = ["bench"]
 
 RUN = "run"
-MOST_LINES = 20
-"""Lines shown; all are in the tables."""
+MAX_ROWS = 20
+"""Rows printed; the tables have all."""
 
 
 class _RunByDefault(TyperGroup):
-    """A first word that names no verb is a grid."""
+    """Runs a grid if the first argument is not the name of a command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         words = args if args and args[0] in self.commands else [RUN, *args]
@@ -41,7 +41,7 @@ class _RunByDefault(TyperGroup):
 
 bench = typer.Typer(
     cls=_RunByDefault, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
-    help="Train a grid of methods, tasks and seeds, and make tables of it.",
+    help="Train a grid of methods, tasks and seeds, and write its tables.",
 )  # fmt: skip
 
 
@@ -50,73 +50,81 @@ def run(
     grid: Annotated[
         str | None, typer.Argument(metavar="GRID", help="A grid of the package, or a YAML file. [default: list them]")
     ] = None,
-    data: Annotated[Path, typer.Option("--data", "-d", help="Folder that the grid's paths start from.")] = Path("data"),
+    data: Annotated[Path, typer.Option("--data", "-d", help="Folder that the paths of the grid start from.")] = Path(
+        "data"
+    ),
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder; a bench in it is continued. [default: bench-GRID]"),
+        typer.Option("--out", "-o", help="Output folder; an unfinished grid in it is continued. [default: bench-GRID]"),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Seeds 0, 1, ... of this number. [default: the grid's]")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds: 0, 1, ... [default: those of the grid]")] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", help="Cells whose data set, task or row contains TEXT; repeat it for more."),
+        typer.Option(metavar="TEXT", help="Only cells whose data set, task or row contains TEXT; can be repeated."),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of all rows.")
     ] = None,
     reuse: Annotated[
         list[Path] | None,
-        typer.Option(metavar="DIR", help="Folder of another bench: the same trainings are taken over from it."),
+        typer.Option(metavar="DIR", help="Output folder of another grid: results of the same trainings are copied."),
     ] = None,
     workers: AT_A_TIME = None,
     ray_address: RAY_ADDRESS = None,
     gpus: GPUS = 0.0,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the cells and about how long they take; train nothing.")
+        bool, typer.Option("--dry-run", help="Print the cells and an estimate of the time; train nothing.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
-    """Train every cell of GRID that the folder lacks, then write tables and a page.
+    """Train every cell of GRID without a result, then write tables and a page.
 
-    A cell is one training: a row on a task with a seed. Finished cells are kept in results.jsonl as they come, and the
-    same command goes on after a stop. A cell that fails is told with its error, the rest goes on, and the exit code is
-    1. Target labels reach the accuracies only. Each cell has one thread, so results do not depend on the workers.
+    A cell is one training: a row on a task with a seed. Each result is added to results.jsonl as soon as it is
+    finished; after an interruption the same command continues. A cell that fails is reported with its error, the others
+    continue, and the exit code is 1. Target labels are used for the accuracies only. Each cell uses one thread, so that
+    results do not depend on --workers.
 
     `warmpot bench compare A B` shows what changed between two folders, `warmpot bench tables DIR` writes the tables and
-    the page anew.
+    the page again.
     """
     if grid is None:
-        _list()
+        _list_grids()
         return
-    from warmpot.bench.run import plan, run_grid
-    from warmpot.bench.summary import alike
+    from warmpot.bench.runner import run_grid
+    from warmpot.bench.summary import group_failures, load_summary
 
-    found = _grid(grid, seeds, nested_changes(settings or [], {}))
+    changed = _read_grid(grid, seeds, nested_changes(settings or [], {}))
     folder, texts, others = out or Path(f"bench-{Path(grid).stem}"), only or [], reuse or []
-    todo = plan(found, folder, only=texts, reuse=others, data=data)
     if dry_run:
-        _tell(found, todo, folder, workers or 1)
+        _show_schedule(changed, folder, data, texts, others, workers or 1)
         return
     start = time.time()
-    with messages(not quiet):
+
+    def on_start(schedule: Schedule) -> None:
         if not quiet:
-            complain(f"{found.title}: {_counts(todo)} -> {folder}", "dim")
+            complain(f"{changed.title}: {_counts(schedule)} -> {folder}", "dim")
+
+    with messages(not quiet):
         try:
             records = run_grid(
-                found, data=data, out=folder, only=texts, reuse=others, workers=workers, ray_address=ray_address,
-                gpus=gpus, progress_bar=False if quiet else None, on_failure=_complainer(),
+                changed, data=data, out=folder, only=texts, reuse=others, workers=workers, ray_address=ray_address,
+                gpus=gpus, progress_bar=False if quiet else None, on_start=on_start, on_failure=_failure_reporter(),
             )  # fmt: skip
         except KeyboardInterrupt:
-            complain(f"interrupted; finished cells are kept, the same command goes on in {quoted(folder)}", "yellow")
+            text = "interrupted; finished cells are stored, the same command continues in"
+            complain(f"{text} {quoted(folder)}", "yellow")
             raise typer.Exit(130) from None
-        wrote = _write(folder)
+        summary = load_summary(folder)
+        files = _write(folder, summary)
     failed = [record for record in records if not record.done]
     if not quiet:
-        _show(folder, wrote, [record for record in records if record.done], time.time() - start)
+        _show_results(summary, [record for record in records if record.done], time.time() - start)
+        show(f"Wrote {folder}: {', '.join(['results.jsonl', *files])}")
     if failed:
-        for group in alike(failed):
+        for group in group_failures(failed):
             if len(group) > 1:
-                told = f"{len(group)} cells of data set {group[0].dataset}: {one_line(group[0].error)}"
-                complain(f"failed: {told}", "red")
+                text = f"{len(group)} cells of data set {group[0].dataset}: {one_line(group[0].error)}"
+                complain(f"failed: {text}", "red")
         complain(f"{len(failed)} of {len(records)} cells failed; the same command tries them again", "bold red")
         raise typer.Exit(1)
 
@@ -125,140 +133,134 @@ def run(
 def tables(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `warmpot bench` wrote.")],
 ) -> None:
-    """Write the tables and the page of a bench anew, from what is finished."""
+    """Write the tables and the page of a folder again, from the finished cells."""
+    from warmpot.bench.summary import load_summary
+
     with messages(True):
-        wrote = _write(folder)
-    show(f"Wrote {folder}: {', '.join(wrote)}")
+        files = _write(folder, load_summary(folder))
+    show(f"Wrote {folder}: {', '.join(files)}")
 
 
 bench.command(no_args_is_help=True)(compare)
 
 
-def _list() -> None:
+def _list_grids() -> None:
     from warmpot.bench.grid import grid_titles
 
     show(facts_grid((name, title) for name, title in grid_titles().items()))
-    show("", "Run one: warmpot bench NAME --data DIR --out DIR; or a YAML file of your own. --dry-run tells how long.")
+    show(
+        "",
+        "Run one: warmpot bench NAME --data DIR --out DIR. NAME can also be a YAML file. --dry-run estimates the time.",
+    )
 
 
-def _grid(name: str, seeds: int | None, changes: dict[str, Any]) -> Grid:
-    """Read the grid, with what the flags change in it."""
+def _read_grid(name: str, seeds: int | None, changes: dict[str, Any]) -> Grid:
+    """Read the grid and apply the flags to it."""
     from warmpot._checks import check_count
     from warmpot._settings import merged
     from warmpot.bench import load_grid
 
-    found = load_grid(name)
+    grid = load_grid(name)
     if seeds is not None:
         check_count("--seeds", seeds)
-        found = dataclasses.replace(found, seeds=tuple(range(seeds)))
+        grid = dataclasses.replace(grid, seeds=tuple(range(seeds)))
     if set(changes) & {"seed", "choose"}:
         remedy = "Use --seeds; rules are in the grid's file."
         raise InputError("--set", got="seed or choose", allowed="a setting of the rows", remedy=remedy)
-    return dataclasses.replace(found, changes=merged(found.changes, changes))
+    return dataclasses.replace(grid, changes=merged(grid.changes, changes))
 
 
-def _counts(todo: Plan) -> str:
-    shared = len(todo.left) - len(todo.trainings)
-    taken = f", {shared} of them finished elsewhere or trained by another row" if shared else ""
-    cells = f"{len(todo.cells)} cell" + "s" * (len(todo.cells) != 1)
-    return f"{cells}, {len(todo.done)} done, {len(todo.left)} left{taken}"
+def _counts(schedule: Schedule) -> str:
+    shared = len(schedule.remaining) - len(schedule.trainings)
+    copied = f", {shared} of them finished elsewhere or the same training as another row" if shared else ""
+    cells = f"{len(schedule.cells)} cell" + "s" * (len(schedule.cells) != 1)
+    return f"{cells}, {len(schedule.done)} done, {len(schedule.remaining)} left{copied}"
 
 
-def _for_all_seeds(number: int) -> str:
-    return f"{number} of the cells stand{'s' * (number == 1)} for all seeds, as nothing is drawn"
+def _any_seed_note(number: int) -> str:
+    return f"{number} of the cells {'holds' if number == 1 else 'hold'} for all seeds, since nothing is drawn"
 
 
-def _tell(grid: Grid, todo: Plan, folder: Path, workers: int) -> None:
+def _show_schedule(
+    grid: Grid, folder: Path, data: Path, only: Sequence[str], reuse: Sequence[Path], workers: int
+) -> None:
     """Print what a run would do."""
     from warmpot._progress import format_duration
-    from warmpot.bench.run import ROUGH_SAMPLES
+    from warmpot._tables import to_rich
+    from warmpot.bench.grid_data import GridData
+    from warmpot.bench.schedule import list_cells, make_schedule, read_reused
+    from warmpot.bench.store import read_store
 
-    show(grid.title, _counts_sheet(grid, todo))
-    seconds = todo.estimate.total(todo.trainings, workers)
-    about = "unknown: nothing like it was finished yet" if seconds is None else format_duration(seconds)
-    many = f"{workers} at a time" if workers > 1 else "one at a time"
+    cells = list_cells(grid, only)
+    schedule = make_schedule(grid, cells, read_store(folder), read_reused(reuse), GridData(data))
+    show(grid.title, to_rich(_schedule_table(grid, schedule)))
+    seconds = schedule.estimate.total(list(schedule.trainings.values()), workers)
     if seconds is None:
-        note = ""
-    elif seconds and todo.estimate.rough(todo.trainings):
-        note = f"roughly, {many}, of {ROUGH_SAMPLES} samples"
+        left, note = "unknown", "no similar cell is finished yet"
     else:
-        note = f"about, {many}"
-    stand = sum(cell.any_seed for cell in todo.cells) if len(grid.seeds) > 1 else 0
-    show(facts_grid([("folder", str(folder)), ("cells", _counts(todo)), ("time left", about, note)]))
-    if stand:
-        show(f"{_for_all_seeds(stand)}.")
+        left, note = format_duration(seconds), f"about, {f'{workers} at a time' if workers > 1 else 'one at a time'}"
+    show(facts_grid([("folder", str(folder)), ("cells", _counts(schedule)), ("time left", left, note)]))
+    if any_seed := sum(cell.any_seed for cell in cells) if len(grid.seeds) > 1 else 0:
+        show(f"{_any_seed_note(any_seed)}.")
 
 
-def _counts_sheet(grid: Grid, todo: Plan) -> Sheet:
-    """Cells done and to be, by row and data set."""
-    from rich.table import Table as Sheet
-    from rich.text import Text
+def _schedule_table(grid: Grid, schedule: Schedule) -> ResultTable:
+    """Count finished and requested cells by row and data set."""
+    from warmpot._tables import ResultTable, TableColumn
 
-    sheet = Sheet(box=None, pad_edge=False)
-    sheet.add_column("row")
-    names = [entry.name for entry in grid.data if any(cell.data.name == entry.name for cell in todo.cells)]
-    for name in names:
-        sheet.add_column(name, justify="right")
-    sheet.add_column("seconds a cell", justify="right")
-    everything, done = (Counter((cell.row.name, cell.data.name) for cell in cells) for cells in (todo.cells, todo.done))
+    total, done = (
+        Counter((cell.row.name, cell.data.name) for cell in cells) for cells in (schedule.cells, schedule.done)
+    )
+    names = [entry.name for entry in grid.data if any(name == entry.name for _, name in total)]
+    columns = [TableColumn("row", numeric=False), *map(TableColumn, names), TableColumn("seconds per cell")]
+    rows = []
     for row in grid.rows:
-        cells = [cell for cell in todo.cells if cell.row.name == row.name]
+        cells = [cell for cell in schedule.cells if cell.row.name == row.name]
         if cells:
-            each = todo.estimate.total(cells, 1)
-            counts = [f"{done[row.name, name]} of {everything[row.name, name]}" for name in names]
-            sign = "~" if todo.estimate.rough(cells) else ""
-            sheet.add_row(Text(row.name), *counts, "?" if each is None else f"{sign}{each / len(cells):.0f}")
-    return sheet
+            seconds = schedule.estimate.total(cells, 1)
+            counts = [f"{done[row.name, name]} of {total[row.name, name]}" for name in names]
+            rows.append([row.name, *counts, "?" if seconds is None else f"{seconds / len(cells):.0f}"])
+    return ResultTable(columns, rows)
 
 
-def _complainer() -> Callable[[Record], None]:
-    """Return what tells of a failed cell; the same error on the same data set is counted in the end, not told again."""
-    told: set[tuple[str, str]] = set()
+def _failure_reporter() -> Callable[[Record], None]:
+    """Return a function that reports failed cells, but the same error on the same data set only once."""
+    reported: set[tuple[str, str]] = set()
 
-    def complain_of(record: Record) -> None:
-        if (record.dataset, record.error) in told:
-            return
-        told.add((record.dataset, record.error))
-        point = "".join(f", {name.split('.')[-1]} {value:g}" for name, value in record.point.items())
-        name = f"{record.dataset}, {record.task}, {record.row}{point}, seed {record.seed}"
-        complain(f"failed: {name}: {one_line(record.error)}", "red")
+    def report(record: Record) -> None:
+        if (record.dataset, record.error) not in reported:
+            reported.add((record.dataset, record.error))
+            complain(f"failed: {record.name}: {one_line(record.error)}", "red")
 
-    return complain_of
+    return report
 
 
-def _write(folder: Path) -> list[str]:
-    """Write tables and the page; return their names."""
-    from warmpot.bench.tables import write_tables
-    from warmpot.report.bench import write_bench_page
+def _write(folder: Path, summary: Summary) -> list[str]:
+    """Write tables and the page; return the names of the files."""
+    from warmpot.bench.table_files import write_tables
+    from warmpot.report.grid_page import write_grid_page
 
-    return [path.name for path in (*write_tables(folder), write_bench_page(folder))]
+    return [path.name for path in (*write_tables(folder, summary), write_grid_page(folder, summary=summary))]
 
 
-def _show(folder: Path, wrote: list[str], done: list[Record], seconds: float) -> None:
-    """Print the means and where the rest is."""
-    from rich.table import Table as Sheet
-    from rich.text import Text
-
+def _show_results(summary: Summary, done: list[Record], seconds: float) -> None:
+    """Print the means."""
     from warmpot._progress import format_duration
-    from warmpot.bench.summary import summarise
+    from warmpot._tables import ResultTable, TableColumn, to_rich
 
-    summary = summarise(folder)
-    sheet = Sheet(box=None, pad_edge=False, title="Accuracy in per cent, mean (std) over seeds", title_justify="left")
-    sheet.add_column("row")
     names = [name for name in summary.datasets if any(record.dataset == name for record in summary.records)]
-    for name in names:
-        sheet.add_column(f"{name}, last", justify="right")
-    for rule in summary.rules:
-        sheet.add_column(f"all, {rule}", justify="right")
-    for line in summary.lines[:MOST_LINES]:
-        cells = [summary.mean(line, "last", name).text for name in names]
-        sheet.add_row(Text(line.label), *cells, *(summary.mean(line, rule).text for rule in summary.rules))
-    show(sheet)
-    if len(summary.lines) > MOST_LINES:
-        show(f"and {len(summary.lines) - MOST_LINES} more")
-    if summary.left_out:
-        show(summary.left_out)
-    stand = sum(record.any_seed for record in done) if len(summary.seeds) > 1 else 0
-    once = _for_all_seeds(stand) if stand else ""
-    show("", facts_grid([("cells", f"{len(done)} done", once), ("time", format_duration(seconds))]))
-    show(f"Wrote {folder}: {', '.join(['results.jsonl', *wrote])}")
+    heads = [*(f"{name}, last" for name in names), *(f"all, {rule}" for rule in summary.rules)]
+    rows = []
+    for variant in summary.variants[:MAX_ROWS]:
+        scores = [summary.mean(variant, "last", name) for name in names]
+        scores += [summary.mean(variant, rule) for rule in summary.rules]
+        rows.append([variant.label, *(score.text for score in scores)])
+    columns = [TableColumn("row", numeric=False), *map(TableColumn, heads)]
+    show(to_rich(ResultTable(columns, rows, "Accuracy in per cent, mean (std) over seeds")))
+    if len(summary.variants) > MAX_ROWS:
+        show(f"and {len(summary.variants) - MAX_ROWS} more")
+    if summary.excluded_note:
+        show(summary.excluded_note)
+    any_seed = sum(record.any_seed for record in done) if len(summary.seeds) > 1 else 0
+    note = _any_seed_note(any_seed) if any_seed else ""
+    show("", facts_grid([("cells", f"{len(done)} done", note), ("time", format_duration(seconds))]))

@@ -99,9 +99,9 @@ def report_run(
     """
     check_choice("embedding", embedding, EMBEDDINGS)
     if (Path(run) / "results.jsonl").is_file():
-        from warmpot.report.bench import write_bench_page
+        from warmpot.report.grid_page import write_grid_page
 
-        return Path(write_bench_page(Path(run), files=figures))
+        return Path(write_grid_page(Path(run), files=figures))
     place = reported(run)
     file = place.home / PAGE if out is None else Path(out)
     again = f"warmpot report {shlex.quote(str(place.home))}" + (

@@ -1,4 +1,4 @@
-"""Two results of a bench against each other: what changed, by row and by task, and what only one of them has."""
+"""Comparing the results in two folders: changes by row and by task, and trainings that only one of them has."""
 
 from __future__ import annotations
 
@@ -10,36 +10,37 @@ from typing import Any
 import numpy as np
 
 from warmpot.bench.grid import Cell, read_grid
-from warmpot.bench.stats import SAME, Wilcoxon, holm, wilcoxon
+from warmpot.bench.stats import TOLERANCE, Wilcoxon, holm, wilcoxon
 from warmpot.bench.store import LAST, RESULTS, Record, read_store
-from warmpot.bench.summary import Line, Place, line_of
+from warmpot.bench.summary import TaskKey, Variant, task_of, variant_of
 from warmpot.errors import InputError
 
-__all__ = ["Comparison", "RowChange", "TaskChange", "compare"]
+__all__ = ["FolderComparison", "RowChange", "TaskChange", "compare_folders"]
 
-Spot = tuple[Line, Place]
+VariantTask = tuple[Variant, TaskKey]
 Runs = Mapping[int | None, Record]
-"""By seed; None: one run for every seed."""
+"""Records by seed; None is the key of a run whose result holds for every seed."""
 
 
 @dataclass(frozen=True)
 class TaskChange:
-    """A line on a task, over the seeds that both results have.
+    """The change of a variant on a task, over the seeds that both results have.
 
     Attributes
     ----------
-    line, place
+    variant : Variant
+    task : TaskKey
     before, after : float
         Mean accuracy in per cent.
     spread : float or None
-        Of the accuracies over seeds, the larger standard deviation of the two results; None for one seed, and where the
-        seed changes nothing.
+        Standard deviation over seeds, the larger one of the two results; None for one seed, and for results that do
+        not depend on the seed.
     cells : int
-        Trainings that were compared.
+        Number of compared trainings.
     """
 
-    line: Line
-    place: Place
+    variant: Variant
+    task: TaskKey
     before: float
     after: float
     spread: float | None
@@ -47,23 +48,23 @@ class TaskChange:
 
     @property
     def difference(self) -> float:
-        """Points gained."""
+        """Change in points of accuracy."""
         return self.after - self.before
 
     @property
-    def beyond(self) -> bool:
-        """Whether it changed by more than its spread; without one, whether it changed."""
-        return abs(self.difference) > max(self.spread or 0.0, SAME)
+    def changed(self) -> bool:
+        """Whether it changed by more than its spread; without a spread, whether it changed at all."""
+        return abs(self.difference) > max(self.spread or 0.0, TOLERANCE)
 
     @property
     def worse(self) -> bool:
         """Whether it fell by more than its spread."""
-        return self.beyond and self.difference < 0
+        return self.changed and self.difference < 0
 
 
 @dataclass(frozen=True)
 class RowChange:
-    """A line, over all the tasks that both results have of it.
+    """The change of a variant, over all tasks that both results have.
 
     Attributes
     ----------
@@ -71,12 +72,12 @@ class RowChange:
     before, after : float
         Mean over tasks, in per cent.
     test : Wilcoxon
-        Over tasks: seeds of a task are no independent observations.
+        Over tasks, since seeds of a task are not independent.
     pvalue : float
-        Of the test, corrected for the number of lines (Holm).
+        P-value of the test, corrected for the number of variants (Holm).
     """
 
-    line: Line
+    variant: Variant
     before: float
     after: float
     test: Wilcoxon
@@ -84,32 +85,32 @@ class RowChange:
 
     @property
     def difference(self) -> float:
-        """Points gained."""
+        """Change in points of accuracy."""
         return self.after - self.before
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """What changed from one result to another.
+class FolderComparison:
+    """The differences between two results.
 
     Attributes
     ----------
     rule : str
-        Whose iterates are compared.
+        The rule whose iterates are compared.
     rows : tuple of RowChange
     tasks : tuple of TaskChange
     only_before, only_after : tuple of str
-        Trainings that only one of them has finished, by name.
+        Names of trainings that only one of them has finished.
     broken : tuple of str
-        Those that failed in the second and were finished in the first.
+        Names of trainings that failed in the second result and were finished in the first.
     other_settings : int
-        Compared trainings whose settings or data are not the same: their keys or files differ.
+        Number of compared trainings with different settings or data: other keys, or other content of the files.
     differing : mapping of str to tuple of str
-        What differs in these, as far as the grids tell, and the lines where it does.
+        What differs in these, according to the grids, and the variants concerned.
     versions : mapping of str to (str, str)
-        Packages whose versions differ.
+        Packages with different versions.
     settings : (str, str) or None
-        How the two were made, when that differs.
+        How the data of the two were made, if that differs.
     """
 
     rule: str
@@ -125,49 +126,51 @@ class Comparison:
 
     @property
     def cells(self) -> int:
-        """Trainings that were compared."""
+        """Number of compared trainings."""
         return sum(task.cells for task in self.tasks)
 
     @property
     def worse(self) -> tuple[TaskChange, ...]:
-        """Tasks that fell by more than their spread, the deepest first."""
+        """Tasks that fell by more than their spread, the largest loss first."""
         return tuple(sorted((task for task in self.tasks if task.worse), key=lambda task: task.difference))
 
     def dropped(self, points: float) -> tuple[RowChange, ...]:
-        """Lines whose mean fell by more than so many points."""
-        return tuple(row for row in self.rows if row.difference < -points - SAME)
+        """Return the variants whose mean fell by more than this."""
+        return tuple(row for row in self.rows if row.difference < -points - TOLERANCE)
 
 
-def compare(before: Path | str, after: Path | str, rule: str = LAST) -> Comparison:
-    """Compare the results in two folders of ``warmpot bench``.
+def compare_folders(before: Path | str, after: Path | str, rule: str = LAST) -> FolderComparison:
+    """Compare the results in two folders that ``warmpot bench`` wrote.
 
-    What has the same data set, task, row, point and seed is compared; the grids may differ. A training that no seed
-    changes is compared with every seed of the other result.
+    Trainings of the same data set, task, row, point and seed are compared; the grids may differ. A training whose
+    result holds for every seed is compared with every seed of the other result.
     """
     old, new = _read(before), _read(after)
-    cells = _by_spot(old), _by_spot(new)
+    cells = _group(old), _group(new)
     tasks: list[TaskChange] = []
     matched: tuple[set[int], set[int]] = set(), set()
-    others: list[tuple[Record, Record]] = []
-    for spot in (spot for spot in cells[0] if spot in cells[1]):
-        pairs = _pairs(cells[0][spot], cells[1][spot], rule)
+    differing: list[tuple[Record, Record]] = []
+    for key in (key for key in cells[0] if key in cells[1]):
+        pairs = _pairs(cells[0][key], cells[1][key], rule)
         if not pairs:
             continue
         values = np.array([(100.0 * a.accuracy[rule], 100.0 * b.accuracy[rule]) for a, b in pairs])
         spread = float(values.std(axis=0, ddof=1).max()) if len(pairs) > 1 else None
         a, b = values.mean(axis=0).tolist()
-        tasks.append(TaskChange(*spot, a, b, spread, len(pairs)))
+        tasks.append(TaskChange(*key, a, b, spread, len(pairs)))
         for side in (0, 1):
             matched[side].update(id(pair[side]) for pair in pairs)
-        others += [(one, other) for one, other in pairs if one.key != other.key or _other_files(one, other)]
+        differing += [(one, other) for one, other in pairs if one.key != other.key or _other_files(one, other)]
     if not tasks:
-        raise _nothing(before, after, rule, old, new)
+        raise _no_common_training(before, after, rule, old, new)
     broken = tuple(
-        _name(record) for record in new if not record.done and _finished(cells[0].get(_spot(record), {}), record)
+        _name(record)
+        for record in new
+        if not record.done and _finished(cells[0].get(_variant_task(record), {}), record)
     )
-    return Comparison(
-        rule, _rows(tasks), tuple(tasks), _alone(old, matched[0]), _alone(new, matched[1]),
-        broken, len(others), _differing(before, after, others),
+    return FolderComparison(
+        rule, _rows(tasks), tuple(tasks), _unmatched(old, matched[0]), _unmatched(new, matched[1]),
+        broken, len(differing), _differences(before, after, differing),
         _versions(old, new), _settings(old, new),
     )  # fmt: skip
 
@@ -176,31 +179,31 @@ def _other_files(one: Record, other: Record) -> bool:
     return bool(one.content and other.content) and one.content != other.content
 
 
-def _differing(
+def _differences(
     before: Path | str, after: Path | str, pairs: Sequence[tuple[Record, Record]]
 ) -> dict[str, tuple[str, ...]]:
-    """Name what differs between trainings, and the lines where it does."""
+    """Return what differs between trainings, with the variants concerned."""
     cells = (_cells(before), _cells(after)) if pairs else ({}, {})
-    found: dict[str, dict[str, None]] = {}
+    differences: dict[str, dict[str, None]] = {}
     for pair in pairs:
         names = ["content of the files"] if _other_files(*pair) else []
         if pair[0].key != pair[1].key:
             old, new = (known.get(record.key) for known, record in zip(cells, pair, strict=True))
             names += _changed(old, new) if old is not None and new is not None else ["settings or data"]
         for name in names:
-            found.setdefault(name, {})[line_of(pair[0]).label] = None
-    return {name: tuple(lines) for name, lines in found.items()}
+            differences.setdefault(name, {})[variant_of(pair[0]).label] = None
+    return {name: tuple(variants) for name, variants in differences.items()}
 
 
 def _cells(folder: Path | str) -> dict[str, Cell]:
     try:
         return {cell.key: cell for cell in read_grid(folder).cells()}
-    except InputError:  # no grid, or a preset that is gone: the lines are named without the settings
+    except InputError:  # no grid, or an unknown preset: the settings cannot be compared
         return {}
 
 
 def _changed(old: Cell, new: Cell) -> list[str]:
-    a, b = (dict(_flat(cell.told)) for cell in (old, new))
+    a, b = (dict(_flat(cell.identity)) for cell in (old, new))
     a, b = ({name: value for name, value in one.items() if name != "config.seed"} for one in (a, b))
     return [
         f"{name.removeprefix('config.')} {a.get(name, '-')} -> {b.get(name, '-')}"
@@ -208,8 +211,8 @@ def _changed(old: Cell, new: Cell) -> list[str]:
     ]  # fmt: skip
 
 
-def _flat(found: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in found.items():
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
         else:
@@ -219,67 +222,69 @@ def _flat(found: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 def _read(folder: Path | str) -> list[Record]:
     records = read_store(folder)
     if not records:
-        remedy = "Name a folder that `warmpot bench` wrote."
+        remedy = "Give a folder that `warmpot bench` wrote."
         raise InputError(str(folder), got=f"no {RESULTS} with records", allowed="results of a bench", remedy=remedy)
     return records
 
 
-def _spot(record: Record) -> Spot:
-    return line_of(record), (record.dataset, record.task)
+def _variant_task(record: Record) -> VariantTask:
+    return variant_of(record), task_of(record)
 
 
-def _by_spot(records: Iterable[Record]) -> dict[Spot, dict[int | None, Record]]:
-    found: dict[Spot, dict[int | None, Record]] = {}
+def _group(records: Iterable[Record]) -> dict[VariantTask, dict[int | None, Record]]:
+    groups: dict[VariantTask, dict[int | None, Record]] = {}
     for record in records:
         if record.done:
-            found.setdefault(_spot(record), {})[None if record.any_seed else record.seed] = record
-    return found
+            groups.setdefault(_variant_task(record), {})[None if record.any_seed else record.seed] = record
+    return groups
 
 
 def _pairs(old: Runs, new: Runs, rule: str) -> list[tuple[Record, Record]]:
-    """Pair by seed; a run for every seed is paired with each of the other's."""
+    """Pair records by seed; one that holds for every seed is paired with all of the other side."""
     if None in old or None in new:
-        found = [(old.get(None, each), new.get(None, each)) for each in (new if None in old else old).values()]
+        pairs = [(old.get(None, each), new.get(None, each)) for each in (new if None in old else old).values()]
     else:
-        found = [(old[seed], new[seed]) for seed in old if seed in new]
-    return [(a, b) for a, b in found if rule in a.accuracy and rule in b.accuracy]
+        pairs = [(old[seed], new[seed]) for seed in old if seed in new]
+    return [(a, b) for a, b in pairs if rule in a.accuracy and rule in b.accuracy]
 
 
 def _finished(runs: Runs, record: Record) -> bool:
-    """Tell whether the training of a record is among some."""
+    """Whether the training of a record is among finished runs."""
     return bool(runs) and (record.any_seed or None in runs or record.seed in runs)
 
 
 def _rows(tasks: Sequence[TaskChange]) -> tuple[RowChange, ...]:
-    lines: dict[Line, list[TaskChange]] = {}
+    by_variant: dict[Variant, list[TaskChange]] = {}
     for task in tasks:
-        lines.setdefault(task.line, []).append(task)
-    tests = {line: wilcoxon([task.difference for task in changes]) for line, changes in lines.items()}
+        by_variant.setdefault(task.variant, []).append(task)
+    tests = {variant: wilcoxon([task.difference for task in own]) for variant, own in by_variant.items()}
     corrected = holm([test.pvalue for test in tests.values()])
     return tuple(
-        RowChange(line, float(np.mean([task.before for task in changes])),
-                  float(np.mean([task.after for task in changes])), tests[line], pvalue)
-        for (line, changes), pvalue in zip(lines.items(), corrected, strict=True)
+        RowChange(
+            variant, float(np.mean([task.before for task in own])), float(np.mean([task.after for task in own])),
+            tests[variant], pvalue,
+        )
+        for (variant, own), pvalue in zip(by_variant.items(), corrected, strict=True)
     )  # fmt: skip
 
 
 def _name(record: Record) -> str:
     seed = "" if record.any_seed else f", seed {record.seed}"
-    return f"{record.dataset}, {record.task}, {line_of(record).label}{seed}"
+    return f"{record.dataset}, {record.task}, {variant_of(record).label}{seed}"
 
 
-def _alone(records: Iterable[Record], matched: set[int]) -> tuple[str, ...]:
+def _unmatched(records: Iterable[Record], matched: set[int]) -> tuple[str, ...]:
     return tuple(_name(record) for record in records if record.done and id(record) not in matched)
 
 
-def _told(records: Iterable[Record], package: str) -> str:
+def _version(records: Iterable[Record], package: str) -> str:
     return ", ".join(sorted({record.versions[package] for record in records if package in record.versions})) or "-"
 
 
 def _versions(old: Sequence[Record], new: Sequence[Record]) -> dict[str, tuple[str, str]]:
     names = dict.fromkeys(name for record in (*old, *new) for name in record.versions)
-    found = {name: (_told(old, name), _told(new, name)) for name in names}
-    return {name: pair for name, pair in found.items() if pair[0] != pair[1]}
+    pairs = {name: (_version(old, name), _version(new, name)) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def _settings(old: Sequence[Record], new: Sequence[Record]) -> tuple[str, str] | None:
@@ -287,7 +292,7 @@ def _settings(old: Sequence[Record], new: Sequence[Record]) -> tuple[str, str] |
     return (a, b) if a != b else None
 
 
-def _nothing(
+def _no_common_training(
     before: Path | str, after: Path | str, rule: str, old: Sequence[Record], new: Sequence[Record]
 ) -> InputError:
     rules = [dict.fromkeys(name for record in records for name in record.accuracy) for records in (old, new)]

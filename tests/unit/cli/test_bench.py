@@ -11,8 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from warmpot.bench import grid_names, read_store
-from warmpot.bench import run as runs
+from warmpot.bench import grid_names, read_store, runner
 from warmpot.cli import app
 
 FAST = {"full": {"rounds": 1, "iterations": 2, "width": 4}, "minibatch": {"steps": 2, "source_batch": 8}}
@@ -59,7 +58,7 @@ def test_alone_it_lists_the_grids() -> None:
     [
         (["comparison-featurs"], "Did you mean 'comparison-features'?"),
         (["nowhere.yaml"], "No such file"),
-        (["ablation-features", "--only", "nowhere"], "Name a part of one of these."),
+        (["ablation-features", "--only", "nowhere"], "Give a part of one of these."),
         (["ablation-features", "--seeds", "0"], "--seeds"),
         (["ablation-features", "--set", "seed=3"], "Use --seeds"),
         (["ablation-features", "--set", "minibatch.stepz=3"], "stepz"),
@@ -93,9 +92,9 @@ def test_a_dry_run_counts_and_estimates_and_writes_nothing(folder: Path) -> None
     hours = [float(re.search(r"time left +([\d.]+) h", text)[1]) for text in (one, two)]  # type: ignore[index]
     assert hours[0] == pytest.approx(2 * hours[1], abs=0.2)
     rough = run(folder / "small.yaml", "--dry-run", "--out", folder / "out").stdout
-    assert re.search(r"time left +3.1 s +roughly, one at a time, of", rough)
+    assert re.search(r"time left +unknown +no similar cell is finished", rough)
     assert "3 cells, 0 done, 3 left" in rough
-    assert "1 of the cells stands for all seeds" in rough
+    assert "1 of the cells holds for all seeds" in rough
     assert not (folder / "out").exists()
 
 
@@ -103,8 +102,8 @@ def test_a_dry_run_of_images_says_that_it_does_not_know(tmp_path: Path) -> None:
     data = [{"name": "pictures", "images": "office-home", "tasks": ["Art -> Product"]}]
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump({"title": "x", "data": data, "rows": GRID["rows"][:1]}))
     told = run(tmp_path / "grid.yaml", "--dry-run", "--set", "engine=minibatch").stdout
-    assert re.search(r"time left +unknown: nothing like it was finished yet *$", told, flags=re.MULTILINE), told
-    assert "stand" not in told
+    assert re.search(r"time left +unknown +no similar cell is finished yet *$", told, flags=re.MULTILINE), told
+    assert "all seeds" not in told
 
 
 def test_a_failed_cell_is_told_and_the_rest_is_written(folder: Path) -> None:
@@ -140,10 +139,10 @@ def test_a_failed_cell_is_told_and_the_rest_is_written(folder: Path) -> None:
 
 
 def test_the_same_error_is_told_once_and_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(data: str, cell: Any) -> Any:
+    def broken(data: Any, cell: Any) -> Any:
         raise ValueError("no [bold] file")
 
-    monkeypatch.setattr(runs, "_run", broken)
+    monkeypatch.setattr(runner, "_train", broken)
     answer = run(folder / "small.yaml", "--data", folder, "--out", folder / "out")
     told = [line for line in answer.stderr.splitlines() if "no [bold] file" in line]
     assert told == [
@@ -156,20 +155,20 @@ def test_the_same_error_is_told_once_and_counted(folder: Path, monkeypatch: pyte
 
 
 def test_ctrl_c_keeps_what_is_finished(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original, calls = runs._run, list[int]()
+    original, calls = runner._train, list[int]()
 
-    def interrupted(data: str, cell: Any) -> Any:
+    def interrupted(data: Any, cell: Any) -> Any:
         calls.append(1)
         if len(calls) == 2:
             raise KeyboardInterrupt
         return original(data, cell)
 
-    monkeypatch.setattr(runs, "_run", interrupted)
+    monkeypatch.setattr(runner, "_train", interrupted)
     words = [folder / "small.yaml", "--data", folder, "--out", folder / "out", "--only", "none"]
     words += ["--set", "engine=minibatch", "--set", "minibatch.network.width=4"]
     first = run(*words)
     assert first.exit_code == 130, first.output
-    assert f"finished cells are kept, the same command goes on in {folder / 'out'}" in first.stderr
+    assert f"finished cells are stored, the same command continues in {folder / 'out'}" in first.stderr
     assert [record.seed for record in read_store(folder / "out")] == [0]
     again = run(*words, "--quiet")
     assert again.exit_code == 0, again.output

@@ -1,4 +1,4 @@
-"""Grids, their cells, the store and the runs."""
+"""Grids, their cells, their data, and running them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warmpot._jobs import Done, Failed, Job
-from warmpot.bench import DataSet, Grid, Record, append, grid_names, load_grid, read_grid, read_store
-from warmpot.bench import run as runs
-from warmpot.bench.cell import weight_cap
-from warmpot.bench.data import load, places
+from warmpot.bench import DataSet, Grid, Record, append, grid_names, load_grid, read_grid, read_store, runner
+from warmpot.bench.grid_data import GridData
 from warmpot.bench.reported import reported_table
-from warmpot.bench.run import Estimate, plan, run_grid
-from warmpot.bench.store import BINS, RESULTS
+from warmpot.bench.runner import run_grid
+from warmpot.bench.schedule import Schedule, TimeEstimate, list_cells, make_schedule, read_reused
+from warmpot.bench.store import BINS
+from warmpot.bench.training import weight_cap
 from warmpot.data.benchmarks import read_benchmark
-from warmpot.errors import InputError, WarmpotError
+from warmpot.errors import InputError
 from warmpot.train import load_config, preset_names
 
 SHARED = next((p / "shared" / "data" for p in Path(__file__).parents if (p / "shared" / "data").is_dir()), None)
@@ -51,6 +51,11 @@ def make(**changes: Any) -> Grid:
 @pytest.fixture
 def blobs(tmp_path: Path) -> Path:
     return write_blobs(tmp_path / "data")
+
+
+def plan(grid: Grid, out: Path | str, only: tuple[str, ...] = (), data: Path | str | None = None) -> Schedule:
+    reader = None if data is None else GridData(data)
+    return make_schedule(grid, list_cells(grid, only), read_store(out), read_reused([]), reader)
 
 
 def write_blobs(folder: Path, shuffle: bool = False) -> Path:
@@ -94,7 +99,7 @@ def test_a_grid_survives_its_file(tmp_path: Path) -> None:
         ({"seeds": 0}, "seeds"),
         ({"seeds": [1, 1]}, "1 twice"),
         ({"seeds": ["a"]}, "seeds"),
-        ({"choose": ["oracle"]}, "always there"),
+        ({"choose": ["oracle"]}, "always evaluated"),
         ({"choose": 3}, "choose"),
         ({"vary": {"params.alpha": 0.5}}, "vary.params.alpha"),
         ({"vary": {"params.alpha": ["x"]}}, "vary.params.alpha"),
@@ -128,7 +133,7 @@ def test_a_wrong_grid_is_refused_in_words(changes: dict[str, Any], said: str) ->
         ({"rows": [{"name": "a", "preset": "frozn"}]}, "row 'a'.*Did you mean 'frozen'"),
         ({"rows": [{"name": "a", "preset": "frozen", "set": {"params.alpah": 1}}]}, "row 'a'.*alpah"),
         ({"choose": ["neighbour"]}, "Did you mean 'neighbours'"),
-        ({"choose": ["source_accuracy"]}, "needs no part of the source"),
+        ({"choose": ["source_accuracy"]}, "held-out part of the source"),
     ],
 )
 def test_wrong_settings_are_refused_before_any_training(changes: dict[str, Any], said: str) -> None:
@@ -167,7 +172,7 @@ def test_a_cell_is_a_training() -> None:
     assert len(cells) == 1 * 2 * 2 + 1 * 2  # the full engine draws nothing, and these data are taken whole
     assert {cell.any_seed for cell in cells if cell.row.name == "all pairs"} == {True}
     assert {cell.seed for cell in cells if cell.row.name == "plan"} == {0, 1}
-    assert len({cell.key for cell in cells}) == len(cells) == len({cell.place for cell in cells})
+    assert len({cell.key for cell in cells}) == len(cells) == len({cell.coordinates for cell in cells})
     assert {cell.config.params["alpha"] for cell in cells} == {0.3, 0.6}
     drawn = make(rows=ROWS[2:], data=[{"name": "built-in", "built_in": 50}]).cells()
     assert [cell.seed for cell in drawn] == [0, 1]
@@ -189,17 +194,17 @@ def test_only_leaves_what_is_named() -> None:
     grid = make(data=[BLOBS, home], seeds=1)
 
     def left(*only: str) -> set[tuple[str, str, str]]:
-        return {cell.place[:3] for cell in grid.cells(only)}
+        return {cell.coordinates[:3] for cell in grid.cells(only)}
 
     everything = left()
     assert len(everything) == 9
     assert left("plan", "none") == {place for place in everything if place[2] != "all pairs"}
     assert left("HOME", "plan") == {("Home", "Art -> Product", "plan"), ("Home", "Product -> Art", "plan")}
     assert left("Art ->", "plan") == {("Home", "Art -> Product", "plan")}
-    with pytest.raises(InputError, match="Name a part of one"):
+    with pytest.raises(InputError, match="Give a part of one"):
         left("nowhere")
     with pytest.raises(InputError, match="Leave one out"):
-        plan(grid, "nowhere", only=["blobs", "Art"])
+        plan(grid, "nowhere", only=("blobs", "Art"))
 
 
 @given(order=st.permutations(range(3)), first=st.booleans())
@@ -236,7 +241,7 @@ def test_a_preset_that_says_the_same_has_the_same_key() -> None:
 
 
 def test_grids_are_no_presets() -> None:
-    assert not {"tables", *grid_names()} & set(preset_names())
+    assert not set(grid_names()) & set(preset_names())
     assert {"ablation-features", "office-home-comparison", "sensitivity", "weights-histogram"} <= set(grid_names())
 
 
@@ -251,9 +256,11 @@ def test_every_grid_of_the_package_can_be_run(name: str) -> None:
     assert "neighbours" in grid.choose
     assert set(grid.seconds) <= {row.name for row in grid.rows} | {"full", "minibatch"}
     if name.endswith("-features"):
-        assert all(plan_.estimate.total(plan_.trainings, 2) for plan_ in [plan(grid, "nowhere")])
+        assert all(
+            schedule.estimate.total(list(schedule.trainings.values()), 2) for schedule in [plan(grid, "nowhere")]
+        )
         if SHARED:
-            assert all(place.exists() for cell in cells for place in places(cell.data, cell.task, SHARED))
+            assert all(path.exists() for cell in cells for path in GridData(SHARED).paths(cell.data, cell.task))
     else:
         assert all(cell.config.images is not None and cell.config.images.fine_tunes for cell in cells)
         assert f"{name}-features" in grid_names() or f"{name.removeprefix('office-home-')}-features" in grid_names()
@@ -279,27 +286,28 @@ def test_digits_are_drawn_with_the_seed_and_features_are_restricted(tmp_path: Pa
         x, y = rng.integers(0, 256, (60, side, side), dtype=np.uint8), np.repeat(np.arange(10), 6)
         np.savez(tmp_path / folder / f"{name}.npz", X=x, y=y)
     data = DataSet("d", ["mnist -> usps"], digits="digits/{domain}.npz", classes=["0", "1", "2"], samples=40)
-    task, truth = load(data, data.tasks[0], 0, tmp_path)
+    reader = GridData(tmp_path)
+    task, truth = reader.load(data, data.tasks[0], 0)
     assert (task.xs.shape, task.xt.shape) == ((40, 256), (18, 256))
     assert task.xs.max() <= 1
     assert set(np.array(truth.classes)[truth.yt]) == {"0", "1", "2"}
-    assert load(data, data.tasks[0], 0, tmp_path)[0] is task  # kept
-    other, _ = load(data, data.tasks[0], 1, tmp_path)
+    assert reader.load(data, data.tasks[0], 0)[0] is task  # kept
+    other, _ = reader.load(data, data.tasks[0], 1)
     assert not np.array_equal(other.ys, task.ys)
     with pytest.raises(InputError, match=r"a \.npz with X and y"):
-        load(dataclasses.replace(data, digits="{domain}.npz"), data.tasks[0], 0, tmp_path)
+        reader.load(dataclasses.replace(data, digits="{domain}.npz"), data.tasks[0], 0)
 
 
 def test_targets_must_be_labelled_and_have_the_classes(blobs: Path, tmp_path: Path) -> None:
     data = make().data[0]
-    task, truth = load(dataclasses.replace(data, classes=["bee"]), data.tasks[0], 0, blobs)
+    task, truth = GridData(blobs).load(dataclasses.replace(data, classes=["bee"]), data.tasks[0], 0)
     assert task.n_target == 12
     assert set(truth.yt) == {1}
     with pytest.raises(InputError, match="emu"):
-        load(dataclasses.replace(data, classes=["emu"]), data.tasks[0], 0, blobs)
+        GridData(blobs).load(dataclasses.replace(data, classes=["emu"]), data.tasks[0], 0)
     np.savez(blobs / "t.npz", X=np.zeros((4, 6)))
     with pytest.raises(InputError, match=r"target of blobs.*no labels"):
-        load(dataclasses.replace(data, name="blobs", label=None), data.tasks[0], 0, blobs)
+        GridData(blobs).load(dataclasses.replace(data, name="blobs", label=None), data.tasks[0], 0)
 
 
 @pytest.mark.skipif(find_spec("timm") is None, reason="the extra `vision` is not installed")
@@ -329,47 +337,6 @@ def test_images_of_a_described_data_set_are_trained_on(tmp_path: Path, monkeypat
     assert record.outlier_samples == 0.5
 
 
-# --- the store ------------------------------------------------------------------------------------------------------
-
-RECORDS = [
-    Record("k1", "d", "t", "r", seed=0, accuracy={"last": 0.5}),
-    Record("k2", "d", "t", "r", seed=1, point={"params.alpha": 0.5}),
-    Record("k3", "d", "t", "q", status="failed", error="Error: x\ny"),
-]
-
-
-def test_the_last_line_of_a_place_counts(tmp_path: Path) -> None:
-    for record in (*RECORDS, dataclasses.replace(RECORDS[0], accuracy={"last": 0.9})):
-        append(tmp_path, record)
-    found = read_store(tmp_path)
-    assert found == [dataclasses.replace(RECORDS[0], accuracy={"last": 0.9}), *RECORDS[1:]]
-    assert [record.done for record in found] == [True, True, False]
-    with pytest.raises(WarmpotError, match="a file to add to"):
-        append(tmp_path / "nowhere", RECORDS[0])
-
-
-@given(cut=st.integers(1, 400))
-def test_a_torn_line_costs_its_own_cell_only(cut: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("store")
-    for record in RECORDS[:2]:
-        append(folder, record)
-    file = folder / RESULTS
-    whole = file.read_bytes()
-    keep = max(len(whole) - cut, whole.index(b"\n") + 1)
-    file.write_bytes(whole[:keep])
-    append(folder, RECORDS[2])
-    expected = [RECORDS[0], RECORDS[2]] if keep < len(whole) - 1 else RECORDS
-    assert read_store(folder) == expected
-
-
-def test_records_of_other_versions_are_read(tmp_path: Path) -> None:
-    odd = [{"row": "r", "point": None}, {"row": ["r"]}]
-    lines = [{"key": "k", "dataset": "d", "new": 3}, ["no", "record"], "text", *odd]
-    (tmp_path / RESULTS).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert read_store(tmp_path) == [Record("k", "d")]
-    assert read_store(tmp_path / "nowhere") == []
-
-
 # --- runs -----------------------------------------------------------------------------------------------------------
 
 
@@ -377,19 +344,19 @@ def test_a_grid_is_run_kept_and_gone_on_with(
     blobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     out, trained = tmp_path / "out", list[str]()
-    original = runs._run
+    original = runner._train
 
-    def counted(data: str, cell: Any) -> Record:
+    def counted(data: GridData, cell: Any) -> Record:
         trained.append(cell.name)
         return original(data, cell)
 
-    monkeypatch.setattr(runs, "_run", counted)
+    monkeypatch.setattr(runner, "_train", counted)
     bad = {"name": "bad", "preset": "frozen", "set": {"minibatch.optimizer.lr": 1e30}}
     again = {"name": "plan again", "preset": "frozen"}
     grid = make(rows=[bad, *ROWS, again], seeds=1)
     records = {record.row: record for record in run_grid(grid, data=blobs, out=out)}
     assert [name.split(", ")[2] for name in trained] == ["bad", "none", "plan", "all pairs"]
-    assert "bad, seed 0 failed, and the rest goes on" in caplog.text
+    assert "bad, seed 0 failed; the other cells continue" in caplog.text
     failed = records.pop("bad")
     assert (failed.status, failed.accuracy) == ("failed", {})
     assert failed.error.startswith("DivergedError")
@@ -469,16 +436,16 @@ def test_other_data_under_the_same_names_is_trained_anew(blobs: Path, tmp_path: 
 def test_a_record_that_is_no_number_is_a_failed_cell(
     blobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = runs._run
+    original = runner._train
 
-    def odd(data: str, cell: Any) -> Record:
+    def odd(data: GridData, cell: Any) -> Record:
         found = original(data, cell)
         return dataclasses.replace(found, scores={"neighbours": float("nan")}) if cell.row.name == "none" else found
 
-    monkeypatch.setattr(runs, "_run", odd)
+    monkeypatch.setattr(runner, "_train", odd)
     records = run_grid(make(rows=ROWS[:2], seeds=1), data=blobs, out=tmp_path / "out")
     assert [(record.status, record.error) for record in records] == [
-        ("failed", "not a number: neighbours"), ("done", "")
+        ("failed", "not a finite number: neighbours"), ("done", "")
     ]  # fmt: skip
 
 
@@ -491,7 +458,7 @@ def test_a_worker_that_dies_is_a_failed_cell(blobs: Path, tmp_path: Path, monkey
                 if number == 1:
                     yield Failed(job.key, "WorkerDied", "the worker was killed by SIGKILL (out of memory?)")
                 else:
-                    yield Done(job.key, runs._run(str(blobs), *job.args))
+                    yield Done(job.key, runner._train(GridData(blobs), *job.args))
 
     @contextmanager
     def dying(*args: Any, **kwargs: Any) -> Iterator[Dying]:
@@ -499,7 +466,7 @@ def test_a_worker_that_dies_is_a_failed_cell(blobs: Path, tmp_path: Path, monkey
 
     told: list[Record] = []
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "runner", dying)
+        patch.setattr(runner, "runner", dying)
         records = run_grid(make(seeds=1), data=blobs, out=tmp_path / "out", workers=2, on_failure=told.append)
     assert [record.status for record in records] == ["done", "failed", "done"]
     assert [record.error for record in told] == ["WorkerDied: the worker was killed by SIGKILL (out of memory?)"]
@@ -510,7 +477,7 @@ def test_a_worker_that_dies_is_a_failed_cell(blobs: Path, tmp_path: Path, monkey
 def test_the_number_of_workers_changes_nothing(blobs: Path, tmp_path: Path) -> None:
     grid = make(rows=ROWS[1:], seeds=2)
     alone, together = (
-        {record.place: lasting(record) for record in run_grid(grid, data=blobs, out=tmp_path / f"{n}", workers=n)}
+        {record.coordinates: lasting(record) for record in run_grid(grid, data=blobs, out=tmp_path / f"{n}", workers=n)}
         for n in (1, 2)
     )
     assert alone == together
@@ -519,7 +486,7 @@ def test_the_number_of_workers_changes_nothing(blobs: Path, tmp_path: Path) -> N
 def test_a_folder_is_one_grids(blobs: Path, tmp_path: Path) -> None:
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "note").touch()
-    with pytest.raises(InputError, match="something that is there already"):
+    with pytest.raises(InputError, match="a folder with other files"):
         run_grid(make(), data=blobs, out=tmp_path / "used")
     with pytest.raises(InputError, match="a folder"):
         run_grid(make(), data=blobs, out=blobs / "s.npz")
@@ -538,7 +505,7 @@ def test_one_bench_a_folder_at_a_time(blobs: Path, tmp_path: Path) -> None:
     from filelock import FileLock
 
     (tmp_path / "out").mkdir()
-    with FileLock(tmp_path / "out" / runs.LOCK), pytest.raises(InputError, match="a bench that is running"):
+    with FileLock(tmp_path / "out" / runner.LOCK), pytest.raises(InputError, match="another run writes to"):
         run_grid(make(), data=blobs, out=tmp_path / "out")
 
 
@@ -546,24 +513,20 @@ def test_the_estimate_takes_the_nearest_that_is_finished() -> None:
     grid = make(data=[BLOBS, {**BLOBS, "name": "others"}], seeds=1)
     cells = {(cell.data.name, cell.row.name): cell for cell in grid.cells()}
     all_of_them = list(cells.values())
-    estimate = Estimate(all_of_them, {"none": 5, "full": 7, "minibatch": 9}, {"none": 12, "plan": 6})
+    estimate = TimeEstimate(all_of_them, {"none": 5, "full": 7, "minibatch": 9}, {"none": 12, "plan": 6})
     # hints are for so many steps
     assert [estimate.seconds(cells["blobs", row]) for row in ("none", "plan", "all pairs")] == [2.5, 9, 7]
-    bare = Estimate(all_of_them, {}, {})
-    assert bare.rough(all_of_them)
-    assert not estimate.rough(all_of_them)
-    # 6 steps of 1500 that take 25 and 22 seconds; 13 of the full engine
-    assert bare.total(all_of_them, 1) == pytest.approx(2 * (25 * 6 / 1500 + 22 * 6 / 1500 + 13))
-    assert Estimate(all_of_them, {}, {}).total([], 1) == 0
-    assert Estimate(all_of_them, {"plan": 2}, {}).total(all_of_them, 2) == 6  # the others as long as these
+    assert TimeEstimate(all_of_them, {}).total(all_of_them, 1) is None  # unknown, and not guessed
+    assert TimeEstimate(all_of_them, {}, {}).total([], 1) == 0
+    assert TimeEstimate(all_of_them, {"plan": 2}, {}).total(all_of_them, 2) == 6  # the others as long as these
     for row, data, seconds in (("plan", "blobs", 10.0), ("plan", "blobs", 20.0), ("none", "others", 1.0)):
-        estimate.learn(Record(row=row, dataset=data, seconds=seconds))
-    estimate.learn(Record(row="plan", dataset="blobs", seconds=1000.0, status="failed"))
+        estimate.add(Record(row=row, dataset=data, seconds=seconds))
+    estimate.add(Record(row="plan", dataset="blobs", seconds=1000.0, status="failed"))
     assert estimate.seconds(cells["blobs", "plan"]) == 15  # same row and data set
     assert estimate.seconds(cells["blobs", "none"]) == 1  # same row
     assert estimate.seconds(cells["blobs", "all pairs"]) == 7  # nothing of its engine yet
-    estimate = Estimate(all_of_them, {}, {})
-    estimate.learn(Record(row="none", dataset="others", seconds=4.0))
+    estimate = TimeEstimate(all_of_them, {}, {})
+    estimate.add(Record(row="none", dataset="others", seconds=4.0))
     assert estimate.seconds(cells["blobs", "plan"]) == 4  # same engine
     assert estimate.total([cells["blobs", "plan"]] * 4, 2) == 8
 
@@ -581,10 +544,10 @@ def test_weights_are_held_against_their_cap() -> None:
 
 
 def test_ctrl_c_is_answered_though_a_cell_is_silent(caplog: pytest.LogCaptureFixture) -> None:
-    from warmpot.bench.cell import _silence
+    from warmpot.bench.training import _quiet
 
     before = [logging.getLogger(name).level for name in (None, "warmpot", "warmpot.train.interrupt")]
-    with _silence():
+    with _quiet():
         logging.getLogger("warmpot.train.fit").warning("of one training")
         logging.getLogger("warmpot.train.interrupt").warning("stopping")
     assert caplog.messages == ["stopping"]
@@ -594,6 +557,7 @@ def test_ctrl_c_is_answered_though_a_cell_is_silent(caplog: pytest.LogCaptureFix
 @pytest.mark.slow
 @pytest.mark.skipif(SHARED is None, reason="needs ../shared/data")
 def test_a_cell_gives_what_the_bench_before_gave() -> None:
+    assert SHARED is not None
     entry = {
         "name": "Office-31",
         "features": "office31/{domain}.npz",
@@ -604,17 +568,17 @@ def test_a_cell_gives_what_the_bench_before_gave() -> None:
     (cell,) = grid.cells()
     from threadpoolctl import threadpool_limits
 
-    from warmpot.bench.cell import run_cell
+    from warmpot.bench.training import train_cell
 
     with threadpool_limits(1):
-        record = run_cell(str(SHARED), cell)
+        record = train_cell(GridData(SHARED), cell)
     assert record.accuracy["last"] == pytest.approx(0.9728813559322034, abs=0.005)
     assert record.scores["neighbours"] == pytest.approx(0.9954567622372237, abs=0.005)
     assert record.outlier_weight == pytest.approx(0.0, abs=1e-6)
 
 
 def test_durations_are_formatted() -> None:
-    assert [runs.format_duration(seconds) for seconds in itertools.accumulate([5.0, 90.0, 100.0])] == [
+    assert [runner.format_duration(seconds) for seconds in itertools.accumulate([5.0, 90.0, 100.0])] == [
         "5.0 s",
         "95 s",
         "3 min",

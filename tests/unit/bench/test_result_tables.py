@@ -1,9 +1,8 @@
-"""What the results of a bench say: the paper's numbers, means and spreads, tests, tables, and two results compared."""
+"""Summaries, comparisons of rows, tables and files of a grid, and the comparison of two folders."""
 
 from __future__ import annotations
 
 import csv
-import itertools
 import re
 import sys
 from collections.abc import Iterable
@@ -13,21 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 import typer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats as peer
 from typer.testing import CliRunner
 
+from warmpot._tables import escape_latex
 from warmpot.bench import Grid, Record, append
-from warmpot.bench.beside import paper_by_task, paper_comparison
-from warmpot.bench.compare import compare
-from warmpot.bench.contrasts import best_line, contrasts, ranking, verdict
+from warmpot.bench.folder_comparison import compare_folders
 from warmpot.bench.grid import GRID
-from warmpot.bench.reported import reported_table, reported_tables, systems
-from warmpot.bench.sheets import sections, sheets
-from warmpot.bench.stats import average_ranks, cliques, critical_difference, friedman, holm, wilcoxon
-from warmpot.bench.summary import Line, Summary, best
-from warmpot.bench.tables import as_latex, as_markdown, latex_safe, write_tables
+from warmpot.bench.paper_comparison import compare_with_paper, paper_by_task
+from warmpot.bench.reported import systems
+from warmpot.bench.result_tables import PAPER, all_tables, table_sections
+from warmpot.bench.significance import best_variant, compare_variants, rank_variants, verdict
+from warmpot.bench.stats import wilcoxon
+from warmpot.bench.summary import Summary, Variant, best_indices
+from warmpot.bench.table_files import as_latex, as_markdown, write_tables
 from warmpot.cli._bench_compare import compare as command
 from warmpot.errors import InputError
 
@@ -45,11 +44,6 @@ ODD = [
     "~^{}#",
     "*s*",
 ]
-CSVS = {
-    "office-home": "office_home_methods", "imagenet-caltech": "imagenet_caltech_methods",
-    "office-home-ablation": "office_home_weighting", "imagenet-caltech-ablation": "imagenet_caltech_weighting",
-}  # fmt: skip
-numbers = st.integers(-40, 40).map(lambda k: k / 8)  # many ties and zeros
 
 
 def grid(**changes: Any) -> Grid:
@@ -102,188 +96,9 @@ def stored(folder: Path, asked: Grid, found: Iterable[Record]) -> Path:
 
 def sheet(summary: Summary, name: str) -> list[list[str]]:
     """Texts of a table, bold between stars, the head first."""
-    found = next(each for each in sheets(summary) if each.name == name)
+    found = next(each for each in all_tables(summary) if each.name == name)
     rows = [[f"*{entry.text}*" if entry.bold else entry.text for entry in row] for row in found.rows]
     return [[column.name for column in found.columns], *rows]
-
-
-# the paper's numbers
-
-
-@pytest.mark.parametrize("name", CSVS)
-def test_reported_numbers_are_the_papers(name: str, shared_data: Path) -> None:
-    file = shared_data.parent / "paper" / f"{CSVS[name]}.csv"
-    if not file.is_file():
-        pytest.skip(f"needs {file}")
-    table = reported_table(name)
-    with open(file, newline="", encoding="utf-8") as stream:
-        theirs = {
-            (line["method"], line["task"]): (float(line["accuracy"]), float(line["std"]) if line["std"] else None)
-            for line in csv.DictReader(stream)
-        }
-    ours = {(s, task): (n.accuracy, n.std) for s, tasks in table.numbers.items() for task, n in tasks.items()}
-    ours |= {(s, "Avg"): (n.accuracy, n.std) for s, n in table.averages.items()}
-    assert ours == theirs
-
-
-def test_all_28_systems_stand_here_in_one_way() -> None:
-    from warmpot.train.recipes import preset_names
-
-    tables = [table for table in reported_tables().values() if table.kind == "methods"]
-    assert len(systems()) == 28
-    assert set(systems()) == {name for table in tables for name in table.numbers}
-    for system in systems().values():
-        assert bool(system.presets) != bool(system.why), system.name
-        assert set(system.presets) <= set(preset_names())
-        assert system.numbers
-        assert system.chosen_words
-    assert systems()["DAN"].standing.startswith("reported only: ")
-    assert systems()["JUMBOT"].standing == "run here"
-    assert systems() is systems()  # read once
-
-
-def test_averages_agree_with_their_tasks_but_the_one_that_is_noted() -> None:
-    wrong = [
-        name
-        for table in reported_tables().values()
-        for name, average in table.averages.items()
-        if abs(np.mean([n.accuracy for n in table.numbers[name].values()]) - average.accuracy) > 0.1 + 1e-9
-    ]
-    assert wrong == ["AR"]
-    assert "AR: its twelve tasks have the mean 78.5" in reported_table("office-home").note
-
-
-def test_tasks_of_a_grid_are_found_by_their_domains() -> None:
-    table = reported_table("office-home")
-    assert table.task_of("Real World -> Art") == table.task_of("realworld->A") == "R->A"
-    assert table.task_of("Art -> Sketch") is None
-    assert reported_table("imagenet-caltech").task_of("imagenet -> caltech") == "I->C"
-    assert table.same_dataset("office_home")
-    assert not table.same_dataset("Office-31")
-    assert table.over("WARMPOT", table.tasks) == table.averages["WARMPOT"]  # as printed, with its std
-    assert table.over("WARMPOT", ("A->C", "A->P")).accuracy == pytest.approx((62.5 + 83.0) / 2)  # type: ignore[union-attr]
-    assert table.over("DAN", ("A->C",)) is None
-    with pytest.raises(InputError, match=r"Did you mean 'office-home'"):
-        reported_table("office-hom")
-
-
-# statistics
-
-
-def brute_force(differences: list[float]) -> float:
-    """Try all signs of the ranked sizes; zeros are ranked and then left out."""
-    ranks = peer.rankdata(np.abs(differences))
-    ranks = [(rank, value > 0) for rank, value in zip(ranks, differences, strict=True) if value]
-    found = sum(rank for rank, above in ranks if above)
-    middle = sum(rank for rank, _ in ranks) / 2
-    sums = [
-        sum(rank for (rank, _), sign in zip(ranks, signs, strict=True) if sign)
-        for signs in itertools.product((0, 1), repeat=len(ranks))
-    ]
-    return float(np.mean([abs(each - middle) >= abs(found - middle) - 1e-9 for each in sums]))
-
-
-@settings(max_examples=40)
-@given(st.lists(numbers, min_size=1, max_size=9))
-def test_wilcoxon_counts_all_patterns_of_signs(differences: list[float]) -> None:
-    found = wilcoxon(differences)
-    assert found.exact
-    assert found.pvalue == pytest.approx(brute_force(differences) if any(differences) else 1.0, abs=1e-12)
-    assert (found.better, found.worse) == (sum(d > 0 for d in differences), sum(d < 0 for d in differences))
-
-
-def test_wilcoxon_agrees_with_scipy() -> None:
-    rng = np.random.default_rng(0)
-    few, many = rng.normal(0.3, 1.0, 40), np.round(rng.normal(0.1, 1.0, 90), 1)
-    assert wilcoxon(few).pvalue == pytest.approx(peer.wilcoxon(few, method="exact").pvalue)
-    large = wilcoxon(many)
-    assert not large.exact
-    assert large.pvalue == peer.wilcoxon(many, zero_method="pratt", method="asymptotic").pvalue
-    assert wilcoxon([]).pvalue == wilcoxon([0.0] * 5).pvalue == wilcoxon([1e-14, -1e-13]).pvalue == 1.0
-
-
-def test_exact_and_asymptotic_p_values_meet() -> None:
-    values = np.random.default_rng(1).normal(0.25, 1.0, 60)
-    assert wilcoxon(values).exact
-    assert wilcoxon(values).pvalue == pytest.approx(peer.wilcoxon(values, method="asymptotic").pvalue, abs=0.003)
-
-
-@settings(max_examples=40)
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
-def test_holm_is_the_step_down_of_bonferroni(pvalues: list[float]) -> None:
-    found = holm(pvalues)
-    for p, corrected in zip(pvalues, found, strict=True):
-        assert p <= corrected <= min(1.0, len(pvalues) * p) + 1e-12
-    for level in (0.01, 0.05, 0.2):  # reject the smallest ones until the first that is not below its share
-        rejected = 0
-        for place, p in enumerate(sorted(pvalues)):
-            if p > level / (len(pvalues) - place):
-                break
-            rejected += 1
-        assert sum(p <= level + 1e-12 for p in found) >= rejected
-        assert sum(p < level - 1e-12 for p in found) <= rejected
-
-
-tables = st.tuples(st.integers(3, 5), st.integers(2, 6)).flatmap(
-    lambda shape: st.lists(
-        st.lists(st.integers(0, 8).map(lambda k: 50 + k / 2), min_size=shape[1], max_size=shape[1]),
-        min_size=shape[0],
-        max_size=shape[0],
-    )
-)
-
-
-@settings(max_examples=40)
-@given(tables, st.randoms(use_true_random=False))
-def test_ranks_do_not_depend_on_order_or_on_how_hard_a_task_is(values: list[list[float]], random: Any) -> None:
-    table = np.array(values)
-    order = list(range(table.shape[1]))
-    random.shuffle(order)
-    harder = table[:, order] + np.arange(len(order))  # every row of a task gains the same
-    assert average_ranks(harder).tolist() == pytest.approx(average_ranks(table).tolist())
-    assert average_ranks(table).sum() == pytest.approx(table.shape[0] * (table.shape[0] + 1) / 2)
-    a, b = friedman(table), friedman(harder)
-    assert a is not None
-    assert b is not None
-    assert (a.statistic, a.pvalue) == pytest.approx((b.statistic, b.pvalue))
-    assert 0.0 <= a.pvalue <= 1.0
-
-
-def test_friedman_by_its_formula() -> None:
-    rng = np.random.default_rng(0)
-    table = rng.permuted(np.tile(np.arange(4.0)[:, None], 14), axis=0)  # no ties
-    ranks, (k, n) = average_ranks(table), table.shape
-    by_hand = 12 * n / (k * (k + 1)) * (np.sum(ranks**2) - k * (k + 1) ** 2 / 4)
-    found = friedman(table)
-    assert found is not None
-    assert found.statistic == pytest.approx(by_hand)
-    assert found.pvalue == pytest.approx(peer.chi2.sf(by_hand, k - 1))
-    alike = friedman(np.ones((3, 4)))
-    assert alike is not None
-    assert alike.pvalue == 1.0
-    assert friedman([[1.0, 2.0], [2.0, 3.0]]) is None
-
-
-@pytest.mark.parametrize(
-    ("rows", "q"),
-    [(2, 1.960), (3, 2.343), (4, 2.569), (5, 2.728), (6, 2.850), (7, 2.949), (8, 3.031), (9, 3.102), (10, 3.164)],
-)
-def test_critical_difference_has_the_constants_of_the_textbook(rows: int, q: float) -> None:
-    """Demsar 2006, Table 5a; and his example of 4 classifiers on 14 data sets has 1.25."""
-    assert critical_difference(rows, 20) == pytest.approx(q * np.sqrt(rows * (rows + 1) / (6 * 20)), abs=0.0012)
-    assert critical_difference(4, 14) == pytest.approx(1.25, abs=0.005)
-
-
-@settings(max_examples=40)
-@given(
-    st.lists(st.integers(2, 20).map(lambda k: k / 2), min_size=2, max_size=8), st.integers(0, 12).map(lambda k: k / 2)
-)
-def test_cliques_are_the_largest_groups_within_the_difference(ranks: list[float], difference: float) -> None:
-    found = cliques(ranks, difference)
-    together = {(a, b) for group in found for a in group for b in group}
-    for a, b in itertools.combinations(range(len(ranks)), 2):
-        assert ((a, b) in together) == (abs(ranks[a] - ranks[b]) <= difference)
-    assert not any(set(a) < set(b) for a in found for b in found)
 
 
 # the summary
@@ -292,16 +107,16 @@ def test_cliques_are_the_largest_groups_within_the_difference(ranks: list[float]
 def test_means_and_spreads() -> None:
     asked = grid()
     found = Summary(asked, records(asked))
-    line = Line("warmpot")
-    task = found.task(line, ("Office-Home", "Art -> Real World"), "last")
+    line = Variant("warmpot")
+    task = found.score(line, ("Office-Home", "Art -> Real World"), "last")
     assert task.mean == pytest.approx(72.0)
     assert task.std == pytest.approx(1.0)  # 71, 72, 73: sample standard deviation
     assert task.text == "72.0 (1.0)"
     assert found.mean(line, "oracle", "Office-Home").text == "73.5 (1.0)"
     assert found.mean(line, "neighbours").mean == pytest.approx(73.0)
-    assert found.done == found.asked == 27
+    assert found.n_done == found.n_trainings == 27
     assert found.missing == found.failed == ()
-    assert found.below(line, Line("ours"), "last") == (3, 3)
+    assert found.count_below(line, Variant("ours"), "last") == (3, 3)
 
 
 def test_the_spread_over_tasks_is_that_of_whole_seeds() -> None:
@@ -311,13 +126,13 @@ def test_the_spread_over_tasks_is_that_of_whole_seeds() -> None:
     cells = [
         record("ours", place, seed, value) for seed, *two in opposite for place, value in zip((a, b), two, strict=True)
     ]
-    assert Summary(asked, cells).mean(Line("ours"), "last", "Office-Home").text == "65.0 (0.0)"
+    assert Summary(asked, cells).mean(Variant("ours"), "last", "Office-Home").text == "65.0 (0.0)"
     fewer = Summary(asked, cells[:-1])  # seed 2 lacks a task: it has no mean
-    assert fewer.mean(Line("ours"), "last", "Office-Home").text == "65.0 (0.0), 2 of 3 seeds"
-    assert fewer.mean(Line("warmpot"), "last").text == "-"
-    assert fewer.mean(Line("ours"), "last").text == "65.0 (0.0), 2 of 3 seeds"  # nobody has the third task
-    assert fewer.left_out == "Over 2 of 3 tasks: 'other' not finished for any row."
-    assert fewer.task(Line("ours"), b, "last").text == "69.0 (1.4), 2 of 3 seeds"
+    assert fewer.mean(Variant("ours"), "last", "Office-Home").text == "65.0 (0.0), 2 of 3 seeds"
+    assert fewer.mean(Variant("warmpot"), "last").text == "-"
+    assert fewer.mean(Variant("ours"), "last").text == "65.0 (0.0), 2 of 3 seeds"  # nobody has the third task
+    assert fewer.excluded_note == "Over 2 of 3 tasks: 'other' not finished for any row."
+    assert fewer.score(Variant("ours"), b, "last").text == "69.0 (1.4), 2 of 3 seeds"
 
 
 def test_one_run_stands_for_every_seed() -> None:
@@ -325,10 +140,10 @@ def test_one_run_stands_for_every_seed() -> None:
     places = [("Office-Home", "Art -> Product"), ("Office-Home", "Art -> Real World")]
     cells = [record("ours", places[0], 0, 80.0, any_seed=True)]
     found = Summary(asked, cells)
-    assert found.task(Line("ours"), places[0], "last").text == "80.0"  # no spread, no missing seed
-    assert found.asked == 25
+    assert found.score(Variant("ours"), places[0], "last").text == "80.0"  # no spread, no missing seed
+    assert found.n_trainings == 25
     drawn = [record("ours", places[1], seed, 60.0 + 2 * seed) for seed in range(3)]
-    mixed = Summary(asked, [*cells, *drawn]).mean(Line("ours"), "last", "Office-Home")
+    mixed = Summary(asked, [*cells, *drawn]).mean(Variant("ours"), "last", "Office-Home")
     assert mixed.values == pytest.approx({0: 70.0, 1: 71.0, 2: 72.0})
     assert mixed.text == "71.0 (1.0)"
 
@@ -340,8 +155,8 @@ def test_failed_missing_and_foreign_records_are_told() -> None:
     foreign = record("of another grid", ("other", "s -> t"), 0, 50.0)
     kept = [r for r in cells if not (r.row == "ours" and r.dataset == "other" and r.seed >= 1)]
     found = Summary(asked, [*kept, broken, foreign])
-    assert found.others == 1
-    assert [(m.line.row, m.place, m.open, m.failed) for m in found.missing] == [
+    assert found.foreign_records == 1
+    assert [(m.variant.row, m.task, m.untrained, m.failed) for m in found.missing] == [
         ("ours", ("other", "s -> t"), (2,), (1,))
     ]
     text = as_markdown(found)
@@ -351,8 +166,8 @@ def test_failed_missing_and_foreign_records_are_told() -> None:
     assert "Not trained yet: 1 of 27" in text
     assert "1 records of other grids" in text
     assert "77.0, 1 of 3 seeds" in text
-    assert "Ranked by fewer seeds than asked: ours." in text
-    assert best([81.24, 81.16, None]) == {0, 1}
+    assert "Ranked by fewer seeds than requested: ours." in text
+    assert best_indices([81.24, 81.16, None]) == {0, 1}
 
 
 def failed(row: str, place: tuple[str, str], seed: int, error: str = "boom") -> Record:
@@ -364,12 +179,12 @@ def test_a_task_that_failed_for_every_row_does_not_empty_the_means() -> None:
     kept = [r for r in records(asked) if r.dataset != "other"]
     lost = [failed(row.name, bad, seed) for row in asked.rows for seed in range(3)]
     found = Summary(asked, [*kept, *lost])
-    assert found.left_out == "Over 2 of 3 tasks: 'other' failed for every row."
-    assert best_line(found, "last") == Line("ours")
+    assert found.excluded_note == "Over 2 of 3 tasks: 'other' failed for every row."
+    assert best_variant(found, "last") == Variant("ours")
     head, *rows = sheet(found, "overview-last")
     assert head == ["row", "Office-Home (2)", "other (0 of 1)", "all tasks (2 of 3)"]
     assert [row[2:] for row in rows] == [["-", "61.5 (1.0)"], ["-", "71.5 (1.0)"], ["-", "*76.5 (1.0)*"]]
-    assert ranking(found, "last").tasks == 2  # type: ignore[union-attr]
+    assert rank_variants(found, "last").tasks == 2  # type: ignore[union-attr]
     text = as_markdown(found)
     assert "mean over 2 of 3 tasks" in text
     assert "Over 2 of 3 tasks: 'other' failed for every row." in text
@@ -378,9 +193,9 @@ def test_a_task_that_failed_for_every_row_does_not_empty_the_means() -> None:
         ["source-only; warmpot; ours", "other, s -> t", "0; 1; 2", "9", "boom"]
     ]  # fmt: skip
     one = Summary(asked, [*kept, record("warmpot", bad, 0, 50.0), *lost[:3], *lost[6:]])  # now others lack it
-    assert one.left_out == ""
-    assert best_line(one, "last") == Line("warmpot")
-    assert one.mean(Line("ours"), "last").text == "-"
+    assert one.excluded_note == ""
+    assert best_variant(one, "last") == Variant("warmpot")
+    assert one.mean(Variant("ours"), "last").text == "-"
 
 
 @pytest.mark.parametrize(
@@ -407,9 +222,9 @@ def test_points_of_a_grid_are_lines_of_their_own() -> None:
     place = ("other", "s -> t")
     cells = [record("warmpot", place, 0, 50 + 10 * alpha, point={"params.alpha": alpha}) for alpha in (0.2, 0.8)]
     found = Summary(asked, cells)
-    assert [line.label for line in found.lines] == ["warmpot, alpha 0.2", "warmpot, alpha 0.8"]
-    assert [found.task(line, place, "last").mean for line in found.lines] == pytest.approx([52.0, 58.0])
-    assert "Beside the paper" not in sections(found)
+    assert [line.label for line in found.variants] == ["warmpot, alpha 0.2", "warmpot, alpha 0.8"]
+    assert [found.score(line, place, "last").mean for line in found.variants] == pytest.approx([52.0, 58.0])
+    assert PAPER not in table_sections(found)
 
 
 # rows against each other
@@ -418,16 +233,16 @@ def test_points_of_a_grid_are_lines_of_their_own() -> None:
 def test_pairs_over_seeds_and_over_tasks() -> None:
     asked = grid()
     found = Summary(asked, records(asked))
-    against = {c.line.row: c for c in contrasts(found, "last", Line("source-only"))}
+    against = {c.variant.row: c for c in compare_variants(found, "last", Variant("source-only"))}
     assert set(against) == {"warmpot", "ours"}
     assert (against["ours"].pairs.pairs, against["ours"].tasks.pairs) == (9, 3)
     assert against["ours"].pairs.difference == pytest.approx(15.0)
     assert against["ours"].tasks.pvalue == pytest.approx(0.25)  # 2 of the 8 patterns of three signs
     assert against["ours"].tasks_holm == pytest.approx(0.5)
-    assert best_line(found, "last") == Line("ours")
-    ranks = ranking(found, "last")
+    assert best_variant(found, "last") == Variant("ours")
+    ranks = rank_variants(found, "last")
     assert ranks is not None
-    assert [line.row for line in ranks.lines] == ["ours", "warmpot", "source-only"]
+    assert [line.row for line in ranks.variants] == ["ours", "warmpot", "source-only"]
     assert ranks.ranks == (1.0, 2.0, 3.0)
 
 
@@ -436,19 +251,22 @@ def test_runs_that_no_seed_changes_are_one_pair() -> None:
     place = ("other", "s -> t")
     same = [record("ours", place, 0, 80.0, any_seed=True), record("source-only", place, 0, 70.0, any_seed=True)]
     drawn = [record("warmpot", place, seed, 75.0) for seed in range(3)]
-    found = {c.line.row: c.pairs.pairs for c in contrasts(Summary(asked, same + drawn), "last", Line("source-only"))}
+    found = {
+        c.variant.row: c.pairs.pairs
+        for c in compare_variants(Summary(asked, same + drawn), "last", Variant("source-only"))
+    }
     assert found == {"ours": 1, "warmpot": 3}
-    assert ranking(Summary(asked, same + drawn), "last") is None  # tasks are missing
+    assert rank_variants(Summary(asked, same + drawn), "last") is None  # tasks are missing
 
 
 def test_a_row_that_lacks_a_task_is_left_out_of_the_ranks() -> None:
     asked = grid()
     cells = [r for r in records(asked) if not (r.row == "ours" and r.dataset == "other")]
-    found = ranking(Summary(asked, cells), "last")
+    found = rank_variants(Summary(asked, cells), "last")
     assert found is not None
-    assert found.left_out == (Line("ours"),)
+    assert found.excluded == (Variant("ours"),)
     assert found.friedman is None  # of two
-    assert "Left out, as a task is missing: ours." in as_markdown(Summary(asked, cells))
+    assert "Not ranked, since results of a task are missing: ours." in as_markdown(Summary(asked, cells))
     costs = {row[0]: row[-2:] for row in sheet(Summary(asked, cells), "rules")}
     assert costs["ours"] == ["25.0, 2 of 3 tasks", "2.0, 2 of 3 tasks"]
     assert costs["warmpot"] == ["25.0", "2.0"]
@@ -473,7 +291,7 @@ def test_all_systems_are_rows_and_the_papers_numbers_are_ranked_apart() -> None:
     assert {name: row["here"] for name, row in by_name.items() if name in ("ResNet-50", "DAN", "MPOT")} == {
         "ResNet-50": "source-only", "DAN": "reported only", "MPOT": "not in this grid",
     }  # fmt: skip
-    found = paper_comparison(summary)
+    found = compare_with_paper(summary)
     assert found is not None
     assert [c.group for c in found.columns if c.name == "last (2)"] == ["ours: frozen features"]
     assert any("no code found" in note and "STCPDA" in note for note in found.notes)
@@ -496,7 +314,7 @@ def test_weights_have_their_own_table_and_a_grid_elsewhere_says_so() -> None:
     rows = [{"name": "uniform", "preset": "frozen", "reported": "MPOT weights"}, {"name": "mine", "preset": "frozen"}]
     elsewhere = [{"name": "mine", "source": "a.npz", "target": "b.npz"}]
     asked = grid(rows=rows, baseline="", reported="office-home-ablation", data=elsewhere)
-    found = paper_comparison(Summary(asked, []))
+    found = compare_with_paper(Summary(asked, []))
     assert found is not None
     assert [row[0].text for row in found.rows] == [
         "MPOT weights", "BA3US weights", "ARPM weights", "WARMPOT", "(not in the paper)"
@@ -509,7 +327,7 @@ def test_bold_is_the_best_of_a_column_and_ties_are_all_bold() -> None:
     base = {"source-only": 60.0, "warmpot": 75.04, "ours": 75.0}
     rows = sheet(Summary(asked, records(asked, base)), "overview-last")
     assert [row[-1] for row in rows[1:]] == ["62.0 (1.0)", "*77.0 (1.0)*", "*77.0 (1.0)*"]
-    assert {each.name for each in sheets(Summary(asked, records(asked)))} >= {f"overview-{rule}" for rule in RULES}
+    assert {each.name for each in all_tables(Summary(asked, records(asked)))} >= {f"overview-{rule}" for rule in RULES}
 
 
 @pytest.fixture(scope="module")
@@ -542,7 +360,7 @@ def test_markdown_shows_every_name_as_it_is(odd: Summary) -> None:
 def test_latex_has_the_same_number_of_cells_in_every_line(odd: Summary) -> None:
     text = as_latex(odd)
     tabulars = re.findall(r"\\begin\{tabular\}\{([lr]+)\}\n(.*?)\\end\{tabular\}", text, re.DOTALL)
-    assert len(tabulars) == len(sheets(odd)) == text.count(r"\begin{table*}") == text.count(r"\end{table*}")
+    assert len(tabulars) == len(all_tables(odd)) == text.count(r"\begin{table*}") == text.count(r"\end{table*}")
     for form, body in tabulars:
         lines = [line for line in body.splitlines() if line.endswith(r"\\")]
         assert lines
@@ -565,7 +383,7 @@ def test_latex_has_the_same_number_of_cells_in_every_line(odd: Summary) -> None:
 
 @given(st.text(max_size=20))
 def test_latex_leaves_no_letter_that_means_something(text: str) -> None:
-    words = latex_safe(text).replace(r"$\to$", "")
+    words = escape_latex(text).replace(r"$\to$", "")
     for known in (r"\textbackslash{}", r"\textasciitilde{}", r"\textasciicircum{}", r"\textless{}", r"\textgreater{}",
                   r"\textbar{}"):  # fmt: skip
         words = words.replace(known, "")
@@ -651,42 +469,42 @@ def two(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_compare_matches_cells(two: tuple[Path, Path]) -> None:
-    found = compare(*two)
+    found = compare_folders(*two)
     assert found.cells == 2 * 9 - 1
     assert found.other_settings == 2
     assert found.differing == {"settings or data": ("warmpot",)}  # of a key that no grid has
     assert found.versions == {"warmpot": ("1.0", "1.0, 2.0")}
     assert found.settings is None
-    rows = {row.line.row: row for row in found.rows}
+    rows = {row.variant.row: row for row in found.rows}
     assert rows["warmpot"].difference == pytest.approx(-1.0)  # 3 points on one of three tasks
     assert rows["source-only"].difference == pytest.approx(0.0)
-    assert [(t.line.row, t.place, t.cells) for t in found.worse] == [("warmpot", ("other", "s -> t"), 2)]
+    assert [(t.variant.row, t.task, t.cells) for t in found.worse] == [("warmpot", ("other", "s -> t"), 2)]
     assert found.worse[0].spread == pytest.approx(np.sqrt(0.5))  # of two numbers, one apart
     assert len(found.only_before) == 10  # seed 0, and the training that broke
     assert "other, s -> t, new, seed 1" in found.only_after
     assert found.broken == ("other, s -> t, ours, seed 1",)
     assert found.dropped(1.5) == ()
-    assert [row.line.row for row in found.dropped(0.5)] == ["warmpot"]
+    assert [row.variant.row for row in found.dropped(0.5)] == ["warmpot"]
 
 
 def test_a_run_for_every_seed_is_compared_with_each(tmp_path: Path) -> None:
     asked, place = grid(), ("other", "s -> t")
     old = stored(tmp_path / "a", asked, [record("ours", place, 0, 80.0, any_seed=True)])
     new = stored(tmp_path / "b", asked, [record("ours", place, seed, 80.0 + seed) for seed in range(3)])
-    found = compare(old, new)
+    found = compare_folders(old, new)
     assert (found.cells, found.rows[0].after, found.only_before, found.only_after) == (3, pytest.approx(81.0), (), ())
-    assert compare(old, old).tasks[0].spread is None
-    assert not compare(old, old).tasks[0].beyond
+    assert compare_folders(old, old).tasks[0].spread is None
+    assert not compare_folders(old, old).tasks[0].changed
 
 
 def test_nothing_in_common_is_an_error(tmp_path: Path, two: tuple[Path, Path]) -> None:
     other = stored(tmp_path / "c", grid(), [record("ours", ("other", "s -> t"), 7, 80.0)])
     with pytest.raises(InputError, match="no training in common"):
-        compare(two[0], other)
+        compare_folders(two[0], other)
     with pytest.raises(InputError, match="rule: got 'snd'; allowed: last, neighbours, oracle"):
-        compare(*two, "snd")
+        compare_folders(*two, "snd")
     with pytest.raises(InputError, match=r"no results\.jsonl with records"):
-        compare(two[0], tmp_path / "nowhere")
+        compare_folders(two[0], tmp_path / "nowhere")
 
 
 def test_the_command_fails_when_a_row_fell(two: tuple[Path, Path], tmp_path: Path) -> None:
@@ -725,7 +543,7 @@ def test_compare_names_the_settings_that_differ(tmp_path: Path) -> None:
             for cell in asked.cells()
         ]  # fmt: skip
         folders.append(stored(tmp_path / name, asked, found))
-    found = compare(*folders)
+    found = compare_folders(*folders)
     assert found.differing == {"content of the files": ("warmpot",), "full.rounds 2 -> 3": ("ours",)}
     assert found.other_settings == 3 * 3 + 3
     app = typer.Typer()
@@ -744,7 +562,7 @@ def test_one_deep_fall_against_many_small_gains_is_not_called_worse(tmp_path: Pa
                                         for task, gain in zip(tasks, gains, strict=True)])
         for name, by in (("old", 0), ("new", 1))
     )  # fmt: skip
-    (row,) = compare(old, new).rows
+    (row,) = compare_folders(old, new).rows
     assert row.pvalue < 0.05
     assert (row.difference < 0, row.test.better) == (True, 11)
     app = typer.Typer()

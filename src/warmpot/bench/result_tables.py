@@ -1,0 +1,255 @@
+"""All tables of a grid, in the order of its page: means, the paper, single tasks, tests, failures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from warmpot._tables import ResultTable, TableCell, TableColumn
+from warmpot.bench.paper_comparison import compare_with_paper, paper_by_task
+from warmpot.bench.significance import LEVEL, best_variant, compare_variants, rank_variants
+from warmpot.bench.store import LAST, ORACLE
+from warmpot.bench.summary import (
+    ABSENT,
+    Summary,
+    TaskKey,
+    Variant,
+    describe_rule,
+    format_points,
+    group_failures,
+    variant_of,
+)
+from warmpot.bench.table_columns import Columns, join_columns, score_cells, text_column
+
+__all__ = ["FAILURES", "MEANS", "PAPER", "TASKS", "TESTS", "all_tables", "table_sections"]
+
+MEANS, PAPER, TASKS = "Summary", "Comparison with the paper", "Task by task"
+TESTS, FAILURES = "Are the differences significant?", "Failed and missing trainings"
+"""Headings."""
+MAX_NAMED = 3
+"""Tasks that a list of failures names; the others are counted."""
+
+
+def table_sections(summary: Summary) -> dict[str, list[ResultTable]]:
+    """Return the tables by heading; headings without tables are left out."""
+    several = len(summary.datasets) > 1
+    overviews = [_overview(summary, rule) for rule in summary.rules] if several else []
+    sections: dict[str, Sequence[ResultTable | None]] = {
+        MEANS: [*overviews, _rules(summary)],
+        PAPER: [compare_with_paper(summary), paper_by_task(summary)],
+        TASKS: [_by_task(summary, name, rule) for name in summary.datasets for rule in summary.rules],
+        TESTS: _tests(summary),
+        FAILURES: [_failed(summary), _missing(summary)],
+    }
+    present = {heading: [table for table in tables if table is not None] for heading, tables in sections.items()}
+    return {heading: tables for heading, tables in present.items() if tables}
+
+
+def all_tables(summary: Summary) -> list[ResultTable]:
+    """Return all tables."""
+    return [table for tables in table_sections(summary).values() for table in tables]
+
+
+def _names(variants: Sequence[Variant]) -> tuple[TableColumn, list[TableCell]]:
+    return text_column("row", (variant.label for variant in variants))
+
+
+def _spread(summary: Summary) -> str:
+    seeds = ", ".join(map(str, summary.seeds))
+    text = f"Accuracy in per cent: mean (std) over the seeds {seeds}. Over tasks, the std is that of the seeds' means."
+    constant = any(record.any_seed for record in summary.records)
+    return text + (" Without std: one run, since nothing depends on the seed." if constant else "")
+
+
+def _notes(summary: Summary) -> list[str]:
+    return [_spread(summary), *([summary.excluded_note] if summary.excluded_note else [])]
+
+
+def _overview(summary: Summary, rule: str) -> ResultTable:
+    columns: Columns = [_names(summary.variants)]
+    for name in summary.datasets:
+        scores = [summary.mean(variant, rule, name) for variant in summary.variants]
+        columns.append((TableColumn(f"{name} ({summary.task_count(name)})"), score_cells(scores)))
+    overall = score_cells([summary.mean(variant, rule) for variant in summary.variants])
+    columns.append((TableColumn(f"all tasks ({summary.task_count()})"), overall))
+    return join_columns(f"overview-{rule}", f"Mean over tasks, {describe_rule(rule)}", columns, _notes(summary))
+
+
+def _rules(summary: Summary) -> ResultTable:
+    """Return the means by rule, and the costs."""
+    variants = summary.variants
+    columns: Columns = [_names(variants)]
+    columns += [(TableColumn(rule), score_cells([summary.mean(v, rule) for v in variants])) for rule in summary.rules]
+    notes = _notes(summary)
+    if summary.baseline is not None:
+        head = f"tasks below {summary.baseline.label}"
+        columns.append((TableColumn(head), [_below(summary, variant) for variant in variants]))
+        notes.append(f"Tasks below {summary.baseline.label}: by the mean of the last iterates.")
+    for head, quantity in (("weight on outliers, %", "outlier_weight"), ("seconds per run", "seconds")):
+        columns.append((TableColumn(head), [_mean_cell(summary, variant, quantity) for variant in variants]))
+    notes.append("Weight on outliers: share of the final source weight on classes that the target does not have.")
+    tasks = summary.task_count() if summary.excluded_note else f"all {summary.task_count()}"
+    title = f"Comparison of the rules, mean over {tasks} tasks"
+    return join_columns("rules", title, columns, notes)
+
+
+def _below(summary: Summary, variant: Variant) -> TableCell:
+    if summary.baseline is None or variant == summary.baseline:
+        return TableCell("")
+    below, both = summary.count_below(variant, summary.baseline, LAST)
+    return TableCell(f"{below} of {both}" if both else ABSENT, value=below if both else None)
+
+
+def _mean_cell(summary: Summary, variant: Variant, quantity: str) -> TableCell:
+    """Return the mean over the tasks with results, even if some are missing."""
+    tasks = [task for task in summary.tasks if summary.score(variant, task, quantity).mean is not None]
+    mean = summary.score_over(variant, tasks, quantity).mean if tasks else None
+    few = "" if len(tasks) == len(summary.finished_tasks) else f", {len(tasks)} of {len(summary.finished_tasks)} tasks"
+    return TableCell(ABSENT if mean is None else f"{mean:.1f}{few}", value=mean)
+
+
+def _by_task(summary: Summary, dataset: str, rule: str) -> ResultTable | None:
+    tasks: list[TaskKey] = [task for task in summary.tasks if task[0] == dataset]
+    if len(tasks) == 1:  # already a column of the summary
+        return None
+    columns: Columns = [_names(summary.variants)]
+    for task in tasks:
+        columns.append((TableColumn(task[1]), score_cells([summary.score(v, task, rule) for v in summary.variants])))
+    mean = [summary.mean(variant, rule, dataset) for variant in summary.variants]
+    columns.append((TableColumn(f"mean ({summary.task_count(dataset)})"), score_cells(mean)))
+    return join_columns(f"tasks-{dataset}-{rule}", f"{dataset}, {describe_rule(rule)}", columns, [_spread(summary)])
+
+
+def _tests(summary: Summary) -> list[ResultTable | None]:
+    if summary.grid.vary:  # points of one row, not methods to be compared
+        return []
+    tables: list[ResultTable | None] = []
+    for rule in summary.rules:
+        if rule == ORACLE:  # not a rule that can be used without labels
+            continue
+        tables.append(_ranks(summary, rule))
+        best = best_variant(summary, rule)
+        if summary.baseline is not None:
+            tables.append(_against(summary, rule, summary.baseline, "baseline"))
+        if best is not None and best != summary.baseline:
+            tables.append(_against(summary, rule, best, "best"))
+    return tables
+
+
+def _ranks(summary: Summary, rule: str) -> ResultTable | None:
+    ranking = rank_variants(summary, rule)
+    if ranking is None:
+        return None
+    letters = [
+        "".join(chr(97 + k % 26) for k, group in enumerate(ranking.groups) if index in group)
+        for index in range(len(ranking.variants))
+    ]
+    columns: Columns = [
+        _names(ranking.variants),
+        (TableColumn("mean rank"), [TableCell(f"{rank:.2f}", value=rank) for rank in ranking.ranks]),
+        text_column("group", letters),
+    ]
+    notes = [
+        f"Ranks of the means over seeds within each of {ranking.tasks} tasks; 1 is best, ties share their mean rank.",
+        f"Nemenyi's critical difference at 0.05: {ranking.difference:.2f}. Rows with a common letter differ by less.",
+    ]
+    if (test := ranking.friedman) is not None:
+        result = f"chi2 = {test.statistic:.1f}, p {_p(test.pvalue, True)}"
+        notes.insert(1, f"Friedman's test of equal performance: {result}.")
+    few = [
+        variant.label for variant in ranking.variants
+        if any(len(summary.score(variant, task, rule).values) < len(summary.seeds) for task in summary.finished_tasks)
+    ]  # fmt: skip
+    if few:
+        notes.append(f"Ranked by fewer seeds than requested: {', '.join(few)}.")
+    if summary.excluded_note:
+        notes.append(summary.excluded_note)
+    if ranking.excluded:
+        labels = ", ".join(variant.label for variant in ranking.excluded)
+        notes.append(f"Not ranked, since results of a task are missing: {labels}.")
+    return join_columns(f"ranks-{rule}", f"Ranks, {describe_rule(rule)}", columns, notes)
+
+
+def _against(summary: Summary, rule: str, other: Variant, role: str) -> ResultTable | None:
+    comparisons = compare_variants(summary, rule, other)
+    if not comparisons:
+        return None
+    columns: Columns = [
+        _names([comparison.variant for comparison in comparisons]),
+        (
+            TableColumn("points"),
+            [TableCell(format_points(d), value=d) for d in (c.tasks.difference for c in comparisons)],
+        ),
+    ]
+    groups = {
+        "over tasks (conservative)": [(c.tasks, c.tasks_holm) for c in comparisons],
+        "over tasks and seeds": [(c.pairs, c.pairs_holm) for c in comparisons],
+    }
+    for group, tests in groups.items():
+        columns += [
+            (
+                TableColumn("better / worse", group),
+                [TableCell(f"{t.better} / {t.worse} of {t.pairs}") for t, _ in tests],
+            ),
+            (TableColumn("p", group), [TableCell(_p(t.pvalue), value=t.pvalue) for t, _ in tests]),
+            (TableColumn("p, Holm", group), [TableCell(_p(p), p < LEVEL, p) for _, p in tests]),
+        ]
+    notes = [
+        "Wilcoxon's signed-rank test, two-sided, zeros as by Pratt. Bold: below 0.05 after Holm's correction for "
+        f"{len(comparisons)} comparisons.",
+        "Seeds of a task share its data, so that pairs over seeds are not independent: that test is too optimistic.",
+    ]
+    if role == "best":
+        notes.append("The best row was selected on the same numbers, which favours it.")
+    title = f"Compared with {other.label} ({role}), {describe_rule(rule)}"
+    return join_columns(f"against-{role}-{rule}", title, columns, notes)
+
+
+def _p(value: float, sign: bool = False) -> str:
+    return "< 0.001" if value < 0.001 else f"{'= ' if sign else ''}{value:.3f}"
+
+
+def _failed(summary: Summary) -> ResultTable | None:
+    if not summary.failed:
+        return None
+    groups = group_failures(summary.failed)
+    columns: Columns = [
+        text_column("row", (_each(variant_of(r).label for r in group) for group in groups)),
+        text_column("task", (_each(f"{r.dataset}, {r.task}" for r in group) for group in groups)),
+        (
+            TableColumn("seed"),
+            [TableCell(_each("any" if r.any_seed else str(r.seed) for r in group)) for group in groups],
+        ),
+        (TableColumn("trainings"), [TableCell(str(len(group)), value=len(group)) for group in groups]),
+        text_column("error", (group[0].error for group in groups)),
+    ]
+    return join_columns("failed", f"Failed trainings: {len(summary.failed)}", columns)
+
+
+def _each(texts: Iterable[str]) -> str:
+    """List distinct texts; only the first of many."""
+    names = list(dict.fromkeys(texts))
+    more = len(names) - MAX_NAMED
+    return "; ".join(names[:MAX_NAMED]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _missing(summary: Summary) -> ResultTable | None:
+    """List untrained cells; tasks of a variant with the same seeds are grouped."""
+    groups: dict[tuple[Variant, tuple[int, ...]], list[TaskKey]] = {}
+    for missing in summary.missing:
+        if missing.untrained:
+            groups.setdefault((missing.variant, missing.untrained), []).append(missing.task)
+    if not groups:
+        return None
+    columns: Columns = [
+        _names([variant for variant, _ in groups]),
+        text_column("tasks", (_task_names(summary, tasks) for tasks in groups.values())),
+        text_column("seeds", (", ".join(map(str, seeds)) for _, seeds in groups)),
+    ]
+    total = sum(len(seeds) * len(tasks) for (_, seeds), tasks in groups.items())
+    return join_columns("missing", f"Not trained yet: {total} of {summary.n_trainings}", columns)
+
+
+def _task_names(summary: Summary, tasks: Sequence[TaskKey]) -> str:
+    if len(tasks) == len(summary.tasks):
+        return "all"
+    return _each(f"{data}, {task}" for data, task in tasks)

@@ -1,0 +1,360 @@
+"""The figures of a grid: tasks and gains, ranks, rules, weights, time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warmpot.bench.significance import best_variant, rank_variants
+from warmpot.bench.store import BINS, LAST, ORACLE, Record
+from warmpot.bench.summary import Score, Summary, TaskKey, Variant, describe_rule
+from warmpot.errors import InputError
+from warmpot.report.page import Picture
+from warmpot.report.style import ACCENT, COLOURS, INK, MUTED, PAPER, heat, label, legend, new_figure, series, ticks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = [
+    "arrow",
+    "draw_choices",
+    "draw_gains",
+    "draw_outliers",
+    "draw_ranks",
+    "draw_tasks",
+    "draw_time",
+    "draw_weights",
+]
+
+MAX_VARIANTS = 30
+"""Variants that a figure can name; grids with more vary settings, and have figures of sensitivity."""
+MAX_COLOURED = 8
+ROW = 0.3
+"""Height of a line of text in inches."""
+
+
+def draw_tasks(summary: Summary, rule: str, number: int, dataset: str) -> Picture | None:
+    """Draw every task of a data set: a dot for the mean of each variant, a stroke from its worst to its best seed."""
+    tasks = [task for task in summary.tasks if task[0] == dataset]
+    drawable = any(summary.score(variant, task, rule).values for variant in summary.variants for task in tasks)
+    if not drawable or not _drawable(summary, rule):
+        return None
+    few = len(summary.variants) <= MAX_COLOURED
+    colours = _colours(summary, rule)
+    step = 0.72 / max(len(summary.variants) - 1, 1) if few else 0.0
+    slot = max(2 * ROW, 0.13 * len(summary.variants)) if few else 2 * ROW
+    figure = new_figure(4.6, 1.3 + slot * len(tasks))
+    axes = figure.add_subplot()
+    tips: dict[str, list[str]] = {}
+    handles = []
+    for k, variant in enumerate(summary.variants):
+        scores = [(y, task, summary.score(variant, task, rule)) for y, task in enumerate(tasks)]
+        present = [(y, task, score) for y, task, score in scores if score.values]
+        heights = [y + (k * step - 0.36 if few and step else 0.0) for y, _, _ in present]
+        ends = [(min(score.values.values()), max(score.values.values())) for *_, score in present]
+        axes.hlines(
+            heights, [a for a, _ in ends], [b for _, b in ends], color=colours[variant], linewidth=1.2, alpha=0.7
+        )
+        means = [float(score.mean or 0) for *_, score in present]
+        prominent = few or colours[variant] != COLOURS["grey"]
+        dots = axes.scatter(
+            means, heights, s=26, color=colours[variant], edgecolor=PAPER, linewidth=0.6, zorder=3 + prominent
+        )
+        dots.set_gid(f"tip-line{k}")
+        tips[f"line{k}"] = [f"{variant.label}\n{arrow(task[1])}: {_seeds_text(score)}" for _, task, score in present]
+        handles.append(dots)
+    ticks(axes.yaxis, [arrow(task) for _, task in tasks], most=24, start=0.0)
+    axes.set_ylim(len(tasks) - 0.5, -0.5)
+    axes.set_xlabel("accuracy, per cent")
+    axes.grid(visible=False, axis="y")
+    for y in range(1, len(tasks)):
+        axes.axhline(y - 0.5, color=MUTED, linewidth=0.5, alpha=0.35)
+    _key(figure, handles, summary.variants, colours, few)
+    axes.set_title(label(dataset, 40))
+    caption = (
+        f"{dataset}, {describe_rule(rule)}: mean over seeds, and a stroke from the worst seed to the best. "
+        "Point at a dot for its values."
+    )
+    alt = f"Accuracy of {len(summary.variants)} rows on {len(tasks)} tasks of {dataset}; the tables have the numbers."
+    return Picture(f"tasks-{number}", figure, alt, caption, tips)
+
+
+def draw_gains(summary: Summary, rule: str) -> Picture | None:
+    """Draw the gain of each variant over the baseline on each task, in points."""
+    base = summary.baseline
+    variants = [variant for variant in summary.variants if variant != base]
+    if base is None or not variants or not _drawable(summary, rule):
+        return None
+    gains = np.full((len(variants), len(summary.tasks)), np.nan)
+    for j, task in enumerate(summary.tasks):
+        zero = summary.score(base, task, rule).mean
+        for i, variant in enumerate(variants):
+            mean = summary.score(variant, task, rule).mean
+            gains[i, j] = math.nan if mean is None or zero is None else mean - zero
+    if not np.isfinite(gains).any():
+        return None
+    width = max(4.6, 2.6 + 0.62 * len(summary.tasks))
+    figure = new_figure(width, 1.7 + ROW * len(variants))
+    axes = figure.add_subplot()
+    heat(axes, gains, signed=True, form="{:+.1f}").set_gid("tip-gain")
+    short = [arrow(task) for _, task in summary.tasks]
+    names = [f"{data}, {task}" for (data, _), task in zip(summary.tasks, short, strict=True)]
+    ticks(axes.yaxis, [variant.label for variant in variants])
+    ticks(axes.xaxis, short if len(set(short)) == len(short) else names)
+    axes.tick_params(axis="x", rotation=35)
+    for text in axes.get_xticklabels():
+        text.set(ha="right", rotation_mode="anchor")
+    tips = [
+        f"{variant.label}\n{name}: " + ("missing" if math.isnan(gain) else f"{gain:+.1f} points")
+        for variant, row in zip(variants, gains, strict=True)
+        for name, gain in zip(names, row, strict=True)
+    ]
+    caption = f"Points gained over {base.label} on each task, {describe_rule(rule)}. Blue is a gain, orange a loss."
+    alt = f"Gain of {len(variants)} rows over {base.label} on {len(names)} tasks; the tables have the numbers."
+    return Picture("gains", figure, alt, caption, {"gain": tips})
+
+
+def draw_ranks(summary: Summary, rule: str) -> Picture | None:
+    """Draw the critical-difference diagram: mean ranks on an axis, bars over those without a significant difference."""
+    ranking = rank_variants(summary, rule) if len(summary.variants) <= MAX_VARIANTS else None
+    if ranking is None:
+        return None
+    count = len(ranking.variants)
+    half, first = (count + 1) // 2, 0.55 + 0.22 * len(ranking.groups)
+    figure = new_figure(8.0, 1.5 + 0.22 * len(ranking.groups) + 0.24 * half)
+    axes = figure.add_subplot()
+    margin = 0.06 * (count - 1)
+    axes.plot([1, count], [0, 0], color=MUTED, linewidth=1.2)
+    for tick in range(1, count + 1):
+        axes.plot([tick, tick], [0, -0.09], color=MUTED, linewidth=1.2)
+        axes.text(tick, -0.2, str(tick), ha="center", va="bottom", color=MUTED, fontsize=9)
+    for k, (variant, rank) in enumerate(zip(ranking.variants, ranking.ranks, strict=True)):
+        ahead = k < half
+        height, end = first + 0.4 * (k if ahead else count - 1 - k), 1 - margin if ahead else count + margin
+        axes.plot([rank, rank, end], [0, height, height], color=MUTED, linewidth=0.9)
+        text, gap = f"{label(variant.label)}  {rank:.2f}", -0.01 if ahead else 0.01
+        axes.text(
+            end + gap * count, height, text, ha="right" if ahead else "left", va="center", fontsize=9.5, color=INK
+        )
+    dots = axes.scatter(ranking.ranks, [0.0] * count, s=34, color=ACCENT, edgecolor=PAPER, linewidth=0.8, zorder=4)
+    dots.set_gid("tip-rank")
+    for k, group in enumerate(ranking.groups):
+        ends = [ranking.ranks[group[0]] - 0.04, ranking.ranks[group[-1]] + 0.04]
+        axes.plot(ends, [0.22 + 0.22 * k] * 2, color=INK, linewidth=3.5, solid_capstyle="round", zorder=3)
+    axes.plot([1, 1 + ranking.difference], [-0.75] * 2, color=INK, linewidth=1.2, marker="|", markersize=6)
+    words = f"critical difference {ranking.difference:.2f}"
+    axes.text(1 + ranking.difference / 2, -0.85, words, ha="center", va="bottom", fontsize=9, color=INK)
+    axes.set(ylim=(first + 0.4 * half, -1.3))
+    axes.set_axis_off()
+    grouped = {index for group in ranking.groups for index in group}
+    tips = [
+        f"{variant.label}\nmean rank {ranking.ranks[k]:.2f}, "
+        + ("similar to others" if k in grouped else "significantly different from all others")
+        for k, variant in enumerate(ranking.variants)
+    ]
+    tests = f"Friedman's test of equal performance: p = {ranking.friedman.pvalue:.2g}. " if ranking.friedman else ""
+    caption = (
+        f"Mean ranks over {ranking.tasks} tasks, {describe_rule(rule)}; 1 is best. Thick bars join rows whose ranks "
+        f"differ by less than Nemenyi's critical difference at 0.05. {tests}"
+    )
+    alt = "Mean ranks, the best first: " + "; ".join(
+        f"{variant.label} {rank:.2f}" for variant, rank in zip(ranking.variants, ranking.ranks, strict=True)
+    )
+    return Picture("ranks", figure, alt, caption, {"rank": tips})
+
+
+def draw_choices(summary: Summary) -> Picture | None:
+    """Draw the accuracy of the iterates of each rule: last, label-free and oracle, mean over all tasks."""
+    if not _drawable(summary, LAST) or len(summary.rules) < 2:
+        return None
+    scores = {variant: [summary.mean(variant, rule) for rule in summary.rules] for variant in summary.variants}
+    complete = [variant for variant in summary.variants if all(score.mean is not None for score in scores[variant])]
+    if not complete:
+        return None
+    complete.sort(key=lambda variant: -(scores[variant][0].mean or 0))
+    figure = new_figure(4.6, 1.5 + ROW * len(complete))
+    axes = figure.add_subplot()
+    means = np.array([[float(score.mean or 0) for score in scores[variant]] for variant in complete])
+    axes.hlines(range(len(complete)), means.min(axis=1), means.max(axis=1), color=MUTED, linewidth=1.2, alpha=0.5)
+    handles, tips = [], {}
+    for k, rule in enumerate(summary.rules):
+        colour = COLOURS["grey"] if rule == ORACLE else series(k)
+        marker = {LAST: "o", ORACLE: "|"}.get(rule, "Ds^v"[k % 4])
+        size = 60 if rule == ORACLE else 30
+        dots = axes.scatter(
+            means[:, k], range(len(complete)), s=size, color=colour, marker=marker, linewidth=1.2, zorder=3
+        )
+        dots.set_gid(f"tip-rule{k}")
+        tips[f"rule{k}"] = [f"{variant.label}\n{rule}: {scores[variant][k].text}" for variant in complete]
+        handles.append(dots)
+    ticks(axes.yaxis, [variant.label for variant in complete], most=22, start=0.0)
+    axes.set_ylim(len(complete) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    tasks = f"{summary.task_count()}" if summary.excluded_note else "all"
+    axes.set_xlabel(f"accuracy, per cent, mean over {tasks} tasks")
+    legend(figure, handles, summary.rules)
+    caption = (
+        "Effect of the choice of the iterate. The oracle uses target labels, which are not available in practice: it "
+        "shows how much a better choice could gain."
+    )
+    alt = f"Accuracy of {len(complete)} rows by {', '.join(summary.rules)}; the tables have the numbers."
+    return Picture("choices", figure, alt, caption, tips)
+
+
+def draw_outliers(summary: Summary) -> Picture | None:
+    """Draw the share of the source weight on classes that the target does not have, by variant."""
+    weights = {variant: _mean_of(summary, variant, "outlier_weight") for variant in summary.variants}
+    samples = [_mean_of(summary, variant, "outlier_samples") for variant in summary.variants]
+    shown = {variant: weight for variant, weight in weights.items() if weight is not None}
+    share = next((value for value in samples if value is not None), None)
+    if not shown or share is None or len(summary.variants) > MAX_VARIANTS:
+        return None
+    figure, axes, order = _bars(shown)
+    axes.axvline(share, color=COLOURS["orange"], linewidth=1.4, linestyle=(0, (4, 3)))
+    axes.set_xlim(0, max(100.0, share) if max(shown.values()) > 60 else None)
+    axes.set_xlabel("share of the source weight, per cent")
+    tips = [f"{variant.label}\n{shown[variant]:.1f}% of the weight" for variant in order]
+    caption = (
+        f"Weight on source classes that the target does not have, mean over tasks at the last iterate. The dashed line "
+        f"is their share of the samples, {share:.1f}%: their weight if all samples had equal weights."
+    )
+    return Picture("outliers", figure, "Share of the weight on outlier classes by row.", caption, {"bar": tips})
+
+
+def draw_time(summary: Summary) -> Picture | None:
+    """Draw the seconds per training by variant."""
+    seconds_by_variant = {variant: _mean_of(summary, variant, "seconds") for variant in summary.variants}
+    shown = {variant: seconds for variant, seconds in seconds_by_variant.items() if seconds}
+    if not shown or len(summary.variants) > MAX_VARIANTS:
+        return None
+    figure, axes, order = _bars(shown)
+    if max(shown.values()) > 50 * min(shown.values()):
+        axes.set_xscale("log")
+    axes.set_xlabel("seconds per training, one thread")
+    tips = [f"{variant.label}\n{shown[variant]:.1f} s per training" for variant in order]
+    caption = "Seconds per training, mean over tasks and seeds."
+    return Picture("time", figure, "Seconds per training by row.", caption, {"bar": tips})
+
+
+def draw_weights(summary: Summary, variant: Variant, task: TaskKey, number: int, paper: str = "") -> Picture | None:
+    """Draw the paper's three histograms of source weights: all samples, shared classes, outlier classes."""
+    from matplotlib.collections import PolyCollection
+
+    by_seed = [summary.record(variant, task, seed) for seed in summary.seeds]
+    records = list({id(record): record for record in by_seed if record is not None and record.histogram}.values())
+    if not records:
+        return None
+    counts = {
+        kind: np.sum([record.histogram.get(kind, [0] * BINS) for record in records], axis=0)
+        for kind in ("shared", "outlier")
+    }
+    share = summary.score(variant, task, "outlier_weight").mean
+    names = {"all": "All source samples", "shared": "Shared classes", "outlier": "Outlier classes"}
+    notes = {"all": "", "shared": "", "outlier": ""}
+    if share is not None:
+        notes |= {"shared": f"\n{100 - share:.2f}% of the weight", "outlier": f"\n{share:.2f}% of the weight"}
+    over = "its cap" if all(_capped(summary, record) for record in records) else "the largest weight"
+    panels = {"all": counts["shared"] + counts["outlier"], **counts}
+    figure = new_figure(9.6, 2.9)
+    tips = {}
+    colours = {"all": INK, "shared": COLOURS["blue"], "outlier": COLOURS["orange"]}
+    for axes, (kind, bins) in zip(figure.subplots(1, 3), panels.items(), strict=True):
+        heights = 100 * bins / max(int(bins.sum()), 1)
+        left = np.arange(len(bins)) / len(bins)
+        right = left + 0.9 / len(bins)
+        corners = [[(a, 0.0), (a, h), (b, h), (b, 0.0)] for a, b, h in zip(left, right, heights, strict=True)]
+        axes.add_collection(PolyCollection(corners, facecolor=colours[kind], linewidth=0, gid=f"tip-{kind}"))
+        tips[kind] = [
+            f"weight {a:.2f} to {a + 1 / len(bins):.2f} of {over}\n{height:.1f}% of these samples"
+            for a, height in zip(left, heights, strict=True)
+        ]
+        axes.set_title(names[kind] + notes[kind])
+        axes.set_xlabel(f"weight over {over}")
+        axes.set(xlim=(0, 1), ylim=(0, 1.05 * max(heights.max(), 1e-9)))
+        axes.grid(visible=False, axis="x")
+    figure.axes[0].set_ylabel("samples, per cent")
+    samples = summary.score(variant, task, "outlier_samples").mean
+    outliers = f" Outlier classes have {samples:.1f}% of the samples." if samples is not None else ""
+    name = f"{variant.label}, {task[0]}, {arrow(task[1])}"
+    many = f"{len(records)} trainings together" if len(records) > 1 else "one training"
+    what = over.replace("its", "their")
+    caption = f"{name}: source weights over {what}, in {BINS} bins; {many}.{outliers} {paper}"
+    alt = f"Histograms of the source weights of {name}" + (
+        f": {share:.2f}% belong to outlier classes." if share else "."
+    )
+    return Picture(f"weights-{number}", figure, alt, caption.strip(), tips)
+
+
+def _capped(summary: Summary, record: Record) -> bool:
+    """Whether the histogram of a record is relative to the cap of the weights; older records do not contain it."""
+    if record.capped is not None:
+        return record.capped
+    from warmpot.bench.training import weight_cap
+
+    try:
+        cells = [cell for cell in summary.grid.cells() if cell.coordinates[:4] == record.coordinates[:4]]
+    except InputError:  # an unknown preset
+        return False
+    return any(weight_cap(cell.config, 1) is not None for cell in cells)
+
+
+def _drawable(summary: Summary, rule: str) -> bool:
+    """Whether there are results, and few enough variants to name."""
+    finished = any(summary.score(variant, task, rule).values for variant in summary.variants for task in summary.tasks)
+    return finished and len(summary.variants) <= MAX_VARIANTS
+
+
+def _colours(summary: Summary, rule: str) -> dict[Variant, str]:
+    """Return a colour for each of few variants; of many, only for the best and the baseline."""
+    if len(summary.variants) <= MAX_COLOURED:
+        return {variant: series(k) for k, variant in enumerate(summary.variants)}
+    prominent = {best_variant(summary, rule): COLOURS["blue"], summary.baseline: COLOURS["orange"]}
+    return {variant: prominent.get(variant, COLOURS["grey"]) for variant in summary.variants}
+
+
+def _key(
+    figure: Any, handles: Sequence[Any], variants: Sequence[Variant], colours: Mapping[Variant, str], few: bool
+) -> None:
+    pairs = [(handle, variant.label) for handle, variant in zip(handles, variants, strict=True)
+             if few or colours[variant] != COLOURS["grey"]]  # fmt: skip
+    if not few:
+        other = next(
+            (h for h, variant in zip(handles, variants, strict=True) if colours[variant] == COLOURS["grey"]), None
+        )
+        pairs += [(other, "others")] if other is not None else []
+    if pairs:
+        legend(figure, [handle for handle, _ in pairs], [name for _, name in pairs])
+
+
+def _bars(values: Mapping[Variant, float]) -> tuple[Any, Axes, list[Variant]]:
+    """Draw horizontal bars, the smallest on top; return the order as well."""
+    order = sorted(values, key=lambda variant: values[variant])
+    figure = new_figure(4.6, 1.0 + ROW * len(order))
+    axes = figure.add_subplot()
+    for bar in axes.barh(range(len(order)), [values[variant] for variant in order], height=0.62, color=COLOURS["blue"]):
+        bar.set_gid("tip-bar")
+    ticks(axes.yaxis, [variant.label for variant in order], most=22, start=0.0)
+    axes.set_ylim(len(order) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    return figure, axes, order
+
+
+def _mean_of(summary: Summary, variant: Variant, what: str) -> float | None:
+    """Return the mean over the tasks with results."""
+    means: Iterable[float | None] = (summary.score(variant, task, what).mean for task in summary.tasks)
+    present = [mean for mean in means if mean is not None]
+    return float(np.mean(present)) if present else None
+
+
+def _seeds_text(score: Score) -> str:
+    several = len(score.values) > 1 and not score.constant
+    each = ", ".join(f"{value:.1f}" for value in score.values.values())
+    return score.text + (f"\nseeds: {each}" if several else "")
+
+
+def arrow(text: str) -> str:
+    """Replace the arrow of a task by one character."""
+    return text.replace("->", "→")
