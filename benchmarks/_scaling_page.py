@@ -259,7 +259,7 @@ def short(results: Results) -> str:
 def shared_of_heaviest(shares: Floats) -> float:
     """Fraction of shared classes among the heaviest `SHARED`; of equal weights, outlier classes (the last) come first.
 
-    A stable sort: without it, which of the many classes of weight 0 are counted depends on the processor.
+    A stable sort: without it, which of several classes of equal weight are counted depends on the processor.
     """
     return float((np.argsort(shares, kind="stable")[::-1][:SHARED] < SHARED).mean())
 

@@ -8,13 +8,21 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array, issparse
 
 from warmpot._checks import check_matrix, check_nonnegative_matrix
-from warmpot._interop import kind_of, to_numpy
+from warmpot._interop import Kind, is_torch, kind_of, to_numpy
 from warmpot._typing import Array, FloatArray
 from warmpot.errors import InputError
 from warmpot.transport.problem import PartialProblem, check_masses, residuals_of
 from warmpot.transport.solution import Potentials, Residuals
 
-__all__ = ["Certificate", "certify", "linear_cost", "lower_bound", "round_to_feasible", "trim_sparse"]
+__all__ = [
+    "Certificate",
+    "certify",
+    "in_callers_kind",
+    "linear_cost",
+    "lower_bound",
+    "round_to_feasible",
+    "trim_sparse",
+]
 
 FEASIBLE = 1e-12
 """Largest relative violation of a plan that counts as feasible."""
@@ -129,6 +137,20 @@ def linear_cost(plan: FloatArray, cost: FloatArray) -> float:
         return total
     used = plan > 0
     return float(plan[used] @ cost[used])
+
+
+def in_callers_kind(
+    cost: Any, plan: FloatArray, values: FloatArray, objective: float, kind: Kind
+) -> tuple[Any, Any, Any]:
+    """Return plan, linear cost and objective in the caller's library.
+
+    `values` is `cost` in float64. A torch cost stays in the graph: value and objective have the plan as their gradient.
+    """
+    result = kind.wrap(plan)
+    if not is_torch(cost):
+        return result, linear_cost(plan, values), objective
+    paid = (result.double() * cost.double().masked_fill(result == 0, 0.0)).sum()  # keeps 0 * inf out
+    return result, paid.to(kind.dtype), (paid + (objective - float(paid.detach()))).to(kind.dtype)
 
 
 def round_to_feasible(plan: Any, a: object | None, b: object | None, mass: float) -> Any:

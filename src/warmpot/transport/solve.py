@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from warmpot._checks import check_cost, check_count, check_positive
-from warmpot._interop import Kind, is_torch, kind_of
+from warmpot._interop import Kind, kind_of
 from warmpot._typing import Array
 from warmpot.errors import InputError
-from warmpot.transport.certify import linear_cost
+from warmpot.transport.certify import in_callers_kind
 from warmpot.transport.entropic import DEFAULT_MAX_ITER, solve_entropic
 from warmpot.transport.exact import MAX_PIVOTS, solve_exact
 from warmpot.transport.problem import Answer, PartialProblem, residuals_of
@@ -171,16 +172,8 @@ def _per_problem(weights: Any) -> bool:
 
 
 def _to_solution(problem: PartialProblem, answer: Answer, cost: Any, kind: Kind) -> Solution[Any]:
-    """Bring a float64 answer back to the caller's library; torch costs stay in the graph through the value."""
     p, q = answer.plan.sum(axis=1), answer.plan.sum(axis=0)
-    plan = kind.wrap(answer.plan)
-    if is_torch(cost):
-        paid = (plan.double() * cost.double().masked_fill(plan == 0, 0.0)).sum()  # keeps 0 * inf out
-        value = paid.to(kind.dtype)
-        extra = answer.objective - float(paid.detach())
-        objective = (paid + extra).to(kind.dtype)
-    else:
-        value, objective = linear_cost(answer.plan, problem.cost), answer.objective
+    plan, value, objective = in_callers_kind(cost, answer.plan, problem.cost, answer.objective, kind)
     return Solution(
         plan=plan,
         p=kind.wrap(p),
@@ -189,33 +182,29 @@ def _to_solution(problem: PartialProblem, answer: Answer, cost: Any, kind: Kind)
         objective=objective,
         dual_value=min(answer.dual_value, answer.objective),  # they may cross by rounding
         gap=max(0.0, answer.objective - answer.dual_value),
-        slope=answer.t,
-        residuals=residuals_of(p, q, problem.a, problem.b, answer.mass),
         status=answer.status,
         n_iter=answer.n_iter,
         potentials=Potentials(kind.wrap(answer.u), kind.wrap(answer.v)),
+        slope=answer.t,
+        residuals=residuals_of(p, q, problem.a, problem.b, answer.mass),
     )
 
 
 def _stack(solutions: list[Solution[Any]], kind: Kind) -> BatchSolution:
-    def join(parts: list[Any]) -> Any:
+    def join(parts: Sequence[Any]) -> Any:
         if kind.device is None:
             return np.stack(parts)
         import torch
 
         return torch.stack(parts)
 
+    def each(name: str) -> list[Any]:
+        return [getattr(solution, name) for solution in solutions]
+
+    u, v = zip(*each("potentials"), strict=True)
     return BatchSolution(
-        plan=join([s.plan for s in solutions]),
-        p=join([s.p for s in solutions]),
-        q=join([s.q for s in solutions]),
-        value=join([s.value for s in solutions]),
-        objective=join([s.objective for s in solutions]),
-        dual_value=np.array([s.dual_value for s in solutions]),
-        gap=np.array([s.gap for s in solutions]),
-        slope=np.array([s.slope for s in solutions]),
-        residuals=tuple(s.residuals for s in solutions),
-        status=tuple(s.status for s in solutions),
-        n_iter=tuple(s.n_iter for s in solutions),
-        potentials=Potentials(join([s.potentials.u for s in solutions]), join([s.potentials.v for s in solutions])),
+        **{name: join(each(name)) for name in ("plan", "p", "q", "value", "objective")},
+        **{name: np.array(each(name)) for name in ("dual_value", "gap", "slope")},
+        **{name: tuple(each(name)) for name in ("status", "n_iter", "residuals")},
+        potentials=Potentials(join(u), join(v)),
     )
