@@ -32,6 +32,7 @@ from warmpot._checks import check_choice, check_count, check_features, check_fra
 from warmpot._typing import Array, FloatArray
 from warmpot.bounds._gaussian import Draws, GaussianHead, HeadBound, gaussian_kl, mean_at_most
 from warmpot.bounds.lipschitz import Lipschitz, head_lipschitz
+from warmpot.bounds.losses import DEFAULT_LOSS
 from warmpot.bounds.report import BoundReport, Term
 from warmpot.bounds.theorems import THEOREMS, BoundProblem
 from warmpot.errors import InputError
@@ -197,7 +198,7 @@ def pac_bayes_bound(
     s0 = _scales("prior_scales", _default_scales(xs - origin) if prior_scales is None else prior_scales)
     s = s0 if posterior_scales is None else _scales("posterior_scales", posterior_scales)
     joint = check_choice("kind", kind, THEOREMS) == "joint"
-    loss = loss if loss is not None else "euclidean" if joint else "tv"
+    loss = DEFAULT_LOSS[kind] if loss is None else loss
 
     proba = head.proba(xs - origin), head.proba(xt - origin) if joint else None
     problem = BoundProblem(kind, xs, labels, xt, *proba, gamma=head_lipschitz(head.weight, loss), loss=loss)

@@ -32,7 +32,7 @@ STALL_ROUNDS = 60  # rounds without 10 % progress before giving up
 
 
 class Problem(NamedTuple):
-    """Cost, logarithms of both marginals and tau, in units of eps; and room for the plan and its row and column sums."""
+    """Cost, logarithms of both marginals and tau, in units of eps; arrays for the plan and its row and column sums."""
 
     c: FloatArray
     log_a: FloatArray

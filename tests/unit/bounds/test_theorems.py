@@ -29,7 +29,7 @@ from warmpot.bounds import (
     tightest_bound,
     with_labels,
 )
-from warmpot.bounds.losses import loss_named
+from warmpot.bounds.losses import get_bound_loss
 from warmpot.bounds.oracle import _Heads
 from warmpot.bounds.search import ALPHAS
 from warmpot.errors import InputError
@@ -342,7 +342,7 @@ def test_other_bad_input() -> None:
     with pytest.raises(InputError, match="Pass gamma as a number"):
         module_lipschitz(torch.nn.BatchNorm1d(3, track_running_stats=False), "tv")
     with pytest.raises(InputError, match="squared"):
-        loss_named("squared")
+        get_bound_loss("squared")
     report = feature_bound(*inputs(data, "features"), **SETTINGS)
     with pytest.raises(InputError, match="target_labels"):
         with_labels(report, *inputs(data, "joint"), data["target_labels"] + 7)
@@ -362,7 +362,7 @@ def test_heads_fitted_to_labels_stay_in_the_set(loss: str, gamma: float) -> None
     """A head beyond gamma would understate the term that needs labels."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(30, 3)), rng.integers(3, size=30)
-    heads = _Heads(x, y, np.full(30, 1 / 30), 3, gamma, loss_named(loss))
+    heads = _Heads(x, y, np.full(30, 1 / 30), 3, gamma, get_bound_loss(loss))
     for head in heads._fitted(20, worst=True):
         wild = np.asarray(head, np.float64) * 50.0
         for given in (np.asarray(head, np.float64), wild):
