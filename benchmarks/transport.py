@@ -227,7 +227,7 @@ def pot_unbalanced(cost: Floats, method: str) -> Floats:
 
 
 def unbalanced_65(method: str, inputs: Inputs) -> Outcome:
-    """65 x 65 batches at JUMBOT's constants; the error is that of POT's plan, relative to our plan, which is certified."""
+    """65 x 65 batches at JUMBOT's constants; the error of POT's plan is relative to our plan, which is certified."""
     times, errors, gaps = [], [], []
     for cost in inputs.sample(BATCH, 3 if inputs.quick else 10):
         cost = JUMBOT_COST * cost

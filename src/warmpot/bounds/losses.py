@@ -1,7 +1,8 @@
 """Losses of bounds: metrics on the probability simplex with values in [0, 1].
 
 Cross-entropy is neither bounded nor a metric, so Theorems 3.2 and 3.3 do not hold for it. They hold for the two
-losses here. A label y is the corner e_y of the simplex, a prediction a row of class probabilities (softmax of the logits).
+losses here. A label y is the corner e_y of the simplex, a prediction a row of class probabilities (softmax of the
+logits).
 
 - ``"tv"``: total variation, ``l(p, r) = ||p - r||_1 / 2``, so ``l(p, y) = 1 - p[y]``: the chance that a label drawn
   from p is wrong.

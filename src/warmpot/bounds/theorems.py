@@ -16,8 +16,8 @@ What the proofs (Appendices B and C) give beyond the statements:
   the default (``plan="tightest"``); ``plan="paper"`` is the optimum of C.
 - They are deterministic and hold for all alpha and beta at once. Choosing these after seeing the data costs no union
   bound. A smaller beta only loosens constraints, so source loss + transport of the tightest plan at one alpha can only
-  fall with it. In Theorem 3.2 that is free, since L_f does not depend on the plan; in Theorem 3.3 its price is hidden in
-  L^_f: a plan with enough freedom finds source labels that agree with any prediction.
+  fall with it. In Theorem 3.2 that is free, since L_f does not depend on the plan; in Theorem 3.3 its price is hidden
+  in L^_f: a plan with enough freedom finds source labels that agree with any prediction.
 - The third term is at most ``1 - alpha``, since ``sum_j (q_j/alpha - 1/n_t)_+ <= sum_j (q_j/alpha - q_j)``, and equal
   to it when every q_j is 0 or ``1/n_t``. In that case splitting the target loss as
   ``sum_j q_j l~_j + sum_j (1/n_t - q_j) l~_j`` and bounding the second sum by ``1 - alpha`` is tighter (ours):

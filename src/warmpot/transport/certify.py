@@ -1,4 +1,4 @@
-"""Rounding any plan to a feasible one, and proving how good any plan is."""
+"""Round any plan to a feasible one, and prove how good any plan is."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def lower_bound(problem: PartialProblem, v: FloatArray) -> tuple[float, FloatArr
 def certify(
     plan: Any, cost: Array, a: object | None, b: object | None, mass: float, *, potentials: Potentials | None = None
 ) -> Certificate:
-    """Prove how far a plan, from any source, is from feasible and from optimal.
+    """Prove how far any plan is from feasible and from optimal.
 
     Parameters
     ----------
@@ -156,9 +156,9 @@ def in_callers_kind(
 def round_to_feasible(plan: Any, a: object | None, b: object | None, mass: float) -> Any:
     """Turn any non-negative matrix into a feasible plan close to it.
 
-    Rows, columns and the whole are scaled down to their limits; the mass then missing is spread over the room
+    Rows, columns and the whole are scaled down to their limits; the mass then missing is spread over the capacity
     that is left (dense plans: in proportion to the room; sparse plans: over at most n_s + n_t pairs). The change
-    is of the order of the plan's violations. Forbidden pairs are not known here.
+    is of the order of the plan's violations. Forbidden pairs are ignored.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The front door: one problem, or a batch of them, with a cost matrix at hand."""
+"""Solve one problem, or a batch of problems, given as cost matrices."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def solve_partial(
         Exact: gap relative to the value. Entropic: violation of the optimality conditions relative to the mass
         and, for the gap, to mass times cost range (never below what float64 can resolve at this eps).
     max_iter : int, optional
-        Exact: simplex pivots a round (default 10**9). Entropic: sweeps and Newton steps (default 100,000).
+        Exact: simplex pivots per round (default 10**9). Entropic: sweeps and Newton steps (default 100,000).
     throw : bool
         Raise `NotConvergedError` unless the status is OPTIMAL; False returns the best plan with its status. Bad
         input and infeasible problems always raise.
@@ -66,7 +66,7 @@ def solve_partial(
 
     Examples
     --------
-    Two sources, two targets; half of the mass stays at home:
+    Two source and two target samples; half of the mass is moved, at no cost:
 
     >>> import numpy as np
     >>> cost = np.array([[0.0, 3.0], [5.0, 1.0]])
@@ -106,7 +106,7 @@ def solve_partial_batch(
     ----------
     costs : (batch, n_s, n_t) array or tensor
     a, b : (n_s,) and (n_t,), or (batch, n_s) and (batch, n_t) arrays, optional
-        Capacities, shared or one row a problem.
+        Capacities, shared or one row per problem.
 
     Examples
     --------
@@ -164,7 +164,7 @@ def _row(weights: Any, k: int) -> Any:
 
 
 def _per_problem(weights: Any) -> bool:
-    """Whether weights come with a leading batch axis; anything unreadable is left for the checks to name."""
+    """Whether weights come with a leading batch axis; anything else is left to the checks."""
     try:
         return weights is not None and np.ndim(weights) == 2
     except ValueError:
