@@ -21,7 +21,7 @@ __all__ = [
     "listing",
 ]
 
-E = TypeVar("E", bound="_Explained")
+_E = TypeVar("_E", bound="_Explained")
 CODE = re.compile(r"`([^`]+)`")
 
 
@@ -82,7 +82,7 @@ class _Explained:
         text = f"{self.what}: got {self.got}; allowed: {self.allowed}. {self.remedy}"
         return CODE.sub(lambda code: (names or {}).get(code[1], code[0]), text)
 
-    def within(self: E, prefix: str) -> E:
+    def within(self: _E, prefix: str) -> _E:
         """Return the same error with a prefix before `what`, for an argument that is part of something larger.
 
         Examples
