@@ -196,15 +196,13 @@ def _stack(solutions: list[Solution[Any]], kind: Kind) -> BatchSolution:
             return np.stack(parts)
         import torch
 
-        return torch.stack(parts)
+        return torch.stack(list(parts))
 
     def each(name: str) -> list[Any]:
         return [getattr(solution, name) for solution in solutions]
 
+    parts: dict[str, Any] = {name: join(each(name)) for name in ("plan", "p", "q", "value", "objective")}
+    parts |= {name: np.array(each(name)) for name in ("dual_value", "gap", "slope")}
+    parts |= {name: tuple(each(name)) for name in ("status", "n_iter", "residuals")}
     u, v = zip(*each("potentials"), strict=True)
-    return BatchSolution(
-        **{name: join(each(name)) for name in ("plan", "p", "q", "value", "objective")},
-        **{name: np.array(each(name)) for name in ("dual_value", "gap", "slope")},
-        **{name: tuple(each(name)) for name in ("status", "n_iter", "residuals")},
-        potentials=Potentials(join(u), join(v)),
-    )
+    return BatchSolution(**parts, potentials=Potentials(join(u), join(v)))
