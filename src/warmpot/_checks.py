@@ -65,12 +65,12 @@ def check_matrix(name: str, x: object, *, width: int | None = None) -> FloatArra
     return array
 
 
-def check_features(name: str, x: np.ndarray, largest: float = LARGEST_FEATURE) -> None:
-    """Refuse numbers beyond `largest`; no copy is made."""
+def check_features(name: str, x: np.ndarray) -> None:
+    """Refuse numbers beyond `LARGEST_FEATURE`; no copy is made."""
     magnitude = max(float(x.max()), -float(x.min()))
-    if magnitude > largest:
-        remedy = "Rescale them, or repair those rows."
-        raise InputError(name, got=f"numbers up to {magnitude:g}", allowed=f"up to {largest:g}", remedy=remedy)
+    if magnitude > LARGEST_FEATURE:
+        remedy = "Rescale them, or drop those rows."
+        raise InputError(name, got=f"numbers up to {magnitude:g}", allowed=f"up to {LARGEST_FEATURE:g}", remedy=remedy)
 
 
 def check_nonnegative_matrix(name: str, x: object, shape: tuple[int, ...] | None = None) -> FloatArray:
@@ -94,7 +94,7 @@ def check_cost(name: str, x: object, ndim: int = 2) -> FloatArray:
     low, high = array.min(), array.max()  # the minimum reveals both NaN and -inf
     if not low > -np.inf:
         bad = np.isnan(array) | np.isneginf(array)
-        _reject(name, bad, "NaN or -inf entries", allowed, "Repair the features first.")
+        _reject(name, bad, "NaN or -inf entries", allowed, "Fix the features first.")
     if max(-low, high if high < np.inf else 0.0) > LARGEST:
         remedy = "Rescale the costs; mark forbidden pairs with +inf."
         raise InputError(name, got=f"up to {max(-low, high):g}", allowed=f"up to {LARGEST:g}", remedy=remedy)

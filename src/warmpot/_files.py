@@ -24,8 +24,8 @@ def _draft(path: Path) -> Path:
 
 
 def _write_error(path: Path, error: OSError) -> WarmpotError:
-    remedy = "Free some space, or choose another place."
-    return WarmpotError(str(path), got=error.strerror or error, allowed="a place to write", remedy=remedy)
+    remedy = "Free some space, or choose another folder."
+    return WarmpotError(str(path), got=error.strerror or error, allowed="a path that can be written", remedy=remedy)
 
 
 @contextmanager

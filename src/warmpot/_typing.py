@@ -1,4 +1,4 @@
-"""Type aliases shared by all rooms."""
+"""Type aliases shared by all layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it costs to match a source sample with a target sample.
+"""The cost of matching a source sample with a target sample.
 
 The joint cost of Theorem 3.3 (Eq. (10)) and of the training problem (Eq. (19); docs/theory.md, Joint cost),
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["LABEL_LOSSES", "JointCost", "PairCosts", "feature_distance", "joint_cost", "label_loss", "rms_distance"]
 
 ROUNDING = 1e-14
-"""Squared distances below this share of the squared norms are taken for 0."""
+"""Squared distances below this fraction of the squared norms are rounding and count as 0."""
 
 
 def feature_distance(source: Tensor, target: Tensor, *, squared: bool = False) -> Tensor:
     """Euclidean distances between two batches of features, or their squares, in float32 at least.
 
-    Computed in float64 from products of centred features: as quick as the product form that `torch.cdist` takes
+    Computed in float64 from products of centred features: as fast as the product form that `torch.cdist` takes
     above 25 rows, without its loss of half of the digits between close points in float32. The gradient at distance 0
     is 0.
     """
@@ -41,7 +41,7 @@ def feature_distance(source: Tensor, target: Tensor, *, squared: bool = False) -
     x, y = source.double() - centre, target.double() - centre
     x_square, y_square = x.square().sum(dim=1, keepdim=True), y.square().sum(dim=1)
     square = x_square + y_square - 2.0 * (x @ y.T)
-    same = square <= ROUNDING * (x_square + y_square).detach()  # what is left there is rounding, also in its gradient
+    same = square <= ROUNDING * (x_square + y_square).detach()  # the rest is rounding, also in its gradient
     distance = square if squared else square.masked_fill(same, 1.0).sqrt()
     return distance.masked_fill(same, 0.0).to(dtype)
 
@@ -127,19 +127,19 @@ def _nearest(x: Array, count: int) -> IntArray:
 class PairCosts:
     """Joint costs between whole data sets, by blocks of source rows.
 
-    A solver asks for every block several times, so the distances are kept when they fit into `max_memory`, and computed
-    again for every block when they do not.
+    A solver asks for every block several times, so the distances are stored when they fit into `max_memory`, and
+    computed again for every block when they do not.
 
     Parameters
     ----------
     xs, xt : (n_s, d) and (n_t, d) arrays
         Features of both domains.
     max_memory : float
-        GiB that the kept distances may take.
+        GiB that the stored distances may take.
     neighbours : int
         How many nearest target samples the outputs of a target sample are averaged with.
     smooth : float
-        By which share, in [0, 1]; 0 leaves the outputs as they are.
+        Weight of that average, in [0, 1]; 0 leaves the outputs as they are.
 
     Attributes
     ----------
@@ -157,16 +157,16 @@ class PairCosts:
         self.shape = (xs.shape[0], xt.shape[0])
         self.rms = rms_distance(xs, xt)
         self._blocks = EuclideanBlocks(np.asarray(xs, np.float64), np.asarray(xt, np.float64))
-        self._kept: FloatArray | None = None
+        self._stored: FloatArray | None = None
         if 8 * self.shape[0] * self.shape[1] <= budget:
-            self._kept = np.empty(self.shape)
+            self._stored = np.empty(self.shape)
             for start in range(0, self.shape[0], 1024):
                 rows = np.arange(start, min(start + 1024, self.shape[0]))
-                self._kept[rows] = self._blocks.block(rows)
+                self._stored[rows] = self._blocks.block(rows)
 
     def distances(self, rows: IntArray) -> FloatArray:
         """Return the distances of some source rows to all target rows, as a new array."""
-        return self._blocks.block(rows) if self._kept is None else self._kept[rows]
+        return self._blocks.block(rows) if self._stored is None else self._stored[rows]
 
     def _smoothed(self, outputs: Tensor) -> Tensor:
         if self._near is None or self._near.shape[1] == 0:
@@ -194,7 +194,7 @@ class PairCosts:
 
 
 class JointCost:
-    """The joint cost between whole data sets, by blocks of source rows; made by `PairCosts.joint`.
+    """The joint cost between whole data sets, by blocks of source rows; returned by `PairCosts.joint`.
 
     Attributes
     ----------
@@ -218,7 +218,7 @@ class JointCost:
         self._distances, self._labels, self._outputs, self._loss = costs.distances, labels, outputs, loss
         self._eta1, self._eta2, self._squared = eta1, eta2, squared
         self._by_class: Any = None
-        if eta2 and loss.classification:  # looked up for every block: one row per class, computed once
+        if eta2 and loss.classification:  # one row per class, computed once and looked up for every block
             self._by_class = eta2 * loss.pairwise(torch.arange(outputs.shape[1]), outputs).contiguous().numpy()
 
     def block(self, rows: IntArray) -> FloatArray:

@@ -21,7 +21,7 @@ __all__ = [
     "listing",
 ]
 
-E = TypeVar("E", bound="_Explained")
+_E = TypeVar("_E", bound="_Explained")
 CODE = re.compile(r"`([^`]+)`")
 
 
@@ -50,7 +50,7 @@ class _Explained:
         What can be given instead.
     remedy : str
         What to do, as sentences. Code that callers write differently, such as an argument that has a flag on the
-        command line, stands between backticks, for `render` to translate.
+        command line, is written between backticks, for `render` to translate.
 
     Examples
     --------
@@ -82,8 +82,8 @@ class _Explained:
         text = f"{self.what}: got {self.got}; allowed: {self.allowed}. {self.remedy}"
         return CODE.sub(lambda code: (names or {}).get(code[1], code[0]), text)
 
-    def within(self: E, prefix: str) -> E:
-        """Return the same error of a part of something larger: its `what` after a prefix.
+    def within(self: _E, prefix: str) -> _E:
+        """Return the same error with a prefix before `what`, for an argument that is part of something larger.
 
         Examples
         --------
@@ -131,7 +131,7 @@ class InfeasibleError(InputError):
 
 
 class NotConvergedError(WarmpotError, RuntimeError):
-    """A solver stopped before its tolerance; ``solution`` holds what it had reached."""
+    """A solver stopped before its tolerance; ``solution`` is its last result."""
 
     def __init__(self, what: str, *, solution: Any = None, **parts: Any) -> None:
         super().__init__(what, **parts)
@@ -139,15 +139,15 @@ class NotConvergedError(WarmpotError, RuntimeError):
 
 
 class DivergedError(WarmpotError, RuntimeError):
-    """A training left the finite numbers; the message says at which step and what to change."""
+    """Training produced NaN or infinite numbers; the message contains the step and what to change."""
 
 
 class MissingExtraError(WarmpotError, ImportError):
-    """An optional package is not installed; the message names the extra that brings it."""
+    """An optional package is not installed; the message names the extra that installs it."""
 
 
 class WarmpotWarning(_Explained, UserWarning):
-    """Something can be used but is probably not what was meant; the message says what was done about it."""
+    """An input is valid but probably not what was meant; the message contains what was done instead."""
 
 
 def explain(what: str, *, got: object, allowed: str, remedy: str) -> str:

@@ -1,4 +1,4 @@
-"""Label losses: what it costs to predict an output where a label is known, as objects with their properties.
+"""Label losses, as objects: the loss of an output of the network against a label.
 
 A loss is used on pairs, a source label against a target output (the joint cost of Theorem 3.3), and on samples, an
 output against its own label (the supervised term). Bounds use metrics on class probabilities instead
@@ -106,7 +106,7 @@ def get_label_loss(loss: str | LabelLoss) -> LabelLoss:
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """Half precision has no room for logarithms of small probabilities, nor for squares."""
+    """Return `x` in float32 if it is coarser: half precision cannot hold logarithms of small probabilities."""
     import torch
 
     return x if x.dtype in (torch.float32, torch.float64) else x.float()

@@ -44,6 +44,16 @@ def test_import_is_light(statement: str) -> None:
     assert not HEAVY & set(loaded)
 
 
+def test_every_layer_is_an_attribute_and_loads_on_first_use() -> None:
+    layers = {m.name for m in pkgutil.iter_modules(warmpot.__path__) if not m.name.startswith("_")} - {"cli"}
+    assert layers == set(warmpot.__all__) - {"__version__"}
+    code = "import sys, warmpot\nprint(*(name for name in sys.modules if name.startswith('warmpot.')))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not run.stdout.split()
+    for name in layers:
+        assert getattr(warmpot, name) is importlib.import_module(f"warmpot.{name}")
+
+
 def test_unknown_attribute_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="nonsense"):
         warmpot.nonsense  # noqa: B018

@@ -1,4 +1,4 @@
-"""Gaussian distributions over linear heads: their divergence, their draws, and what a theorem says of each draw."""
+"""Gaussian distributions over linear heads: their divergence, their draws, and the terms of a theorem for each draw."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from warmpot.bounds.theorems import BoundProblem
 __all__ = ["Draws", "GaussianHead", "HeadBound", "gaussian_kl", "mean_at_most"]
 
 BETS = 12
-"""Number of fixed bets that `mean_at_most` spreads its wealth over."""
+"""Number of fixed bets that `mean_at_most` averages over."""
 
 
 def gaussian_kl(square: float, size: int, scale: float, prior_scale: float) -> float:
@@ -91,7 +91,7 @@ class GaussianHead:
 
     @property
     def size(self) -> int:
-        """Dimensions that softmax can see: a shift common to all classes makes no other head."""
+        """Dimensions that change the softmax: a shift common to all classes does not."""
         classes, features = self.weight.shape
         return int((classes - 1) * (features + 1))
 
@@ -107,12 +107,12 @@ class GaussianHead:
 
     def proba(self, centred: FloatArray) -> FloatArray:
         """Class probabilities of features less the origin."""
-        found: FloatArray = softmax(centred @ self.weight.T + self.bias, axis=1)
-        return found
+        proba: FloatArray = softmax(centred @ self.weight.T + self.bias, axis=1)
+        return proba
 
 
 class Draws(NamedTuple):
-    """Computable terms (one row a head) and Lipschitz constants of heads that were drawn."""
+    """Computable terms (one row per head) and Lipschitz constants of drawn heads."""
 
     terms: FloatArray
     gammas: FloatArray
@@ -120,14 +120,14 @@ class Draws(NamedTuple):
     @property
     def bounds(self) -> FloatArray:
         """Sum of the terms of each head, at most 1."""
-        found: FloatArray = np.minimum(1.0, self.terms.sum(axis=1))
-        return found
+        bounds: FloatArray = np.minimum(1.0, self.terms.sum(axis=1))
+        return bounds
 
     @property
     def cut_terms(self) -> FloatArray:
         """Terms scaled down to sum to 1 where they sum to more."""
-        found: FloatArray = self.terms / np.maximum(1.0, self.terms.sum(axis=1, keepdims=True))
-        return found
+        terms: FloatArray = self.terms / np.maximum(1.0, self.terms.sum(axis=1, keepdims=True))
+        return terms
 
     @property
     def means(self) -> tuple[float, float]:
@@ -145,7 +145,7 @@ class HeadBound:
     Parameters
     ----------
     problem : BoundProblem
-        Samples, loss and theorem; its own head is not looked at.
+        Samples, loss and theorem; its own head is not used.
     plan : (n_s, n_t) csr_array
         Feasible.
     origin : (d,) array
@@ -171,11 +171,11 @@ class HeadBound:
     def terms(self, head: GaussianHead) -> tuple[list[float], float]:
         """Return the computable terms in the order of the theorem's report, and the head's Lipschitz constant."""
         gamma = head_lipschitz(head.weight, self.loss.name).value
-        found = [float(self.p @ self.loss.of_labels(head.proba(self.source), self.labels)), gamma * self.distance]
+        terms = [float(self.p @ self.loss.of_labels(head.proba(self.source), self.labels)), gamma * self.distance]
         if self.target is not None:
             losses = self.loss.of_pairs(np.arange(len(self.by_class)), head.proba(self.target))
-            found.append(float(np.vdot(self.by_class, losses)))
-        return [*found, self.left_out], gamma
+            terms.append(float(np.vdot(self.by_class, losses)))
+        return [*terms, self.left_out], gamma
 
     def draws(self, centre: GaussianHead, scale: float, count: int, seed: np.random.SeedSequence) -> Draws:
         """Draw heads around `centre` and evaluate them."""

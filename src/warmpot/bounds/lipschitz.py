@@ -1,4 +1,4 @@
-"""How fast a head can change its mind: Lipschitz constants with respect to the loss of the bound."""
+"""Lipschitz constants of heads with respect to the loss of the bound."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from warmpot._checks import check_matrix, check_nonnegative
 from warmpot._typing import Array, FloatArray
-from warmpot.bounds.losses import loss_named
+from warmpot.bounds.losses import get_bound_loss
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ GELU_SLOPE = 1.13
 class Lipschitz:
     """A constant and where it comes from: ``l(g(u), g(v)) <= value * ||u - v||`` for the loss l of the bound.
 
-    `loss` names l; None for a constant of the user's, whose word is taken for the loss of the bound.
+    `loss` is the name of l; None for a constant that the user gave, which is taken to be for the loss of the bound.
     """
 
     value: float
@@ -40,7 +40,7 @@ class Lipschitz:
 
 
 def as_lipschitz(gamma: Lipschitz | float, loss: str) -> Lipschitz:
-    """Take a constant of the user's at its word; refuse one that was computed for another loss."""
+    """Accept a number from the user; refuse a constant that was computed for another loss."""
     if isinstance(gamma, Lipschitz):
         if gamma.loss not in (None, loss):
             got, remedy = f"the constant of the loss {gamma.loss!r}", f"Pass loss={gamma.loss!r}, or gamma of {loss!r}."
@@ -56,7 +56,7 @@ def head_lipschitz(weight: Array, loss: str) -> Lipschitz:
       prediction p by ``p_k (z_k - <p, z>)``; half the sum of their sizes is half a mean absolute deviation, which is at
       most a quarter of ``max z - min z``.
     - ``"euclidean"``: ``sigma_max(W - mean row) / 2 / sqrt(2)``. The Jacobian ``diag(p) - p p'`` of softmax has norm at
-      most 1/2 and does not see a shift common to all rows; ``1/sqrt(2)`` is the loss's zeta.
+      most 1/2 and ignores a shift common to all rows; ``1/sqrt(2)`` is the loss's zeta.
 
     Parameters
     ----------
@@ -73,19 +73,15 @@ def head_lipschitz(weight: Array, loss: str) -> Lipschitz:
 
 
 def _head(weight: FloatArray, loss: str) -> Lipschitz:
-    W = weight - weight.mean(axis=0)
-    if loss_named(loss).name == "euclidean":
-        value = float(np.linalg.norm(W, 2)) / 2 / math.sqrt(2)
-        return Lipschitz(value, "linear head: sigma_max(centred W) / 2 / sqrt(2)", loss)
-    # Differences, not a product form: two nearly equal rows must not come out closer than they are.
-    widest = max(float(np.linalg.norm(W - row, axis=1).max()) for row in W)
-    return Lipschitz(widest / 4, "linear head: max ||w_k - w_l|| / 4", loss)
+    metric = get_bound_loss(loss)
+    value = metric.head_constant(weight - weight.mean(axis=0))
+    return Lipschitz(value, f"linear head: {metric.head_formula}", loss)
 
 
 def module_lipschitz(module: nn.Module, loss: str) -> Lipschitz:
     """Return a constant of ``softmax(module(u))`` with respect to a loss, as a product over its layers.
 
-    Layers that are understood: Linear, Identity, Flatten, Dropout, ReLU, LeakyReLU, Tanh, Sigmoid, GELU, BatchNorm1d
+    Supported layers: Linear, Identity, Flatten, Dropout, ReLU, LeakyReLU, Tanh, Sigmoid, GELU, BatchNorm1d
     with running statistics, and Sequential of these. Dropout and BatchNorm are taken as in ``eval()``.
 
     Parameters
@@ -107,7 +103,7 @@ def module_lipschitz(module: nn.Module, loss: str) -> Lipschitz:
     if last is not None:  # its centred rows give a smaller constant than its norm
         head, layers = _head(last, loss).value, layers[:-1]
     else:
-        loss_named(loss)
+        get_bound_loss(loss)
         head = 1 / (2 * math.sqrt(2))  # both losses: softmax of a map of constant 1
     value = head * math.prod(_slope(layer) for layer in layers)
     if last is not None and not layers:
@@ -125,10 +121,10 @@ def _flattened(module: nn.Module) -> list[nn.Module]:
 
 
 def _check_plain(layer: nn.Module) -> None:
-    """Refuse what computes something else than its class says: subclasses with a forward of their own, and hooks."""
+    """Refuse subclasses, which may have their own forward, and hooks."""
     plain = type(layer).__module__.startswith("torch.nn.modules")
     if not plain or layer._forward_hooks or layer._forward_pre_hooks:
-        got = f"{type(layer).__name__}{' with hooks' if plain else ', no layer of torch itself'}"
+        got = f"{type(layer).__name__}{' with hooks' if plain else ', which is not a layer of torch itself'}"
         raise InputError("module", got=got, allowed=LAYERS, remedy=BY_HAND)
 
 

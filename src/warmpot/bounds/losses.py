@@ -1,22 +1,25 @@
-"""Losses a bound can be written in: metrics on the probability simplex with values in [0, 1].
+"""Losses of bounds: metrics on the probability simplex with values in [0, 1].
 
-Cross-entropy is neither bounded nor a metric, so it cannot stand in Theorem 3.2 or 3.3. The two losses here can; a
-label y is the corner e_y of the simplex, a prediction a row of class probabilities (softmax of the logits).
+Cross-entropy is neither bounded nor a metric, so Theorems 3.2 and 3.3 do not hold for it. They hold for the two
+losses here. A label y is the corner e_y of the simplex, a prediction a row of class probabilities (softmax of the
+logits).
 
 - ``"tv"``: total variation, ``l(p, r) = ||p - r||_1 / 2``, so ``l(p, y) = 1 - p[y]``: the chance that a label drawn
   from p is wrong.
 - ``"euclidean"``: ``l(p, r) = ||p - r||_2 / sqrt(2)``. It is zeta-Lipschitz in each argument with ``zeta = 1/sqrt(2)``.
 
 One convention for both theorems: *gamma is the Lipschitz constant of the head with respect to the loss*,
-``l(g(u), g(v)) <= gamma ||u - v||``. That is the gamma of Theorem 3.2. In Theorem 3.3 it stands for the paper's product
+``l(g(u), g(v)) <= gamma ||u - v||``. That is the gamma of Theorem 3.2. In Theorem 3.3 it is the paper's product
 ``zeta * gamma``: the proof uses the two only through ``|l(w, g(u)) - l(w, g(v))| <= zeta gamma ||u - v||``, and for a
-metric the left side is at most ``l(g(u), g(v))`` (reverse triangle inequality). So both losses serve in both theorems.
+metric the left side is at most ``l(g(u), g(v))`` (reverse triangle inequality). So both losses can be
+used in both theorems.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -25,25 +28,37 @@ from warmpot._interop import to_numpy
 from warmpot._typing import FloatArray, IntArray
 from warmpot.errors import InputError
 
-__all__ = ["LOSSES", "Loss", "check_labels", "check_proba", "loss_named"]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = [
+    "DEFAULT_LOSS",
+    "LOSSES",
+    "BoundLoss",
+    "Euclidean",
+    "TotalVariation",
+    "check_labels",
+    "check_proba",
+    "get_bound_loss",
+]
 
 SUM_TOLERANCE = 1e-4
-"""How far a row of probabilities may sum from 1: float16 softmaxes come close to it."""
+"""How far the sum of a row of probabilities may be from 1: float16 softmaxes come close to it."""
 
 
-@dataclass(frozen=True)
-class Loss:
-    """A metric on the simplex with values in [0, 1].
+class BoundLoss(ABC):
+    """A metric on the simplex with values in [0, 1], and the Lipschitz constant of a linear head with respect to it.
 
-    Attributes
-    ----------
-    name : "tv" or "euclidean"
-    formula : str
-        How it reads for a label.
+    Class attributes
+    ----------------
+    name : str
+        Its name in arguments.
+    head_formula : str
+        The constant of a linear head.
     """
 
-    name: str
-    formula: str
+    name: ClassVar[str]
+    head_formula: ClassVar[str]
 
     def of_labels(self, proba: FloatArray, labels: IntArray) -> FloatArray:
         """Return ``l(proba_i, y_i)`` for every sample.
@@ -66,27 +81,93 @@ class Loss:
         """
         return self._from_parts(proba.T[labels], _squares(proba))
 
+    @abstractmethod
     def between(self, first: FloatArray, second: FloatArray) -> FloatArray:
         """Return the distance between two predictions, row by row."""
-        order = 1 if self.name == "tv" else 2
-        distance: FloatArray = np.linalg.norm(first - second, ord=order, axis=-1)
-        return distance / (2.0 if self.name == "tv" else math.sqrt(2.0))
 
+    @abstractmethod
     def _from_parts(self, of_label: FloatArray, square: FloatArray) -> FloatArray:
         """Loss from the probability of the label and the squared norm of the prediction."""
-        if self.name == "tv":
-            return 1.0 - of_label
+
+    @abstractmethod
+    def head_constant(self, centred: FloatArray) -> float:
+        """Return the constant of ``softmax(W u + b)`` from the rows of W less their mean."""
+
+    @abstractmethod
+    def smooth_of_labels(self, proba: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of every sample, differentiable in the probabilities."""
+
+    @abstractmethod
+    def smooth_head_constant(self, weight: Tensor) -> Tensor:
+        """Return the constant of a linear head, differentiable in its weights."""
+
+
+class TotalVariation(BoundLoss):
+    """``||p - r||_1 / 2``, for a label ``1 - softmax[y]``."""
+
+    name, head_formula = "tv", "max ||w_k - w_l|| / 4"
+
+    def between(self, first: FloatArray, second: FloatArray) -> FloatArray:
+        """Return the distance between two predictions, row by row."""
+        distance: FloatArray = np.linalg.norm(first - second, ord=1, axis=-1)
+        return distance / 2.0
+
+    def _from_parts(self, of_label: FloatArray, square: FloatArray) -> FloatArray:  # noqa: ARG002
+        return 1.0 - of_label
+
+    def head_constant(self, centred: FloatArray) -> float:
+        """Return a quarter of the largest distance between two rows."""
+        # Differences, not a product form: two nearly equal rows must not come out closer than they are.
+        return max(float(np.linalg.norm(centred - row, axis=1).max()) for row in centred) / 4
+
+    def smooth_of_labels(self, proba: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of every sample."""
+        return 1.0 - _at_labels(proba, labels)
+
+    def smooth_head_constant(self, weight: Tensor) -> Tensor:
+        """Return the constant of a linear head."""
+        return (weight[:, None] - weight[None]).square().sum(dim=2).max().sqrt() / 4
+
+
+class Euclidean(BoundLoss):
+    """``||p - r||_2 / sqrt(2)``, for a label ``||softmax - e_y||_2 / sqrt(2)``."""
+
+    name, head_formula = "euclidean", "sigma_max(centred W) / 2 / sqrt(2)"
+
+    def between(self, first: FloatArray, second: FloatArray) -> FloatArray:
+        """Return the distance between two predictions, row by row."""
+        distance: FloatArray = np.linalg.norm(first - second, ord=2, axis=-1)
+        return distance / math.sqrt(2.0)
+
+    def _from_parts(self, of_label: FloatArray, square: FloatArray) -> FloatArray:
         # ||p - e_y||^2 = ||p||^2 - 2 p_y + 1; rounding must not take it out of [0, 1].
         return np.sqrt(np.clip((square - 2.0 * of_label + 1.0) / 2.0, 0.0, 1.0))
 
+    def head_constant(self, centred: FloatArray) -> float:
+        """Return the largest singular value, times 1/2 (of softmax) and ``1 / sqrt(2)`` (of the loss)."""
+        return float(np.linalg.norm(centred, 2)) / 2 / math.sqrt(2)
 
-LOSSES = {
-    loss.name: loss
-    for loss in (
-        Loss("tv", "1 - softmax[y]"),
-        Loss("euclidean", "||softmax - e_y||_2 / sqrt(2)"),
-    )
-}
+    def smooth_of_labels(self, proba: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of every sample; at least 1e-4, where the square root still has a gradient."""
+        return ((proba.square().sum(dim=1) - 2 * _at_labels(proba, labels) + 1) / 2).clamp_min(1e-8).sqrt()
+
+    def smooth_head_constant(self, weight: Tensor) -> Tensor:
+        """Return the constant of a linear head."""
+        import torch
+
+        widest: Tensor = torch.linalg.matrix_norm(weight - weight.mean(dim=0), 2)
+        return widest / 8**0.5
+
+
+LOSSES: dict[str, BoundLoss] = {loss.name: loss for loss in (TotalVariation(), Euclidean())}
+DEFAULT_LOSS = {"features": "tv", "joint": "euclidean"}
+"""Loss of each theorem where none is named."""
+
+
+def _at_labels(proba: Tensor, labels: Tensor) -> Tensor:
+    import torch
+
+    return proba[torch.arange(len(labels)), labels]
 
 
 def _squares(proba: FloatArray) -> FloatArray:
@@ -94,7 +175,7 @@ def _squares(proba: FloatArray) -> FloatArray:
     return squares
 
 
-def loss_named(name: object) -> Loss:
+def get_bound_loss(name: object) -> BoundLoss:
     """Return the loss of that name; cross-entropy and regression losses are refused."""
     if isinstance(name, str) and name not in LOSSES:
         remedy = "A bound needs a metric with values in [0, 1]; cross-entropy and regression losses are not."
@@ -104,7 +185,7 @@ def loss_named(name: object) -> Loss:
 
 
 def check_proba(name: str, x: object, rows: int, n_classes: int | None = None) -> FloatArray:
-    """Return rows of class probabilities, each made to sum to 1 exactly; logits and hard codes are refused."""
+    """Return rows of class probabilities, each divided by its sum; logits and hard codes are refused."""
     proba = check_matrix(name, x, width=n_classes)
     allowed = f"{rows} rows of class probabilities (each >= 0, sum 1)"
     if proba.shape[0] != rows or proba.shape[1] < 2:
@@ -124,15 +205,15 @@ def check_labels(name: str, x: object, rows: int, n_classes: int) -> IntArray:
     allowed = f"{rows} whole numbers in [0, {n_classes})"
     remedy = "Pass class codes that count the columns of the probabilities."
     try:
-        found = to_numpy(x)
+        values = to_numpy(x)
     except (TypeError, ValueError, OverflowError) as error:
         got = f"{type(x).__name__} ({error})"
         raise InputError(name, got=got, allowed=allowed, remedy=remedy) from error
-    if found.shape != (rows,):
-        raise InputError(name, got=f"shape {found.shape}", allowed=allowed, remedy=remedy)
-    whole = np.isfinite(found) & (found == np.floor(found)) & (found >= 0) & (found < n_classes)
+    if values.shape != (rows,):
+        raise InputError(name, got=f"shape {values.shape}", allowed=allowed, remedy=remedy)
+    whole = np.isfinite(values) & (values == np.floor(values)) & (values >= 0) & (values < n_classes)
     if not whole.all():
-        got = f"{found[~whole][0]:g} at {int(np.argmin(whole))}"
+        got = f"{values[~whole][0]:g} at {int(np.argmin(whole))}"
         raise InputError(name, got=got, allowed=allowed, remedy=remedy)
-    codes: IntArray = found.astype(np.int64)
+    codes: IntArray = values.astype(np.int64)
     return codes

@@ -1,4 +1,4 @@
-"""The terms that need target labels. This is the only module of the room that can receive them.
+"""The terms that need target labels; the only module of this layer that receives them.
 
 L_f and L^_f are minima over all heads of constant at most gamma. Any one such head g' gives an upper bound of both, so
 what is reported never understates the paper's term:
@@ -7,7 +7,7 @@ what is reported never understates the paper's term:
 - Theorem 3.3: ``L^_f = min T + Xi = min (S + T) - min S <= S(g') + T(g')``, with S and T the losses on source and
   target weighted by ``p/alpha`` and ``q/alpha`` (Eqs. (13) and (63); ``min S >= 0``).
 
-Heads tried: the learnt one, the one that says the same everywhere, and affine heads fitted to the labels of both
+Heads tried: the trained one, the constant one, and affine heads fitted to the labels of both
 domains under the constraint ``constant <= gamma``, which holds by construction.
 
 Both proofs give more for a given g' (Lemma A.4, and Eq. (62) before the last step), reported as
@@ -30,9 +30,9 @@ import numpy as np
 from warmpot._checks import check_count, check_features, check_matrix
 from warmpot._typing import Array, FloatArray, IntArray
 from warmpot.bounds.lipschitz import head_lipschitz
-from warmpot.bounds.losses import Loss, check_labels, check_proba, loss_named
+from warmpot.bounds.losses import BoundLoss, check_labels, check_proba, get_bound_loss
 from warmpot.bounds.report import BoundReport
-from warmpot.bounds.theorems import LARGEST_FEATURE, THEOREMS
+from warmpot.bounds.theorems import THEOREMS
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def with_labels(
     target_labels : (n_t,) array or tensor
         Class codes of the target samples.
     iterations : int
-        Of L-BFGS for each fitted head; 0 tries only the learnt and the constant heads.
+        Of L-BFGS for each fitted head; 0 tries only the trained and the constant head.
 
     Returns
     -------
@@ -76,14 +76,14 @@ def with_labels(
     if report.theorem not in THEOREMS.values() or report.p is None or report.q is None:
         allowed = "a report of feature_bound or joint_bound"
         raise InputError("report", got=report.theorem, allowed=allowed, remedy="Pass one of these.")
-    loss, first = loss_named(report.loss), report.theorem == THEOREMS["features"]
+    loss, first = get_bound_loss(report.loss), report.theorem == THEOREMS["features"]
     n, m = len(report.p), len(report.q)
     xs = check_matrix("source", source)
     xt = check_matrix("target", target, width=xs.shape[1])
     for name, points, count in (("source", xs, n), ("target", xt, m)):
-        check_features(name, points, LARGEST_FEATURE)
+        check_features(name, points)
         if len(points) != count:
-            remedy = "Pass the samples that the report is of."
+            remedy = "Pass the samples of the report."
             raise InputError(name, got=f"{len(points)} rows", allowed=f"{count}, as the report", remedy=remedy)
     x = np.concatenate([xs, xt])
     known = check_proba("source_proba", source_proba, n)
@@ -95,10 +95,9 @@ def with_labels(
     weights = np.concatenate([report.p, report.q]) * (1.0 / report.alpha if report.form == "paper" else 1.0)
     heads = _Heads(x, y, weights, n_classes, report.lipschitz.value, loss)
     losses = [loss.of_labels(proba, y), *heads.losses(check_count("iterations", iterations, 0), worst=first)]
-    averages = [float(weights @ found) for found in losses]
-    refined = min(averages)
+    refined = min(float(weights @ of_head) for of_head in losses)
     factor = 2.0 * (1.0 if report.form == "paper" else report.alpha)
-    ideal = factor * min(float(found.max()) for found in losses) if first else refined
+    ideal = factor * min(float(of_head.max()) for of_head in losses) if first else refined
     return replace(
         report,
         terms=tuple(term if term.computable else replace(term, value=ideal) for term in report.terms),
@@ -115,7 +114,7 @@ class _Heads:
     """
 
     def __init__(
-        self, x: FloatArray, y: IntArray, weights: FloatArray, n_classes: int, gamma: float, loss: Loss
+        self, x: FloatArray, y: IntArray, weights: FloatArray, n_classes: int, gamma: float, loss: BoundLoss
     ) -> None:
         centred = x - x.mean(axis=0)
         size = float(np.sqrt(np.square(centred).sum(axis=1).mean())) or 1.0
@@ -140,42 +139,32 @@ class _Heads:
         """Fit ``W = V min(1, gamma / constant(V))`` to cross-entropy, and from there to mean and worst loss."""
         import torch
 
-        # float32 halves the time; what the heads are worth is computed in float64 afterwards.
+        # float32 halves the time; the losses of the fitted heads are computed in float64 afterwards.
         x, y, every = torch.from_numpy(self.x).float(), torch.from_numpy(self.y), torch.arange(len(self.y))
         weights = torch.from_numpy(self.weights).float()
 
-        def constant(V: Tensor) -> Tensor:  # noqa: N803
-            if self.loss.name == "tv":
-                return (V[:, None] - V[None]).square().sum(dim=2).max().sqrt() / 4
-            widest: Tensor = torch.linalg.matrix_norm(V - V.mean(dim=0), 2)
-            return widest / 8**0.5
-
         def logs(head: Tensor) -> Tensor:
             V = head[:, :-1]
-            stretch = (self.gamma / constant(V).clamp_min(1e-30)).clamp_max(1.0)
+            stretch = (self.gamma / self.loss.smooth_head_constant(V).clamp_min(1e-30)).clamp_max(1.0)
             return torch.log_softmax(torch.addmm(head[:, -1], x, stretch * V.T), dim=1)
 
         def losses(head: Tensor) -> Tensor:
-            proba = logs(head).exp()
-            right = proba[every, y]
-            if self.loss.name == "tv":
-                return 1.0 - right
-            return ((proba.square().sum(dim=1) - 2 * right + 1) / 2).clamp_min(1e-8).sqrt()
+            return self.loss.smooth_of_labels(logs(head).exp(), y)
 
         start = _class_means(self.x, self.y, self.n_classes)
         entropy = _minimise(lambda head: -(weights @ logs(head)[every, y]), start, iterations)
-        found = [entropy, _minimise(lambda head: weights @ losses(head), entropy, iterations)]
+        heads = [entropy, _minimise(lambda head: weights @ losses(head), entropy, iterations)]
         if worst:
             sharp = _minimise(lambda head: torch.logsumexp(losses(head) / SHARPNESS, dim=0), entropy, iterations)
-            found.append(sharp)
-        return found
+            heads.append(sharp)
+        return heads
 
 
 def _softmax(head: FloatArray, x: FloatArray) -> FloatArray:
     logits = x @ head[:, :-1].T + head[:, -1]
-    found: FloatArray = np.exp(logits - logits.max(axis=1, keepdims=True))
-    found /= found.sum(axis=1, keepdims=True)
-    return found
+    proba: FloatArray = np.exp(logits - logits.max(axis=1, keepdims=True))
+    proba /= proba.sum(axis=1, keepdims=True)
+    return proba
 
 
 def _class_means(x: FloatArray, y: IntArray, n_classes: int) -> Tensor:
@@ -202,5 +191,5 @@ def _minimise(objective: Callable[[Tensor], Tensor], start: Tensor, iterations: 
         return value
 
     solver.step(closure)  # type: ignore[no-untyped-call]
-    found = head.detach()
-    return found if bool(torch.isfinite(found).all()) else start
+    fitted = head.detach()
+    return fitted if bool(torch.isfinite(fitted).all()) else start

@@ -1,7 +1,7 @@
 """From the target sample to the target population: Lemma 3.4 and Corollaries 3.5 and 3.6.
 
-For a loss in [0, 1], a prior that knows nothing of the target sample and a fixed lambda > 0, with probability 1 - delta
-over the target sample, for *every* posterior (Lemma 3.4 and its proof, Appendix D),
+For a loss in [0, 1], a prior that does not depend on the target sample and a fixed lambda > 0, with probability
+1 - delta over the target sample, for *every* posterior (Lemma 3.4 and its proof, Appendix D),
 
     E_post[L_population]  <=  E_post[R] + lambda / (8 n_t) + (KL(post || prior) + log(1/delta)) / lambda,
 
@@ -9,14 +9,14 @@ where R(w) is anything that is at least the loss on the target sample: here Theo
 
 - Chance enters once, in Hoeffding's inequality for the target sample (drawn independently, and of the source). All else
   may depend on the *source*: prior, its scale, lambda, features. The whole source, not a split of it: source labels
-  enter R by a deterministic theorem, not by concentration, so a prior learnt from them is not used twice.
+  enter R by a deterministic theorem, not by concentration, so a prior learned from them does not use them twice.
 - Nothing that the inequality is applied to may depend on the *target sample*: not the prior, and not the features
-  either. A loss of features fitted to the target sample is no average of independent losses.
+  either. The loss with features fitted to the target sample is not an average of independent losses.
 - It holds for all posteriors at once, so the posterior's scale is free; and R is a bound for every alpha, beta and
   feasible plan at once, so these are free. lambda and the prior's scale are not: choosing them from a grid splits delta
   evenly over it (union bound).
 - ``L <= 1`` and the ideal term is not negative, so ``min(1, computable part) + ideal term`` bounds L as well.
-- Each head is in the set of heads of its own Lipschitz constant, so the ideal term is a mean over heads, too.
+- Each head is in the set of heads of its own Lipschitz constant, so the ideal term is a mean over heads as well.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from warmpot._checks import check_choice, check_count, check_features, check_fra
 from warmpot._typing import Array, FloatArray
 from warmpot.bounds._gaussian import Draws, GaussianHead, HeadBound, gaussian_kl, mean_at_most
 from warmpot.bounds.lipschitz import Lipschitz, head_lipschitz
+from warmpot.bounds.losses import DEFAULT_LOSS
 from warmpot.bounds.report import BoundReport, Term
 from warmpot.bounds.theorems import THEOREMS, BoundProblem
 from warmpot.errors import InputError
@@ -46,7 +47,7 @@ PILOT = 8
 SCALE_RANGE = (1e-40, 1e40)
 FITTED = (
     "NOT A CERTIFICATE: the features were fitted to the target sample, the proof needs features that were not. The "
-    "number reads as if they had been fixed before; fit f on the source or on other target samples and say "
+    "number is computed as if they were fixed in advance; fit f on the source or on other target samples and pass "
     "features_saw_target=False"
 )
 
@@ -75,10 +76,10 @@ class Penalty(NamedTuple):
 
 
 def lambda_grid(n_t: int) -> FloatArray:
-    """Lambdas among which one is close to the best, whatever the data turn out to be.
+    """Lambdas among which one is close to the best, whatever the data.
 
     The best lambda is ``sqrt(8 n_t K)`` for ``K = KL + log(1/delta)``, and the lemma then adds ``sqrt(K / (2 n_t))``.
-    ``1 <= K <= 2 n_t`` covers all that is not vacuous: from ``sqrt(8 n_t)`` to ``4 n_t``.
+    ``1 <= K <= 2 n_t`` covers all non-vacuous bounds: from ``sqrt(8 n_t)`` to ``4 n_t``.
 
     Examples
     --------
@@ -107,8 +108,8 @@ def pac_bayes_penalty(
 
     Examples
     --------
-    >>> found = pac_bayes_penalty(1.0, 50, 0.05, [10.0, 40.0])
-    >>> found.lam, found.complexity, round(found.confidence, 3)
+    >>> penalty = pac_bayes_penalty(1.0, 50, 0.05, [10.0, 40.0])
+    >>> penalty.lam, penalty.complexity, round(penalty.confidence, 3)
     (40.0, 0.025, 0.192)
     """
     kl, n_t, delta = check_nonnegative("kl", kl, maximum=1e300), check_count("n_t", n_t), _probability("delta", delta)
@@ -154,7 +155,7 @@ def pac_bayes_bound(
     source, labels, target
         Features of both domains and class codes of the source, as in `joint_bound`.
     weight, bias : (C, d) and (C,) arrays or tensors
-        The learnt head, in logits; no bias is a bias of 0, around which it is drawn all the same.
+        The trained head, in logits; without a bias, biases are drawn around 0.
     kind : "joint" or "features"
         Theorem 3.3 or Theorem 3.2.
     alpha, beta, plan, eps, form
@@ -162,16 +163,16 @@ def pac_bayes_bound(
     loss : "tv" or "euclidean", optional
         By default as in `joint_bound` and `feature_bound`.
     prior : "zero" or (W0, b0)
-        Centre of the prior. A head learnt from the source alone is allowed, from all of it; a head that has seen the
+        Centre of the prior. A head trained on the source alone is allowed, from all of it; a head that has seen the
         target sample is not.
     prior_scales : float or sequence, optional
         s0, fixed before the target sample is seen; delta is split evenly over several. By default a grid that puts
         noise of 0.02 to 5 on the logits of a typical source sample.
     posterior_scales : float or sequence, optional
-        Candidates for s, at no price: a pilot chooses, fresh draws judge. By default the prior's.
+        Candidates for s, at no price: chosen with a pilot, evaluated on fresh draws. By default the prior's.
     features_saw_target : bool
         Whether the feature extractor, or a scaling of the features, was fitted to this target sample. Then the number
-        is no certificate, and the report says so.
+        is not a certificate, and the report contains a note.
     delta : float
         Probability with which the lemma may fail.
     delta_mc : float
@@ -197,7 +198,7 @@ def pac_bayes_bound(
     s0 = _scales("prior_scales", _default_scales(xs - origin) if prior_scales is None else prior_scales)
     s = s0 if posterior_scales is None else _scales("posterior_scales", posterior_scales)
     joint = check_choice("kind", kind, THEOREMS) == "joint"
-    loss = loss if loss is not None else "euclidean" if joint else "tv"
+    loss = DEFAULT_LOSS[kind] if loss is None else loss
 
     proba = head.proba(xs - origin), head.proba(xt - origin) if joint else None
     problem = BoundProblem(kind, xs, labels, xt, *proba, gamma=head_lipschitz(head.weight, loss), loss=loss)
@@ -214,9 +215,9 @@ def pac_bayes_bound(
         pilot = [heads.draws(head, one, PILOT, pilot_seed) for one in s]
         totals = [[mean + gap.penalty.total for mean in one.means] for one, gap in zip(pilot, gaps, strict=True)]
         cut, plain = np.array(totals).T
-        pick = int(np.argmin(cut if cut.min() < 1.0 else plain))  # what is cut to 1 anyway says nothing of the scale
-    found = heads.draws(head, float(s[pick]), draws, final_seed)
-    report = _report(base, found, gaps[pick], delta, delta_mc)
+        pick = int(np.argmin(cut if cut.min() < 1.0 else plain))  # totals that are cut to 1 do not distinguish scales
+    final = heads.draws(head, float(s[pick]), draws, final_seed)
+    report = _report(base, final, gaps[pick], delta, delta_mc)
     return replace(report, notes=(*report.notes, FITTED)) if features_saw_target else report
 
 
@@ -253,24 +254,24 @@ def _smallest_gap(
     lambdas: FloatArray,
 ) -> _Gap:
     """Return the cheapest prior of the grid, which delta is split over."""
-    square, found = head.square_from(start), []
+    square, gaps = head.square_from(start), []
     for prior_scale in prior_scales:
         kl = gaussian_kl(square, head.size, scale, float(prior_scale))
         penalty = pac_bayes_penalty(kl, n_t, delta / prior_scales.size, lambdas)
-        found.append(_Gap(scale, float(prior_scale), kl, penalty, (lambdas.size, prior_scales.size)))
-    return min(found, key=lambda gap: gap.penalty.total)
+        gaps.append(_Gap(scale, float(prior_scale), kl, penalty, (lambdas.size, prior_scales.size)))
+    return min(gaps, key=lambda gap: gap.penalty.total)
 
 
-def _report(base: BoundReport, found: Draws, gap: _Gap, delta: float, delta_mc: float) -> BoundReport:
+def _report(base: BoundReport, draws: Draws, gap: _Gap, delta: float, delta_mc: float) -> BoundReport:
     """Put means over heads and the lemma's terms into the report of the theorem."""
-    cut, plain = found.means
-    noise = mean_at_most(found.bounds, delta_mc) - cut
+    cut, plain = draws.means
+    noise = mean_at_most(draws.bounds, delta_mc) - cut
     vacuous = cut + noise + gap.penalty.total >= 1.0
-    means = (found.terms if vacuous else found.cut_terms).mean(axis=0)
+    means = (draws.terms if vacuous else draws.cut_terms).mean(axis=0)
     known = [term for term in base.terms if term.computable]
-    notes = ["bounds the loss on the target population of a head drawn anew for every prediction; terms are means"]
+    notes = ["bounds the loss on the target population of a head drawn again for every prediction; terms are means"]
     if plain > cut and not vacuous:
-        share = float((found.bounds == 1.0).mean())
+        share = float((draws.bounds == 1.0).mean())
         notes.append(f"{share:.0%} of the heads have a bound above 1 and count as 1 (mean before {plain:.3g})")
     return replace(
         base,
@@ -279,10 +280,10 @@ def _report(base: BoundReport, found: Draws, gap: _Gap, delta: float, delta_mc: 
             *(replace(term, value=float(mean)) for term, mean in zip(known, means, strict=True)),
             Term("complexity", gap.penalty.complexity, "divergence of the posterior from the prior, KL / lambda"),
             Term("confidence", gap.penalty.confidence, "chance in target: log(1/delta') / lambda + lambda / 8 n_t"),
-            Term("Monte Carlo", noise, f"chance in the {len(found.gammas)} heads drawn"),
+            Term("Monte Carlo", noise, f"chance in the {len(draws.gammas)} heads drawn"),
             *(term for term in base.terms if not term.computable),
         ),
-        lipschitz=Lipschitz(float(found.gammas.mean()), f"mean over heads; {base.lipschitz.origin}"),
+        lipschitz=Lipschitz(float(draws.gammas.mean()), f"mean over heads; {base.lipschitz.origin}"),
         union_bound=gap.paid,
         confidence=1.0 - delta - delta_mc,
         notes=(*base.notes, *notes, gap.choice),
@@ -302,7 +303,7 @@ def _head(name: str, weight: Array, bias: Array | None, origin: FloatArray) -> G
     W = check_matrix(name, weight, width=origin.size)
     b = np.zeros(len(W)) if bias is None else _vector(f"bias of {name}", bias)
     if b.size != len(W):
-        remedy = "Pass one logit a class, the rows of the weights."
+        remedy = "Pass one number per class, as many as rows of the weights."
         raise InputError(f"bias of {name}", got=f"{b.size} numbers", allowed=str(len(W)), remedy=remedy)
     for what, x in ((name, W), (f"bias of {name}", b)):
         check_features(what, x)
@@ -342,8 +343,8 @@ def _grid(name: str, x: Sequence[float] | FloatArray | float, low: float = 1e-10
 
 def _vector(name: str, x: Any) -> FloatArray:
     array = x if hasattr(x, "reshape") else np.asarray(x)
-    found: FloatArray = check_matrix(name, array.reshape(1, -1))[0]
-    return found
+    vector: FloatArray = check_matrix(name, array.reshape(1, -1))[0]
+    return vector
 
 
 def _probability(name: str, x: object) -> float:

@@ -1,4 +1,4 @@
-"""What a bound says: every term by name, what it means, and what proves it."""
+"""Reports of bounds: every term by name, its meaning, and the certificate of the plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Term:
     value : float or None
         What it adds to the bound, factors included; None while unknown.
     meaning : str
-        One line for a person.
+        One line of explanation.
     computable : bool
         Whether it is known without target labels.
     """
@@ -41,7 +41,7 @@ class PlanRecord:
     kind : str
         Where the plan comes from.
     status : str
-        Name of the solver's `Status`; "GIVEN" for a plan of the user's.
+        Name of the solver's `Status`; "GIVEN" for a plan that the user gave.
     gap : float or None
         Proven distance of the plan's cost from the least one, in units of the bound: how much a better plan could
         still take off the transport and source terms. None for a given plan, which is used as it is.
@@ -65,7 +65,7 @@ class BoundReport:
         Which bound, for example "Theorem 3.2 (features)".
     terms : tuple of Term
     alpha, beta : float
-        Mass moved, and share of the source believed to matter.
+        Mass moved, and fraction of the source that is expected to be useful.
     loss : str
         Name of the loss, see `warmpot.bounds.losses`.
     lipschitz : Lipschitz
@@ -74,11 +74,11 @@ class BoundReport:
     form : "paper", "mixed" or "sharp"
         See `warmpot.bounds.theorems`.
     union_bound : str
-        What was paid for choosing alpha, beta or anything else after seeing the data.
+        The price of choosing alpha, beta or anything else after seeing the data.
     confidence : float or None
         Probability with which the bound holds; None if it always does.
     target_loss : float or None
-        The true loss on the target sample, when an oracle has given the labels.
+        The true loss on the target sample, if its labels were given.
     total_refined : float or None
         The tighter form of the bound that labels allow (see `warmpot.bounds.oracle`).
     notes : tuple of str
@@ -136,7 +136,7 @@ class BoundReport:
         raise KeyError(name)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the weights, ready for JSON."""
+        """Return everything but the weights, ready for JSON."""
         return {
             "theorem": self.theorem,
             "alpha": self.alpha,
@@ -160,8 +160,8 @@ class BoundReport:
 
     def __str__(self) -> str:
         rows = [(term.name, term.value, term.meaning) for term in self.terms if term.computable]
-        judged = "vacuous" if self.total >= 1 else f"mostly {self.dominant.name}"
-        rows.append(("total", self.total, f"what is known without target labels: {judged}"))
+        verdict = "vacuous" if self.total >= 1 else f"mostly {self.dominant.name}"
+        rows.append(("total", self.total, f"what is known without target labels: {verdict}"))
         rows += [(f"+ {term.name}", term.value, term.meaning) for term in self.terms if not term.computable]
         if self.total_with_labels is not None:
             rows.append(("total with labels", self.total_with_labels, "vacuous" if self.vacuous else ""))

@@ -1,4 +1,4 @@
-"""The (alpha, beta) of the tightest bound. Searching is free: the theorems hold for all of them at once."""
+"""The (alpha, beta) of the tightest bound; the search costs nothing, as the theorems hold for all of them at once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from warmpot._checks import check_choice, check_matrix
 from warmpot._typing import Array
 from warmpot.bounds.lipschitz import Lipschitz
+from warmpot.bounds.losses import DEFAULT_LOSS
 from warmpot.bounds.report import BoundReport
 from warmpot.bounds.theorems import FORMS, BoundProblem
 from warmpot.errors import InputError
@@ -17,7 +18,6 @@ from warmpot.weights import estimate_beta
 __all__ = ["ALPHAS", "BoundSearch", "tightest_bound"]
 
 ALPHAS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
-DEFAULT_LOSS = {"features": "tv", "joint": "euclidean"}
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ def tightest_bound(
 ) -> BoundSearch:
     """Evaluate a bound on a grid of (alpha, beta) and pick the least computable total.
 
-    No union bound is paid: the theorems are deterministic and hold for every alpha and beta at once. Mind that a
-    smaller beta never raises the computable part; what it hides is in the ideal term.
+    No union bound is needed: the theorems are deterministic and hold for every alpha and beta at once. A smaller
+    beta never raises the computable part; its price is in the ideal term.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def tightest_bound(
     alphas : sequence of float, optional
         Default: .5, .6, ... .95, 1 and, unless the form is the paper's, the exactly best one (`best_alpha`).
     betas : sequence of float, optional
-        Default: 1 and, when `target_proba` is given, the one that its predictions say (`estimate_beta`).
+        Default: 1 and, when `target_proba` is given, the one estimated from its predictions (`estimate_beta`).
     loss : str, optional
         Default: that of the theorem.
 

@@ -16,8 +16,8 @@ What the proofs (Appendices B and C) give beyond the statements:
   the default (``plan="tightest"``); ``plan="paper"`` is the optimum of C.
 - They are deterministic and hold for all alpha and beta at once. Choosing these after seeing the data costs no union
   bound. A smaller beta only loosens constraints, so source loss + transport of the tightest plan at one alpha can only
-  fall with it. In Theorem 3.2 that is free, L_f knows no plan; in Theorem 3.3 its price is hidden in L^_f: a plan free
-  to choose finds source labels that agree with any prediction.
+  fall with it. In Theorem 3.2 that is free, since L_f does not depend on the plan; in Theorem 3.3 its price is hidden
+  in L^_f: a plan with enough freedom finds source labels that agree with any prediction.
 - The third term is at most ``1 - alpha``, since ``sum_j (q_j/alpha - 1/n_t)_+ <= sum_j (q_j/alpha - q_j)``, and equal
   to it when every q_j is 0 or ``1/n_t``. In that case splitting the target loss as
   ``sum_j q_j l~_j + sum_j (1/n_t - q_j) l~_j`` and bounding the second sum by ``1 - alpha`` is tighter (ours):
@@ -41,11 +41,11 @@ from warmpot._checks import check_choice, check_features, check_fraction, check_
 from warmpot._interop import kind_of
 from warmpot._typing import Array, FloatArray, IntArray
 from warmpot.bounds.lipschitz import Lipschitz, as_lipschitz
-from warmpot.bounds.losses import check_labels, check_proba, loss_named
+from warmpot.bounds.losses import check_labels, check_proba, get_bound_loss
 from warmpot.bounds.report import BoundReport, PlanRecord, Term
 from warmpot.costs import PairCosts
 from warmpot.errors import InputError
-from warmpot.transport import Solution, certify, round_to_feasible, solve_partial, solve_partial_points
+from warmpot.transport import Solution, certify, round_to_feasible, solve_partial, solve_partial_blocks
 from warmpot.transport.certify import FEASIBLE
 from warmpot.transport.problem import residuals_of
 
@@ -54,8 +54,6 @@ __all__ = ["FORMS", "PLANS", "THEOREMS", "BoundProblem", "feature_bound", "joint
 THEOREMS = {"features": "Theorem 3.2 (features)", "joint": "Theorem 3.3 (features and labels)"}
 PLANS = ("tightest", "paper")
 FORMS = ("paper", "mixed", "sharp")
-LARGEST_FEATURE = 1e30
-"""Distances are kept in float32."""
 FREE = "none to pay: the bound holds for every alpha and beta at once"
 
 
@@ -87,7 +85,7 @@ def feature_bound(
         Lipschitz constant of the head with respect to the loss; see `head_lipschitz` and `module_lipschitz`. It defines
         the set of heads that the ideal term ranges over.
     alpha, beta : float
-        In (0, 1]: mass moved, and share of the source believed to matter.
+        In (0, 1]: mass moved, and fraction of the source that is expected to be useful.
     plan : "tightest", "paper", Solution, array or scipy sparse matrix
         See the module. A plan of your own must be feasible.
     eps : float, optional
@@ -165,6 +163,8 @@ class BoundProblem:
         The k of the module's formula, in the paper's form.
     source_losses : (n_s,) array
         The l_i.
+    label_losses : (C, n_t) array or None
+        Loss of every class against the prediction on every target sample; None for "features".
     """
 
     def __init__(
@@ -180,20 +180,20 @@ class BoundProblem:
         loss: str,
         costs: PairCosts | None = None,
     ) -> None:
-        self.kind, self.loss = check_choice("kind", kind, THEOREMS), loss_named(loss)
+        self.kind, self.loss = check_choice("kind", kind, THEOREMS), get_bound_loss(loss)
         self.lipschitz = as_lipschitz(gamma, loss)
         self.source = check_matrix("source", source)
         self.target = check_matrix("target", target, width=self.source.shape[1])
-        check_features("source", self.source, LARGEST_FEATURE)
-        check_features("target", self.target, LARGEST_FEATURE)
+        check_features("source", self.source)
+        check_features("target", self.target)
         n, m = self.shape = (len(self.source), len(self.target))
         proba = check_proba("source_proba", source_proba, n)
         self.labels = check_labels("labels", labels, n, proba.shape[1])
         self.target_proba: FloatArray | None = None
-        self._label_losses: FloatArray | None = None  # of every class and every target sample
+        self.label_losses: FloatArray | None = None
         if kind == "joint":
             self.target_proba = check_proba("target_proba", target_proba, m, proba.shape[1])
-            self._label_losses = self.loss.of_pairs(np.arange(proba.shape[1]), self.target_proba)
+            self.label_losses = self.loss.of_pairs(np.arange(proba.shape[1]), self.target_proba)
         self.source_losses = self.loss.of_labels(proba, self.labels)
         self.factor = 2 if kind == "features" else 1
         self.costs = PairCosts(self.source, self.target) if costs is None else costs
@@ -239,26 +239,19 @@ class BoundProblem:
         return scale, 1 if form == "sharp" else self.factor
 
     def best_alpha(self, beta: float = 1.0, *, form: str = "sharp") -> float:
-        """Return the alpha of the least computable total in the mixed or the sharp form; at least what one pair moves.
+        """Return the alpha of the smallest total in the mixed or the sharp form; at least what one pair moves.
 
         There a target sample left out costs 1 per unit of mass, so the best plan of any mass moves whatever costs less:
-        one transport of mass 1 with another source sample, of capacity 1 and cost 1 to everyone.
+        one transport of mass 1 with one more source sample, of capacity 1 and cost 1 to every target sample.
         """
         n, m = self.shape
         _, factor = self.coefficients(1.0, check_choice("form", form, FORMS[1:]))
         capacity = np.append(np.full(n, 1.0 / (check_fraction("beta", beta) * n)), 1.0)
 
-        def cost(rows: IntArray, _: Any) -> FloatArray:
-            block = np.ones((rows.size, m))
-            real = rows < n
-            block[real] = self._block(rows[real], True, factor)
-            return block
-
-        found = solve_partial_points(
-            np.arange(n + 1), np.arange(m), a=capacity, mass=1.0, cost=cost, progress_bar=False, throw=False
-        )
+        cost = _WithUnitRow(_PlanCost(self, True, factor))
+        solution = solve_partial_blocks(cost, a=capacity, mass=1.0, progress_bar=False, throw=False)
         least = min(1.0 / m, float(capacity[0]))  # what one pair can move
-        return min(max(1.0 - float(found.p[n]), least), 1.0)
+        return min(max(1.0 - float(solution.p[n]), least), 1.0)
 
     def _ideal_term(self, alpha: float, form: str) -> Term:
         name, what = {
@@ -273,34 +266,23 @@ class BoundProblem:
         entries = plan.tocoo()
         rows, cols, mass = entries.row, entries.col, entries.data
         near = self.lipschitz.value * float(mass @ self.matched_distances(rows, cols))
-        if self._label_losses is None:
+        if self.label_losses is None:
             times = f"times {'2 ' if factor == 2 else ''}gamma"
             return (Term("transport", scale * factor * near, f"distance between matched features, {times}"),)
-        unlike = float(mass @ self._label_losses[self.labels[rows], cols])
+        unlike = float(mass @ self.label_losses[self.labels[rows], cols])
         return (
             Term("transport, features", scale * near, "distance between matched features, times gamma"),
             Term("transport, labels", scale * unlike, "source labels against predictions on the matched target"),
         )
 
     def matched_distances(self, rows: IntArray, cols: IntArray) -> FloatArray:
-        """Distances of matched pairs, in float64 from the features: the kept ones are rounded to float32."""
-        found = np.empty(rows.size)
+        """Return the distances of matched pairs, computed from differences: no product form, no cancellation."""
+        distances = np.empty(rows.size)
         step = max(1, 2**22 // self.source.shape[1])
         for k in range(0, rows.size, step):
             part = slice(k, k + step)
-            found[part] = np.linalg.norm(self.source[rows[part]] - self.target[cols[part]], axis=1)
-        return found
-
-    def _block(self, rows: IntArray, tightest: bool, factor: int) -> FloatArray:
-        """Cost of the plan: C, or ``k C + l_i``."""
-        block = self.costs.distances(rows)
-        block *= self.lipschitz.value
-        if self._label_losses is not None:
-            block += self._label_losses[self.labels[rows]]
-        if tightest:
-            block *= factor
-            block += self.source_losses[rows, None]
-        return block
+            distances[part] = np.linalg.norm(self.source[rows[part]] - self.target[cols[part]], axis=1)
+        return distances
 
     def planned(
         self, alpha: float, beta: float, *, plan: Any = "tightest", eps: float | None = None, form: str = "paper"
@@ -315,19 +297,50 @@ class BoundProblem:
         aim = "of least source loss + transport" if tightest else "of least transport"
         unit = scale * (1 if tightest else k)  # of the plan's cost in the bound
         if eps is None:
-            found: Solution[Any] = solve_partial_points(
-                np.arange(n), np.arange(m),
-                a=a, b=b, mass=alpha, cost=lambda rows, _: self._block(rows, tightest, k),
-                progress_bar=False, throw=False,
-            )  # fmt: skip
-            # A plan short of its tolerance is still feasible, and so is its bound; the status says so.
-            return found.plan, PlanRecord(f"exact, {aim}", found.status.name, unit * found.gap, found.residuals.worst)
+            blocks = _PlanCost(self, tightest, k)
+            solution: Solution[Any] = solve_partial_blocks(
+                blocks, a=a, b=b, mass=alpha, progress_bar=False, throw=False
+            )
+            # A plan that misses its tolerance is still feasible, so its bound holds; the status shows it.
+            record = PlanRecord(f"exact, {aim}", solution.status.name, unit * solution.gap, solution.residuals.worst)
+            return solution.plan, record
         check_positive("eps", eps, remedy="Pass a positive regularisation, or None for the exact plan.")
-        cost = self._block(np.arange(n), tightest, k)
-        found = solve_partial(cost, a, b, mass=alpha, eps=eps, throw=False)
-        proof = certify(found.plan, cost, a, b, alpha, potentials=found.potentials)
+        cost = _PlanCost(self, tightest, k).block(np.arange(n))
+        solution = solve_partial(cost, a, b, mass=alpha, eps=eps, throw=False)
+        proof = certify(solution.plan, cost, a, b, alpha, potentials=solution.potentials)
         kind = f"entropic (eps {eps:g}) rounded to feasible, {aim}"
-        return csr_array(found.plan), PlanRecord(kind, found.status.name, unit * proof.gap, proof.residuals.worst)
+        return csr_array(solution.plan), PlanRecord(kind, solution.status.name, unit * proof.gap, proof.residuals.worst)
+
+
+class _PlanCost:
+    """Cost of the plan as a block cost: C, or ``k C + l_i`` for the tightest plan."""
+
+    def __init__(self, problem: BoundProblem, tightest: bool, factor: int) -> None:
+        self.problem, self.tightest, self.factor, self.shape = problem, tightest, factor, problem.shape
+
+    def block(self, rows: IntArray) -> FloatArray:
+        problem = self.problem
+        block = problem.costs.distances(rows)
+        block *= problem.lipschitz.value
+        if problem.label_losses is not None:
+            block += problem.label_losses[problem.labels[rows]]
+        if self.tightest:
+            block *= self.factor
+            block += problem.source_losses[rows, None]
+        return block
+
+
+class _WithUnitRow:
+    """A block cost with one more source sample, of cost 1 to every target sample."""
+
+    def __init__(self, cost: _PlanCost) -> None:
+        self.cost, self.shape = cost, (cost.shape[0] + 1, cost.shape[1])
+
+    def block(self, rows: IntArray) -> FloatArray:
+        block = np.ones((rows.size, self.shape[1]))
+        real = rows < self.cost.shape[0]
+        block[real] = self.cost.block(rows[real])
+        return block
 
 
 def _given(plan: Any, a: FloatArray, b: FloatArray, alpha: float) -> tuple[csr_array, PlanRecord]:
@@ -335,10 +348,10 @@ def _given(plan: Any, a: FloatArray, b: FloatArray, alpha: float) -> tuple[csr_a
     matrix = plan.plan if isinstance(plan, Solution) else plan
     resolution = kind_of(matrix.data if issparse(matrix) else matrix).resolution
     shape = (a.size, b.size)
-    found = matrix.shape if issparse(matrix) else np.shape(getattr(matrix, "detach", lambda: matrix)())
-    if tuple(found) != shape:
+    given = matrix.shape if issparse(matrix) else np.shape(getattr(matrix, "detach", lambda: matrix)())
+    if tuple(given) != shape:
         remedy = "Rows are source samples, columns target samples."
-        raise InputError("plan", got=f"shape {tuple(found)}", allowed=f"shape {shape}", remedy=remedy)
+        raise InputError("plan", got=f"shape {tuple(given)}", allowed=f"shape {shape}", remedy=remedy)
     dense = check_matrix("plan", matrix.data[None] if issparse(matrix) else matrix)
     rows = csr_array(matrix, dtype=np.float64) if issparse(matrix) else csr_array(dense)
     residuals = residuals_of(rows.sum(axis=1), rows.sum(axis=0), a, b, alpha)

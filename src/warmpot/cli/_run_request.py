@@ -96,6 +96,7 @@ def _resumed_run(
 def _new_run(
     flags: Mapping[str, Any], data: DataFiles, changes: dict[str, Any], note: Callable[..., None]
 ) -> RunRequest:
+    from warmpot.losses import get_label_loss
     from warmpot.train.config import load_config
     from warmpot.train.recipes import preset_for, read_yaml
 
@@ -106,7 +107,7 @@ def _new_run(
     if method is not None:
         preset = preset_for(method, preset, images=fine_tunes)
     config = load_config(preset, flags["config"], changes)
-    if data.regression and config.loss == "cross_entropy" and "loss" not in changes:
+    if data.regression and get_label_loss(config.loss).classification and "loss" not in changes:
         config = replace(config, loss="squared")
     unused = next((engine for engine in ("full", "minibatch") if engine in changes and engine != config.engine), "")
     return RunRequest(_new_folder(flags["out"], data, config), data, config, unused_engine=unused)

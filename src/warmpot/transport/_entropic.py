@@ -1,4 +1,4 @@
-"""Numba kernels of the entropic solver; `entropic.py` tells the story.
+"""Numba kernels of the entropic solver; `entropic.py` explains the algorithm.
 
 Everything here is dimensionless: costs are divided by their range, masses by the mass to move, and the plan is
 
@@ -21,7 +21,7 @@ from warmpot.transport._tuning import (
     LONGEST_MOVE,
     NEWTON_MOVE,
     SINGULAR_MOVE,
-    STALL_LOOKS,
+    STALL_CHECKS,
     SWEEPS,
 )
 
@@ -198,7 +198,7 @@ def _predicted(
     move: FloatArray,
     k: int,
 ) -> float:
-    """Row sum (k < n) or column sum that the linear model foresees after a step."""
+    """Row sum (k < n) or column sum that the linear model predicts after a step."""
     n, m = kernel.shape
     if k < n:
         total = p[k] * (1.0 + d_tau - move[k])
@@ -274,7 +274,7 @@ def _newton_direction(
 @njit(cache=True, nogil=True)
 def _newton_pays(n: int, m: int, free_rows: int, free_cols: int, residual: float, before: float, tol: float) -> bool:
     """Compare the work of the sweeps still to come, at their present rate, with that of a few Newton steps."""
-    if before == np.inf:  # the rate is not known yet: look again, unless the problem is tiny
+    if before == np.inf:  # the rate is not known yet: wait, unless the problem is tiny
         return n * m < 20_000
     rate = (residual / before) ** (1.0 / SWEEPS)
     sweeps = np.log(tol / residual) / np.log(rate) if rate < 0.9999 else 1e5
@@ -363,7 +363,7 @@ def solve_at(
                 code = CONVERGED
                 break
             best, idle = (residual, 0) if residual < 0.9 * best else (best, idle + 1)
-            if idle > STALL_LOOKS:
+            if idle > STALL_CHECKS:
                 code = STALLED
                 break
             free_rows, free_cols = (x < x_cap).sum(), (y < y_cap).sum()

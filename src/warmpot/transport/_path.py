@@ -38,8 +38,8 @@ def _search(
 ) -> tuple[int, float]:
     """Dijkstra over reduced costs from all rows with room to the nearest column with room; (-1, inf) if none.
 
-    Potentials are relative to the sink: a row with room stands at -t, other nodes at `row_at` and `col_at`, which
-    are brought up to date on the way out. `row_from` and `col_from` are the nodes before; `col_from` is -1 for a
+    Potentials are relative to the sink: that of a row with room is -t, those of other nodes are `row_at` and
+    `col_at`, which are updated at the end. `row_from` and `col_from` are the nodes before; `col_from` is -1 for a
     column entered from its best row with room.
     """
     n, m = cost.shape
@@ -138,7 +138,7 @@ def shortest_paths(cost: FloatArray, a: FloatArray, b: FloatArray) -> tuple[Floa
     n, m = cost.shape
     room_a, room_b, flow = a.copy(), b.copy(), np.zeros((m, n))
     senders, degree = np.empty((m, n), np.int32), np.zeros(m, np.int64)
-    # inf marks a row with room: it stands at -t, which changes with every step, so it is not stored
+    # inf marks a row with room: its potential is -t, which changes with every step, so it is not stored
     row_at, col_at = np.full(n, np.inf), np.zeros(m)
     row_from, col_from, best = np.empty(n, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
     for j in range(m):

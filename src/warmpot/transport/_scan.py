@@ -37,9 +37,9 @@ def scan_block(
 ) -> tuple[float, float]:
     """Enter the pairs of a block into the lists of smallest reduced costs ``C_ij + u_i + v_j - t``.
 
-    `by_row` and `by_col` are (values, indices, costs) with one sorted list a row of the block and one a column;
-    values come in filled with the threshold an entry must stay below. ``row_min[i]`` becomes
-    ``min_j C_ij + v_j``. Returns the smallest and the largest finite cost seen.
+    `by_row` and `by_col` are (values, indices, costs) with one sorted list per row of the block and one per column;
+    values are initialised with the threshold that an entry must stay below. ``row_min[i]`` becomes
+    ``min_j C_ij + v_j``. Returns the smallest and the largest finite cost.
     """
     row_values, row_index, row_cost = by_row
     col_values, col_index, col_cost = by_col

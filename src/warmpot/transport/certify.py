@@ -1,4 +1,4 @@
-"""Rounding any plan to a feasible one, and proving how good any plan is."""
+"""Round any plan to a feasible one, and prove how good any plan is."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ import numpy as np
 from scipy.sparse import coo_array, csr_array, issparse
 
 from warmpot._checks import check_matrix, check_nonnegative_matrix
-from warmpot._interop import kind_of, to_numpy
+from warmpot._interop import Kind, is_torch, kind_of, to_numpy
 from warmpot._typing import Array, FloatArray
 from warmpot.errors import InputError
 from warmpot.transport.problem import PartialProblem, check_masses, residuals_of
 from warmpot.transport.solution import Potentials, Residuals
 
-__all__ = ["Certificate", "certify", "linear_cost", "lower_bound", "round_to_feasible", "trim_sparse"]
+__all__ = [
+    "Certificate",
+    "certify",
+    "in_callers_kind",
+    "linear_cost",
+    "lower_bound",
+    "round_to_feasible",
+    "trim_sparse",
+]
 
 FEASIBLE = 1e-12
 """Largest relative violation of a plan that counts as feasible."""
@@ -72,7 +80,7 @@ def lower_bound(problem: PartialProblem, v: FloatArray) -> tuple[float, FloatArr
 def certify(
     plan: Any, cost: Array, a: object | None, b: object | None, mass: float, *, potentials: Potentials | None = None
 ) -> Certificate:
-    """Prove how far a plan, from any source, is from feasible and from optimal.
+    """Prove how far any plan is from feasible and from optimal.
 
     Parameters
     ----------
@@ -131,12 +139,26 @@ def linear_cost(plan: FloatArray, cost: FloatArray) -> float:
     return float(plan[used] @ cost[used])
 
 
+def in_callers_kind(
+    cost: Any, plan: FloatArray, values: FloatArray, objective: float, kind: Kind
+) -> tuple[Any, Any, Any]:
+    """Return plan, linear cost and objective in the caller's library.
+
+    `values` is `cost` in float64. A torch cost stays in the graph: value and objective have the plan as their gradient.
+    """
+    result = kind.wrap(plan)
+    if not is_torch(cost):
+        return result, linear_cost(plan, values), objective
+    paid = (result.double() * cost.double().masked_fill(result == 0, 0.0)).sum()  # keeps 0 * inf out
+    return result, paid.to(kind.dtype), (paid + (objective - float(paid.detach()))).to(kind.dtype)
+
+
 def round_to_feasible(plan: Any, a: object | None, b: object | None, mass: float) -> Any:
     """Turn any non-negative matrix into a feasible plan close to it.
 
-    Rows, columns and the whole are scaled down to their limits; the mass then missing is spread over the room
+    Rows, columns and the whole are scaled down to their limits; the mass then missing is spread over the capacity
     that is left (dense plans: in proportion to the room; sparse plans: over at most n_s + n_t pairs). The change
-    is of the order of the plan's violations. Forbidden pairs are not known here.
+    is of the order of the plan's violations. Forbidden pairs are ignored.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Column generation: the exact plan from a small, growing set of arcs.
 
-Only pairs that could carry mass are ever given to the network simplex. A round solves the problem on the arcs it
-has, then *prices* all pairs with the potentials found: a pair of negative reduced cost ``C_ij + u_i + v_j - t``
+Only pairs that could carry mass are given to the network simplex. A round solves the problem on the arcs it
+has, then *prices* all pairs with its potentials: a pair of negative reduced cost ``C_ij + u_i + v_j - t``
 would lower the value, so the most negative ones of each row and column are added. When none is left the
 potentials are feasible for all pairs, which proves the plan optimal: the last pricing pass is the certificate.
 
@@ -62,7 +62,7 @@ class Generated(NamedTuple):
 
 
 class _Arcs:
-    """The arcs found so far, sorted by row and column, without repeats."""
+    """The arcs so far, sorted by row and column, without repeats."""
 
     def __init__(self, n_cols: int) -> None:
         self.n_cols = n_cols
@@ -125,7 +125,7 @@ class _Scanner:
         if todo is None:
             todo = np.arange(self.cost.shape[0])
         by_col = _lists(self.cost.shape[1], keep[1], threshold)
-        found = []
+        candidates = []
         for start in range(0, todo.size, self.block_rows):
             rows = todo[start : start + self.block_rows]
             by_row = _lists(rows.size, keep[0], threshold)
@@ -133,12 +133,12 @@ class _Scanner:
             low, high = scan_block(block, rows, u, v, t, by_row, by_col, self.row_min)
             self.lowest, self.largest = min(self.lowest, low), max(self.largest, high)
             hit = by_row[1] >= 0
-            found.append((np.broadcast_to(rows[:, None], hit.shape)[hit], by_row[1][hit], by_row[2][hit]))
+            candidates.append((np.broadcast_to(rows[:, None], hit.shape)[hit], by_row[1][hit], by_row[2][hit]))
             self.report(min(1.0, (start + self.block_rows) / todo.size), title)
         hit = by_col[1] >= 0
         columns = np.broadcast_to(np.arange(hit.shape[0])[:, None], hit.shape)
-        found.append((by_col[1][hit], columns[hit], by_col[2][hit]))
-        rows, cols, cost = (np.concatenate(part) for part in zip(*found, strict=True))
+        candidates.append((by_col[1][hit], columns[hit], by_col[2][hit]))
+        rows, cols, cost = (np.concatenate(part) for part in zip(*candidates, strict=True))
         return rows, cols, cost
 
 
@@ -197,7 +197,7 @@ def generate(
         flow = arcs.solve(a, b, mass, cheapest + detour * span, max_iter)
         u, v, t = flow.u, flow.v, flow.t
         threshold, keep = -ZERO * span, (by_row, neighbours if flow.slack > 0 else min(8, a.size))
-    # Whatever noise is left below zero is taken off t: then (u, v, t) is feasible for every pair, rigorously.
+    # Remaining rounding below zero is subtracted from t: then (u, v, t) is feasible for every pair, rigorously.
     t = min(t, float((scanner.row_min + (v - scanner.v).min() + u).min()))
     plan, missing = trim_sparse(flow.plan, a, b, mass)
     value = arcs.value(plan)

@@ -6,11 +6,11 @@ has the minimiser ``P_ij = exp((t - u_i - v_j - C_ij) / eps)`` with u, v >= 0. I
 
     D(t, u, v) = mass * t - <a, u> - <b, v> - eps * sum_ij P_ij,
 
-and is maximised in two ways that suit each other: *sweeps*, exact maximisation over u, then v, then t (two
+and is maximised in two complementary ways: *sweeps*, exact maximisation over u, then v, then t (two
 matrix-vector products; the iterates of the usual Dykstra scheme), and *Newton steps* over the constraints that
-are saturated, taken where the rate of the sweeps predicts that they cost less. When eps is small against the cost
-range they need a good start: the potentials of a larger eps (annealing), or, for very small eps, those of the exact
-problem; where one fails the other is tried. The solve stops when the violations of the optimality conditions, in
+are saturated, taken where the rate of the sweeps predicts that they cost less. When eps is small compared with the
+cost range they need a good start: the potentials of a larger eps (annealing), or, for very small eps, those of the
+exact problem; where one fails the other is tried. The solve stops when the violations of the optimality conditions, in
 mass and in cost, are below `tol`; the plan is then rounded to a feasible one, and its true gap to D decides the
 status.
 """
@@ -30,7 +30,7 @@ from warmpot.transport.status import Status
 __all__ = ["DEFAULT_MAX_ITER", "Units", "conclude", "schedule", "solve_entropic", "spare", "units"]
 
 DEFAULT_MAX_ITER = 100_000
-SMALLEST_EPS = 1e-12  # of the cost range; below, float64 cannot tell the problem from the exact one
+SMALLEST_EPS = 1e-12  # of the cost range; below, float64 cannot distinguish the problem from the exact one
 ANNEAL_FACTOR = 4.0
 ANNEAL_FROM = 10.0  # the first eps is at most the cost range over this
 ANNEAL_TOL = 1e-4  # tolerance of all but the last eps
@@ -114,7 +114,7 @@ def solve_entropic(problem: PartialProblem, eps: float, *, tol: float, max_iter:
         other = starts[1](unit, relative, tol, max_iter)
         if other.status.ok or other.objective - other.dual_value < best.objective - best.dual_value:
             best = other
-    # The potentials may still have room to drift where the plan no longer feels it: the gap has the last word.
+    # The potentials may still drift where the plan no longer changes: the gap decides.
     if best.status is Status.STALLED and best.objective - best.dual_value <= tol * unit.problem.mass * unit.span:
         best = best._replace(status=Status.OPTIMAL)
     return best
@@ -147,7 +147,7 @@ def _stages(
     for now, limit in zip(eps.tolist(), tol.tolist(), strict=True):
         mu *= last / now
         nu *= last / now
-        left = max(1, max_iter - count)  # a stage makes one round of sweeps at least, so that there is a plan
+        left = max(1, max_iter - count)  # every stage makes at least one round of sweeps, so that there is a plan
         tau, code, used = solve_at(cost, a, b, now, tau * last / now, mu, nu, limit, left, plan)
         count, last = count + used, now
     return conclude(unit, plan, mu, nu, tau, last * unit.span, float(tol[-1]), STATUSES[code], count)
@@ -170,7 +170,7 @@ def conclude(
     status: Status,
     count: int,
 ) -> Answer:
-    """Bring a dimensionless result back to the units of the problem, round it and let its true gap decide.
+    """Convert a dimensionless result to the units of the problem, round it and set the status by its true gap.
 
     `plan` has mass about 1, may be slightly infeasible and is overwritten; mu, nu, tau are its potentials over eps,
     for the cost less `unit.low`.

@@ -20,7 +20,7 @@ from warmpot.transport._tuning import (
     LONGEST_MOVE,
     NEWTON_MOVE,
     SINGULAR_MOVE,
-    STALL_LOOKS,
+    STALL_CHECKS,
     SWEEPS,
 )
 from warmpot.transport.entropic import conclude, schedule, solve_entropic, spare, units
@@ -184,7 +184,7 @@ def _solve_at(
         done = done | (active & (mass <= tol) & (gap * eps <= tol))
         progressed = mass < 0.9 * best
         best, idle = torch.where(progressed, mass, best), torch.where(progressed, 0, idle + 1)
-        stalled = stalled | (active & ~done & (idle > STALL_LOOKS))
+        stalled = stalled | (active & ~done & (idle > STALL_CHECKS))
         active = active & ~done & ~stalled
         if bool(active.any()):
             _newton_step(state, mass, active)
@@ -218,9 +218,9 @@ def solve_entropic_torch(
 ) -> list[Answer]:
     """Solve entropic problems of one shape together, in float64 on `device`; see `solve_entropic`.
 
-    A problem that stalls here is handed to the CPU solver, which has another start to offer.
+    A problem that stalls here is solved again on the CPU, from another start.
     """
-    flip = problems[0].cost.shape[0] < problems[0].cost.shape[1]  # Newton eliminates the rows: make them the many
+    flip = problems[0].cost.shape[0] < problems[0].cost.shape[1]  # Newton eliminates rows: make them the longer side
     all_units = [units(_without_weightless(problem), eps) for problem in problems]
 
     def send(arrays: list[Any]) -> Tensor:

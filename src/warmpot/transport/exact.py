@@ -22,13 +22,13 @@ BLOCK_ROWS = 512
 
 
 class _Matrix:
-    """A matrix at hand, as a `BlockCost`."""
+    """A cost matrix as a `BlockCost`."""
 
     def __init__(self, cost: FloatArray) -> None:
         self.cost, self.shape = cost, (cost.shape[0], cost.shape[1])
 
     def block(self, rows: IntArray) -> FloatArray:
-        if rows[-1] - rows[0] + 1 == rows.size:  # consecutive: a view will do
+        if rows[-1] - rows[0] + 1 == rows.size:  # consecutive: a view is enough
             return self.cost[rows[0] : rows[-1] + 1]
         return self.cost[rows]
 

@@ -53,9 +53,9 @@ class EuclideanBlocks:
 
     def _source(self, rows: IntArray) -> FloatArray:
         """Return some rows of the source, shifted and scaled, in float64: a copy of all may not fit in memory."""
-        found: FloatArray = self.xs[rows] - self.centre
-        found /= self.scale
-        return found
+        source: FloatArray = self.xs[rows] - self.centre
+        source /= self.scale
+        return source
 
     def block(self, rows: IntArray) -> FloatArray:
         """Return the distances of some rows to all columns."""
@@ -68,8 +68,8 @@ class EuclideanBlocks:
 
 
 def _squares(x: FloatArray) -> FloatArray:
-    found: FloatArray = np.einsum("ij,ij->i", x, x)
-    return found
+    squares: FloatArray = np.einsum("ij,ij->i", x, x)
+    return squares
 
 
 class _FunctionBlocks:
@@ -122,7 +122,7 @@ def solve_partial_points(
 ) -> Solution[csr_array]:
     """Solve the exact partial problem between two sets of points.
 
-    Column generation on a network simplex (see `warmpot.transport.columns`): the cost matrix is only ever seen
+    Column generation on a network simplex (see `warmpot.transport.columns`): the cost matrix is only computed
     in blocks of rows, and the plan is sparse.
 
     Parameters
@@ -132,13 +132,13 @@ def solve_partial_points(
     xt : (n_t, ...) array or tensor
         Target samples; for the Euclidean cost as wide as `xs`.
     beta : float
-        In (0, 1]: the share of the source that is believed to matter. Each source sample has capacity
+        In (0, 1]: the fraction of the source that is expected to be useful. Each source sample has capacity
         ``1 / (beta * n_s)``. Required, unless `a` gives the capacities.
     mass : float
         Mass to move; in (0, 1] for the default capacities.
     cost : "euclidean" or callable
         A callable gets a block of `xs` and the whole of `xt` and returns their costs, ``+inf`` for forbidden
-        pairs. Labels or scores can travel as extra columns of `xs` and `xt`.
+        pairs. Labels or scores can be passed as extra columns of `xs` and `xt`.
     a, b : (n_s,) and (n_t,) arrays, optional
         Capacities instead of ``1 / (beta * n_s)`` and ``1 / n_t``; zeros leave a sample out (its potential is
         reported as 0).
@@ -195,7 +195,7 @@ def solve_partial_blocks(
 ) -> Solution[csr_array]:
     """Solve the exact partial problem for a cost that is computed block by block.
 
-    `solve_partial_points` without the points: for costs that know their own samples, such as the joint cost between
+    For costs that hold their own samples, such as the joint cost between
     two data sets. The arguments that are not listed are those of `solve_partial_points`.
 
     Parameters
@@ -204,7 +204,7 @@ def solve_partial_blocks(
         An object with `shape` and ``block(rows)``, which returns the costs of some source samples to all target
         samples. Every block is asked for several times (once per pricing round).
     max_memory : float
-        GiB for blocks of costs; whatever `cost` keeps comes on top.
+        GiB for blocks of costs; what `cost` stores comes on top.
 
     Returns
     -------
@@ -276,7 +276,7 @@ def _solve(blocks: BlockCost, problem: _Capacities, settings: _Settings, kind: K
                 block_rows=block_rows, detour=detour, max_iter=settings.max_iter, report=report,
             )  # fmt: skip
             if result.slack <= 1e-12 * mass:
-                break  # else pairs are forbidden: make the slack dearer than any detour around them
+                break  # else pairs are forbidden: make the slack cost more than any detour around them
     if result.slack > 1e-9 * mass:
         raise infeasible(mass, mass - result.slack)
     # What forbidden pairs leave of the mass, where the two differ by rounding.
@@ -289,8 +289,8 @@ def _source_capacities(a: Array | None, beta: float | None, n: int) -> Array:
         return a
     if a is not None:
         remedy = "Pass beta for equal capacities, or a for your own."
-        raise InputError("beta", got=f"{beta} beside a", allowed="one of beta and a", remedy=remedy)
-    remedy = "It is the share of the source believed to matter: pass a number in (0, 1]."
+        raise InputError("beta", got=f"{beta} and a", allowed="one of beta and a", remedy=remedy)
+    remedy = "It is the fraction of the source that is expected to be useful: pass a number in (0, 1]."
     return np.full(n, 1.0 / (check_fraction("beta", beta, remedy) * n))
 
 
@@ -306,17 +306,17 @@ def _samples(xs: Array, xt: Array, cost: str | Callable[[Any, Any], Any]) -> tup
         return source, target
     for name, x in (("xs", xs), ("xt", xt)):
         if len(getattr(x, "shape", ())) < 1 or x.shape[0] == 0:
-            remedy = "Pass an array or tensor with one sample a row."
+            remedy = "Pass an array or tensor with one sample per row."
             raise InputError(name, got=type(x).__name__, allowed="a non-empty array", remedy=remedy)
     return xs, xt
 
 
 def _matrix(name: str, x: Array, width: int | None = None) -> NDArray[Any]:
-    """Check a matrix; one in float32 stays so, a block at a time is made finer."""
+    """Check a matrix; float32 is accepted as it is: blocks are converted one at a time."""
     float32 = type(x) is np.ndarray and x.dtype == np.float32 and x.ndim == 2 and x.size > 0
     if float32 and width in (None, x.shape[1]) and np.isfinite(x).all():
         return np.asarray(x)
-    return check_matrix(name, x, width=width)  # it has the words for whatever is wrong
+    return check_matrix(name, x, width=width)  # raises with the right message
 
 
 def _to_solution(result: Generated, problem: _Capacities, tol: float, kind: Kind) -> Solution[csr_array]:

@@ -3,7 +3,7 @@
 The partial problem becomes a balanced one by two *reservoirs*: what a row does not send goes to a column
 reservoir, what a column does not receive comes from a row reservoir, both free of charge, and no arc joins the
 two, so exactly `mass` crosses the given arcs. A *slack* route from every row to every column at a price above
-any real route keeps the network feasible whatever arcs are given; its flow tells how much mass the arcs could
+any real route keeps the network feasible whatever arcs are given; its flow is the mass that the arcs could
 not carry.
 """
 
@@ -68,10 +68,10 @@ def solve_arcs(
     shift = float(cost.min()) if cost.size else 0.0
     scale = float(cost.max() - shift) if cost.size and cost.max() > shift else 1.0
     # No row or column can use more than the mass: capping there (with room, so that the cap never binds and the
-    # dual variables stay true) keeps the reservoirs from drowning a small mass in rounding.
+    # dual variables stay true) keeps the rounding of the reservoirs from exceeding a small mass.
     a, b = np.minimum(a / mass, 2.0), np.minimum(b / mass, 2.0)
     spare_a, spare_b = a.sum() - 1.0, b.sum() - 1.0
-    # Nodes n and m are the slack; n + 1 and m + 1 the reservoirs, there only if they hold anything.
+    # Nodes n and m are the slack; n + 1 and m + 1 the reservoirs, present only if they hold anything.
     every_row, every_col = np.arange(n), np.arange(m)
     tails: list[Any] = [rows, every_row, np.full(m, n), [n]]
     heads: list[Any] = [cols, np.full(n, m), every_col, [m]]

@@ -41,7 +41,7 @@ def partial_path(cost: Array, a: Array | None = None, b: Array | None = None) ->
     Returns
     -------
     PartialPath
-        numpy float64 arrays (the curve is for people and for choosing a mass, not for back-propagation).
+        numpy float64 arrays (the curve is for choosing a mass, not for back-propagation).
 
     Examples
     --------
@@ -71,7 +71,7 @@ def partial_path(cost: Array, a: Array | None = None, b: Array | None = None) ->
 
 
 def _distinct(lengths: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Merge runs of lengths that differ by rounding only; returns one length a run and where it starts."""
+    """Merge runs of lengths that differ by rounding only; returns one length per run and where it starts."""
     monotone: FloatArray = np.maximum.accumulate(lengths)
     first: IntArray = np.flatnonzero(np.append(True, np.diff(monotone) > 1e-13))
     return monotone[first], first

@@ -2,7 +2,7 @@
 
     PW_mass(a, b) = min <C, P>   subject to   P >= 0,  P 1 <= a,  P' 1 <= b,  sum(P) = mass
 
-(the paper's partial Wasserstein problem). Its linear dual, which every certificate here rests on, is
+(the paper's partial Wasserstein problem). Every certificate here is a feasible point of its linear dual
 
     max  mass * t - <a, u> - <b, v>   subject to   u, v >= 0  and  t - u_i - v_j <= C_ij,
 
@@ -27,7 +27,7 @@ __all__ = ["Answer", "PartialProblem", "check_masses", "infeasible", "residuals_
 
 
 class Answer(NamedTuple):
-    """What a solver hands back: a float64 plan, dual variables, the objective, its proven lower bound, the mass.
+    """What a solver returns: a float64 plan, dual variables, the objective, its proven lower bound, the mass.
 
     The mass is that of the problem, or what forbidden pairs leave of it where the two differ by rounding.
     """
@@ -53,7 +53,7 @@ class PartialProblem:
     a, b : (n_s,) and (n_t,) arrays
         Capacities of rows and columns.
     mass : float
-        Mass to move, already snapped to the feasible maximum where it was there up to rounding.
+        Mass to move, set to the feasible maximum where it differed from it by rounding only.
     forbidden : bool
         Whether any cost is ``+inf``.
     """
@@ -91,7 +91,7 @@ class PartialProblem:
 
 
 def infeasible(mass: float, movable: float) -> InfeasibleError:
-    """Build the error for forbidden pairs that leave too little room."""
+    """Return the error for forbidden pairs that leave too little mass to move."""
     allowed = f"0 < mass <= {movable!r}, all that the pairs of finite cost can move"
     remedy = "Lower the mass or allow more pairs (fewer +inf costs)."
     return InfeasibleError("mass", got=repr(mass), allowed=allowed, remedy=remedy, mass=mass, movable=movable)
@@ -100,7 +100,7 @@ def infeasible(mass: float, movable: float) -> InfeasibleError:
 def check_masses(
     a: object | None, b: object | None, mass: object, shape: tuple[int, ...]
 ) -> tuple[FloatArray, FloatArray, float]:
-    """Check both weights and the mass, snapping the mass to the maximum where it exceeds it by rounding only."""
+    """Check both weights and the mass, setting the mass to the maximum where it exceeds it by rounding only."""
     wa, wb = check_weights("a", a, shape[0]), check_weights("b", b, shape[1])
     coarsest = max((kind_of(w).resolution for w in (a, b) if w is not None), default=0.0)
     rtol = min(max(1e-9, 8 * coarsest), 1e-2)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from warmpot._typing import Array, FloatArray
 from warmpot.errors import NotConvergedError
 from warmpot.transport.status import Status
 
-__all__ = ["BatchSolution", "Potentials", "Residuals", "Solution"]
+__all__ = ["BatchSolution", "CertifiedPlan", "Potentials", "Residuals", "Solution"]
 
 PlanT = TypeVar("PlanT")
+PlanSelf = TypeVar("PlanSelf", bound="CertifiedPlan[Any]")
 
 
 class Potentials(NamedTuple):
@@ -34,9 +35,43 @@ class Residuals(NamedTuple):
         return max(self)
 
 
-@dataclass(frozen=True)
-class Solution(Generic[PlanT]):
-    """A transport plan with its certificate.
+@dataclass(frozen=True, repr=False)
+class CertifiedPlan(Generic[PlanT]):
+    """What every solver returns: a plan and what is proven about it; see `Solution` and `UnbalancedSolution`."""
+
+    plan: PlanT
+    p: Any
+    q: Any
+    value: Any
+    objective: Any
+    dual_value: float
+    gap: float
+    status: Status
+    n_iter: int
+    potentials: Potentials
+
+    def __repr__(self) -> str:
+        n, m = self.plan.shape  # type: ignore[attr-defined]
+        value = self.value.detach() if hasattr(self.value, "detach") else self.value
+        return (
+            f"{type(self).__name__}({n} x {m}, {self.status.name}, value={float(value):.6g}, "
+            f"{self._summary()}, n_iter={self.n_iter})"
+        )
+
+    def _summary(self) -> str:
+        raise NotImplementedError
+
+    def or_raise(self: PlanSelf) -> PlanSelf:
+        """Return self, or raise `NotConvergedError` when the status is not OPTIMAL."""
+        if not self.status.ok:
+            message = f"{self.status.remedy} Reached: gap {self.gap:.3g} after {self.n_iter} iterations."
+            raise NotConvergedError(message, solution=self)
+        return self
+
+
+@dataclass(frozen=True, repr=False)
+class Solution(CertifiedPlan[PlanT]):
+    """A partial transport plan with its certificate.
 
     Attributes
     ----------
@@ -54,45 +89,23 @@ class Solution(Generic[PlanT]):
         A proven lower bound of the minimal objective.
     gap : float
         ``objective - dual_value >= 0``.
-    slope : float
-        The dual variable t of the mass: d objective / d mass (one element of the subdifferential at a kink).
-    residuals : Residuals
-        Constraint violations of `plan` as computed in float64.
     status : Status
-        How the solve ended; ``status.remedy`` says what to do.
+        How the solve ended; ``status.remedy`` is what to do about it.
     n_iter : int
         Iterations (entropic: sweeps and Newton steps; exact: pricing rounds).
     potentials : Potentials
         Dual variables u, v >= 0 of the rows and columns.
+    slope : float
+        The dual variable t of the mass: d objective / d mass (one element of the subdifferential at a kink).
+    residuals : Residuals
+        Constraint violations of `plan` as computed in float64.
     """
 
-    plan: PlanT
-    p: Any
-    q: Any
-    value: Any
-    objective: Any
-    dual_value: float
-    gap: float
     slope: float
     residuals: Residuals
-    status: Status
-    n_iter: int
-    potentials: Potentials
 
-    def __repr__(self) -> str:
-        n, m = self.plan.shape  # type: ignore[attr-defined]
-        value = self.value.detach() if hasattr(self.value, "detach") else self.value
-        return (
-            f"Solution({n} x {m}, {self.status.name}, value={float(value):.6g}, "
-            f"gap={self.gap:.2g}, slope={self.slope:.6g}, n_iter={self.n_iter})"
-        )
-
-    def or_raise(self) -> Solution[PlanT]:
-        """Return self, or raise `NotConvergedError` when the status is not OPTIMAL."""
-        if not self.status.ok:
-            message = f"{self.status.remedy} Reached: gap {self.gap:.3g} after {self.n_iter} iterations."
-            raise NotConvergedError(message, solution=self)
-        return self
+    def _summary(self) -> str:
+        return f"gap={self.gap:.2g}, slope={self.slope:.6g}"
 
 
 @dataclass(frozen=True)
@@ -110,27 +123,16 @@ class BatchSolution:
     objective: Any
     dual_value: FloatArray
     gap: FloatArray
-    slope: FloatArray
-    residuals: tuple[Residuals, ...]
     status: tuple[Status, ...]
     n_iter: tuple[int, ...]
     potentials: Potentials
+    slope: FloatArray
+    residuals: tuple[Residuals, ...]
 
     def __len__(self) -> int:
         return len(self.status)
 
     def __getitem__(self, k: int) -> Solution[Array]:
-        return Solution(
-            plan=self.plan[k],
-            p=self.p[k],
-            q=self.q[k],
-            value=self.value[k],
-            objective=self.objective[k],
-            dual_value=float(self.dual_value[k]),
-            gap=float(self.gap[k]),
-            slope=float(self.slope[k]),
-            residuals=self.residuals[k],
-            status=self.status[k],
-            n_iter=self.n_iter[k],
-            potentials=Potentials(self.potentials.u[k], self.potentials.v[k]),
-        )
+        parts = {each.name: getattr(self, each.name)[k] for each in fields(self) if each.name != "potentials"}
+        parts |= {name: float(parts[name]) for name in ("dual_value", "gap", "slope")}
+        return Solution(**parts, potentials=Potentials(self.potentials.u[k], self.potentials.v[k]))

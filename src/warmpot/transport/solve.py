@@ -1,18 +1,19 @@
-"""The front door: one problem, or a batch of them, with a cost matrix at hand."""
+"""Solve one problem, or a batch of problems, given as cost matrices."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from warmpot._checks import check_cost, check_count, check_positive
-from warmpot._interop import Kind, is_torch, kind_of
+from warmpot._interop import Kind, kind_of
 from warmpot._typing import Array
 from warmpot.errors import InputError
-from warmpot.transport.certify import linear_cost
+from warmpot.transport.certify import in_callers_kind
 from warmpot.transport.entropic import DEFAULT_MAX_ITER, solve_entropic
 from warmpot.transport.exact import MAX_PIVOTS, solve_exact
 from warmpot.transport.problem import Answer, PartialProblem, residuals_of
@@ -52,7 +53,7 @@ def solve_partial(
         Exact: gap relative to the value. Entropic: violation of the optimality conditions relative to the mass
         and, for the gap, to mass times cost range (never below what float64 can resolve at this eps).
     max_iter : int, optional
-        Exact: simplex pivots a round (default 10**9). Entropic: sweeps and Newton steps (default 100,000).
+        Exact: simplex pivots per round (default 10**9). Entropic: sweeps and Newton steps (default 100,000).
     throw : bool
         Raise `NotConvergedError` unless the status is OPTIMAL; False returns the best plan with its status. Bad
         input and infeasible problems always raise.
@@ -65,7 +66,7 @@ def solve_partial(
 
     Examples
     --------
-    Two sources, two targets; half of the mass stays at home:
+    Two source and two target samples; half of the mass is moved, at no cost:
 
     >>> import numpy as np
     >>> cost = np.array([[0.0, 3.0], [5.0, 1.0]])
@@ -105,7 +106,7 @@ def solve_partial_batch(
     ----------
     costs : (batch, n_s, n_t) array or tensor
     a, b : (n_s,) and (n_t,), or (batch, n_s) and (batch, n_t) arrays, optional
-        Capacities, shared or one row a problem.
+        Capacities, shared or one row per problem.
 
     Examples
     --------
@@ -163,7 +164,7 @@ def _row(weights: Any, k: int) -> Any:
 
 
 def _per_problem(weights: Any) -> bool:
-    """Whether weights come with a leading batch axis; anything unreadable is left for the checks to name."""
+    """Whether weights come with a leading batch axis; anything else is left to the checks."""
     try:
         return weights is not None and np.ndim(weights) == 2
     except ValueError:
@@ -171,16 +172,8 @@ def _per_problem(weights: Any) -> bool:
 
 
 def _to_solution(problem: PartialProblem, answer: Answer, cost: Any, kind: Kind) -> Solution[Any]:
-    """Bring a float64 answer back to the caller's library; torch costs stay in the graph through the value."""
     p, q = answer.plan.sum(axis=1), answer.plan.sum(axis=0)
-    plan = kind.wrap(answer.plan)
-    if is_torch(cost):
-        paid = (plan.double() * cost.double().masked_fill(plan == 0, 0.0)).sum()  # keeps 0 * inf out
-        value = paid.to(kind.dtype)
-        extra = answer.objective - float(paid.detach())
-        objective = (paid + extra).to(kind.dtype)
-    else:
-        value, objective = linear_cost(answer.plan, problem.cost), answer.objective
+    plan, value, objective = in_callers_kind(cost, answer.plan, problem.cost, answer.objective, kind)
     return Solution(
         plan=plan,
         p=kind.wrap(p),
@@ -189,33 +182,27 @@ def _to_solution(problem: PartialProblem, answer: Answer, cost: Any, kind: Kind)
         objective=objective,
         dual_value=min(answer.dual_value, answer.objective),  # they may cross by rounding
         gap=max(0.0, answer.objective - answer.dual_value),
-        slope=answer.t,
-        residuals=residuals_of(p, q, problem.a, problem.b, answer.mass),
         status=answer.status,
         n_iter=answer.n_iter,
         potentials=Potentials(kind.wrap(answer.u), kind.wrap(answer.v)),
+        slope=answer.t,
+        residuals=residuals_of(p, q, problem.a, problem.b, answer.mass),
     )
 
 
 def _stack(solutions: list[Solution[Any]], kind: Kind) -> BatchSolution:
-    def join(parts: list[Any]) -> Any:
+    def join(parts: Sequence[Any]) -> Any:
         if kind.device is None:
             return np.stack(parts)
         import torch
 
-        return torch.stack(parts)
+        return torch.stack(list(parts))
 
-    return BatchSolution(
-        plan=join([s.plan for s in solutions]),
-        p=join([s.p for s in solutions]),
-        q=join([s.q for s in solutions]),
-        value=join([s.value for s in solutions]),
-        objective=join([s.objective for s in solutions]),
-        dual_value=np.array([s.dual_value for s in solutions]),
-        gap=np.array([s.gap for s in solutions]),
-        slope=np.array([s.slope for s in solutions]),
-        residuals=tuple(s.residuals for s in solutions),
-        status=tuple(s.status for s in solutions),
-        n_iter=tuple(s.n_iter for s in solutions),
-        potentials=Potentials(join([s.potentials.u for s in solutions]), join([s.potentials.v for s in solutions])),
-    )
+    def each(name: str) -> list[Any]:
+        return [getattr(solution, name) for solution in solutions]
+
+    parts: dict[str, Any] = {name: join(each(name)) for name in ("plan", "p", "q", "value", "objective")}
+    parts |= {name: np.array(each(name)) for name in ("dual_value", "gap", "slope")}
+    parts |= {name: tuple(each(name)) for name in ("status", "n_iter", "residuals")}
+    u, v = zip(*each("potentials"), strict=True)
+    return BatchSolution(**parts, potentials=Potentials(join(u), join(v)))

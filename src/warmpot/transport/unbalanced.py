@@ -1,4 +1,4 @@
-r"""Unbalanced entropic transport: marginals are asked for by a penalty, not by a constraint.
+"""Unbalanced entropic transport: the marginals are penalised, not constrained (docs/which-solver.md, Unbalanced).
 
     min <M, P> + eps * R(P) + tau * KL(P 1 | a) + tau * KL(P' 1 | b)
 
@@ -11,9 +11,9 @@ form that needs no subtraction of large numbers (Fenchel-Young, term by term):
 
     gap = tau * KL(P 1 | a exp(-f / tau)) + tau * KL(P' 1 | b exp(-g / tau)).
 
-It decides when to stop. D is maximised by Sinkhorn sweeps (contraction ``(tau / (tau + eps))**2`` each), by the exact
-step along (f + t, g - t), which removes their slowest mode (Sejourne, Vialard, Peyre 2022), and by Newton steps where
-tau is large against eps and the sweeps are slow all the same.
+It decides when to stop. D is maximised by Sinkhorn sweeps (each contracts by ``(tau / (tau + eps))**2``), by the exact
+step along (f + t, g - t), which removes their slowest mode (Sejourne, Vialard, Peyre 2022), and, where tau is large
+compared with eps and the sweeps are slow all the same, by Newton steps.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from warmpot._checks import check_choice, check_cost, check_count, check_positive, check_weights
-from warmpot._interop import is_torch, kind_of
+from warmpot._interop import kind_of
 from warmpot._typing import Array, FloatArray
-from warmpot.errors import InputError, NotConvergedError
-from warmpot.transport.certify import linear_cost
-from warmpot.transport.solution import Potentials
+from warmpot.errors import InputError
+from warmpot.transport.certify import in_callers_kind
+from warmpot.transport.solution import CertifiedPlan, Potentials
 from warmpot.transport.status import Status
 
 __all__ = ["UnbalancedSolution", "solve_unbalanced"]
@@ -45,56 +45,18 @@ ANNEAL_TOL = 1e-4  # tolerance of all but the last eps
 STATUSES = (Status.OPTIMAL, Status.MAX_ITER, Status.ROUNDING)
 
 
-@dataclass(frozen=True)
-class UnbalancedSolution:
-    """A plan of the unbalanced problem with its certificate; the names are those of `Solution`.
+@dataclass(frozen=True, repr=False)
+class UnbalancedSolution(CertifiedPlan[Any]):
+    """A plan of the unbalanced problem with its certificate.
 
-    Attributes
-    ----------
-    plan : (n_s, n_t) array
-    p, q : (n_s,) and (n_t,) arrays
-        Row and column sums of the plan.
-    value : float or 0-d tensor
-        Linear cost ``<M, plan>``. With a torch cost that requires grad its gradient is the plan, which is detached.
-    objective : float or 0-d tensor
-        What was minimised; its gradient in the cost is the plan, too.
-    dual_value : float
-        The dual at `potentials`, a lower bound of the minimal objective.
-    gap : float
-        ``objective - dual_value >= 0``, from its closed form: exact where the difference would be all rounding.
-    status : Status
-        How the solve ended.
-    n_iter : int
-        Sweeps and Newton steps.
-    potentials : Potentials
-        f and g (as u and v), of any sign; ``-inf`` for a weight of 0, ``+inf`` where all pairs are forbidden.
+    The attributes are those of `Solution` without `slope` and `residuals`: there is no prescribed mass and no
+    constraint. The gap is computed from its closed form, exact where ``objective - dual_value`` would be all rounding.
+    The potentials are f and g (as u and v), of any sign; ``-inf`` for a weight of 0, ``+inf`` where all pairs are
+    forbidden.
     """
 
-    plan: Any
-    p: Any
-    q: Any
-    value: Any
-    objective: Any
-    dual_value: float
-    gap: float
-    status: Status
-    n_iter: int
-    potentials: Potentials
-
-    def __repr__(self) -> str:
-        n, m = self.plan.shape
-        value = self.value.detach() if hasattr(self.value, "detach") else self.value
-        return (
-            f"UnbalancedSolution({n} x {m}, {self.status.name}, value={float(value):.6g}, "
-            f"mass={float(self.p.sum()):.6g}, gap={self.gap:.2g}, n_iter={self.n_iter})"
-        )
-
-    def or_raise(self) -> UnbalancedSolution:
-        """Return self, or raise `NotConvergedError` when the status is not OPTIMAL."""
-        if not self.status.ok:
-            message = f"{self.status.remedy} Reached: gap {self.gap:.3g} after {self.n_iter} iterations."
-            raise NotConvergedError(message, solution=self)
-        return self
+    def _summary(self) -> str:
+        return f"mass={float(self.p.sum()):.6g}, gap={self.gap:.2g}"
 
 
 class _Problem(NamedTuple):
@@ -139,7 +101,7 @@ def solve_unbalanced(
     cost : (n_s, n_t) array or tensor
         ``+inf`` marks a forbidden pair.
     a, b : (n_s,) and (n_t,) arrays, optional
-        Marginals asked for; uniform with total 1 by default. The totals may differ.
+        The marginals; uniform with total 1 by default. The totals may differ.
     tau : float
         Weight of both penalties, in units of the cost.
     eps : float
@@ -157,8 +119,7 @@ def solve_unbalanced(
     max_iter : int
         Limit on sweeps and Newton steps.
     throw : bool
-        Raise `NotConvergedError` unless the status is OPTIMAL; False returns the plan reached. Bad input always
-        raises.
+        Raise `NotConvergedError` unless the status is OPTIMAL; False returns the last plan. Bad input always raises.
 
     Returns
     -------
@@ -167,7 +128,7 @@ def solve_unbalanced(
 
     Examples
     --------
-    The second target is far from everything, so most of its mass is given up:
+    The second target sample is far from everything, so nothing is sent there:
 
     >>> import numpy as np
     >>> solution = solve_unbalanced(np.array([[0.0, 9.0], [0.1, 9.0]]), tau=1.0, eps=0.1)
@@ -183,7 +144,21 @@ def solve_unbalanced(
     values = check_cost("cost", cost)
     weights = check_weights("a", a, values.shape[0]), check_weights("b", b, values.shape[1])
     problem = _Problem(values, *weights, tau, eps, relative)
-    solution = _to_solution(problem, _solve(problem, tol, max_iter), cost)
+    answer, kind = _solve(problem, tol, max_iter), kind_of(cost)
+    total, dual = _objective_and_dual(problem, answer)
+    plan, value, objective = in_callers_kind(cost, answer.plan, values, total, kind)
+    solution = UnbalancedSolution(
+        plan=plan,
+        p=kind.wrap(answer.plan.sum(axis=1)),
+        q=kind.wrap(answer.plan.sum(axis=0)),
+        value=value,
+        objective=objective,
+        dual_value=min(dual, total),  # they may cross by rounding
+        gap=answer.gap,
+        status=answer.status,
+        n_iter=answer.n_iter,
+        potentials=Potentials(kind.wrap(answer.f), kind.wrap(answer.g)),
+    )
     return solution.or_raise() if throw else solution
 
 
@@ -193,43 +168,43 @@ def _solve(problem: _Problem, tol: float, max_iter: int) -> _Answer:
     allowed = (problem.cost < np.inf) & (a > 0)[:, None] & (b > 0)
     rows, cols = allowed.any(axis=1), allowed.any(axis=0)
     if rows.all() and cols.all():
-        return _solve_live(problem, tol, max_iter)
+        return _anneal(problem, tol, max_iter)
     plan = np.zeros(problem.cost.shape)
     f, g = np.where(a > 0, np.inf, -np.inf), np.where(b > 0, np.inf, -np.inf)
     if not rows.any():
         return _Answer(plan, f, g, 0.0, Status.OPTIMAL, 0)
     live = np.ix_(rows, cols)
-    answer = _solve_live(problem._replace(cost=problem.cost[live], a=a[rows], b=b[cols]), tol, max_iter)
+    answer = _anneal(problem._replace(cost=problem.cost[live], a=a[rows], b=b[cols]), tol, max_iter)
     plan[live], f[rows], g[cols] = answer.plan, answer.f, answer.g
     return answer._replace(plan=plan, f=f, g=g)
 
 
-def _solve_live(problem: _Problem, tol: float, max_iter: int) -> _Answer:
+def _anneal(problem: _Problem, tol: float, max_iter: int) -> _Answer:
     """Solve at a falling sequence of eps, each from the potentials of the last."""
-    from warmpot.transport._unbalanced import solve_at
+    from warmpot.transport import _unbalanced as kernels
 
     cost, a, b, tau, eps, relative = problem
     log_a, log_b = np.log(a), np.log(b)
-    stages = _stages(problem)
-    plan, code, count, gap = np.empty(cost.shape), 0, 0, 0.0
-    f = g = np.zeros(0)
-    for now in stages:
+    room = np.empty(cost.shape), np.empty(a.size), np.empty(b.size)
+    f, g, code, count, gap = np.zeros(0), np.zeros(0), 0, 0, 0.0
+    for now in _stages(problem):
         c = cost / now
         if relative:
             c -= log_a[:, None] + log_b
-        lam, final = tau / now, now == eps
         if not f.size:
-            f, g = _start(c, a, b, lam, now)
+            level = now * _best_level(c, a, b, tau / now)
+            f, g = np.full(a.size, level), np.full(b.size, level)
         phi, psi = f / now, g / now
-        limit = tol if final else max(tol, ANNEAL_TOL)
-        code, used, gap = solve_at(c, log_a, log_b, lam, phi, psi, limit, max(1, max_iter - count), plan)
+        scaled = kernels.Problem(c, log_a, log_b, tau / now, *room)
+        limit = tol if now == eps else max(tol, ANNEAL_TOL)
+        code, used, gap = kernels.solve_at(scaled, phi, psi, limit, max(1, max_iter - count))
         count += used
         f, g = now * phi, now * psi
-    return _Answer(plan, f, g, eps * gap, STATUSES[code], count)
+    return _Answer(room[0], f, g, eps * gap, STATUSES[code], count)
 
 
 def _stages(problem: _Problem) -> list[float]:
-    """Values of eps to solve at, and a refusal of what float64 cannot hold."""
+    """Return the values of eps to solve at; refuse problems that float64 cannot hold."""
     cost, a, b, tau, eps, relative = problem
     finite = cost[cost < np.inf]
     low, span = float(finite.min()), float(np.ptp(finite))
@@ -240,7 +215,7 @@ def _stages(problem: _Problem) -> list[float]:
     if not eps / LARGEST_RATIO <= tau <= eps * LARGEST_RATIO:
         allowed = f"between 1e-12 and 1e12 times eps = {eps:g}"
         raise InputError("tau", got=tau, allowed=allowed, remedy="Bring tau and eps closer together.")
-    # Scaling the optimal plan cannot help: with Jensen's inequality that bounds its mass.
+    # No multiple of the optimal plan is better than itself: with Jensen's inequality that bounds its mass.
     totals = float(np.log(a.sum()) + np.log(b.sum()))
     log_reference = totals if relative else float(np.log(cost.size))
     log_mass = (-low + eps * log_reference + tau * totals) / (eps + 2 * tau)
@@ -254,64 +229,25 @@ def _stages(problem: _Problem) -> list[float]:
     return stages[::-1]
 
 
-def _start(c: FloatArray, a: FloatArray, b: FloatArray, lam: float, eps: float) -> tuple[FloatArray, FloatArray]:
-    """Best constant potentials: they give the plan about the right mass."""
+def _best_level(c: FloatArray, a: FloatArray, b: FloatArray, lam: float) -> float:
+    """Return the best constant potential, in units of eps: it gives the first plan about the right mass."""
     top = float((-c).max())
     log_total = top + float(np.log(np.exp(-c - top).sum()))
-    level = (float(np.log(0.5 * (a.sum() + b.sum()))) - log_total) / (2.0 + 1.0 / lam)
-    return np.full(a.size, eps * level), np.full(b.size, eps * level)
+    return (float(np.log(0.5 * (a.sum() + b.sum()))) - log_total) / (2.0 + 1.0 / lam)
 
 
-def _kl(x: FloatArray, y: FloatArray) -> float:
-    """``sum x log(x / y) - x + y``, with 0 log 0 = 0."""
-    from warmpot.transport._unbalanced import total_divergence
-
-    return float(total_divergence(x.ravel(), y.ravel()))
-
-
-def _measure(problem: _Problem, answer: _Answer, p: FloatArray, q: FloatArray) -> tuple[float, float]:
-    """Objective of the plan and dual value of the potentials."""
+def _objective_and_dual(problem: _Problem, answer: _Answer) -> tuple[float, float]:
     from warmpot.transport._round import measure
+    from warmpot.transport._unbalanced import kl_divergence as kl
 
     cost, a, b, tau, eps, relative = problem
-    plan, f, g = answer.plan, answer.f, answer.g
-    value, entropy = measure(plan, cost)
-    mass, constant = float(p.sum()), 0.0
+    p, q = answer.plan.sum(axis=1), answer.plan.sum(axis=0)
+    value, entropy = measure(answer.plan, cost)
+    constant = 0.0
     if relative:
-        entropy, constant = _kl(plan, np.outer(a, b)), eps * float(a.sum()) * float(b.sum())
-    objective = value + eps * entropy + tau * (_kl(p, a) + _kl(q, b))
+        entropy = kl(answer.plan.ravel(), np.outer(a, b).ravel())
+        constant = eps * float(a.sum()) * float(b.sum())
+    objective = value + eps * entropy + tau * (kl(p, a) + kl(q, b))
     # where a weight is 0 its potential is -inf and the term 0
-    dual = -tau * (_weighted(a, f, tau) + _weighted(b, g, tau)) - eps * mass + constant
-    return objective, dual
-
-
-def _weighted(a: FloatArray, f: FloatArray, tau: float) -> float:
-    """``sum a (exp(-f / tau) - 1)`` over positive weights."""
-    used = a > 0
-    return float(a[used] @ np.expm1(-f[used] / tau))
-
-
-def _to_solution(problem: _Problem, answer: _Answer, cost: Any) -> UnbalancedSolution:
-    """Bring a float64 answer back to the caller's library; torch costs stay in the graph through the value."""
-    kind, p, q = kind_of(cost), answer.plan.sum(axis=1), answer.plan.sum(axis=0)
-    plan = kind.wrap(answer.plan)
-    total, dual = _measure(problem, answer, p, q)
-    value: Any
-    objective: Any
-    if is_torch(cost):
-        paid = (plan.double() * cost.double().masked_fill(plan == 0, 0.0)).sum()  # keeps 0 * inf out
-        value, objective = paid.to(kind.dtype), (paid + (total - float(paid.detach()))).to(kind.dtype)
-    else:
-        value, objective = linear_cost(answer.plan, problem.cost), total
-    return UnbalancedSolution(
-        plan=plan,
-        p=kind.wrap(p),
-        q=kind.wrap(q),
-        value=value,
-        objective=objective,
-        dual_value=min(dual, total),  # they may cross by rounding
-        gap=answer.gap,
-        status=answer.status,
-        n_iter=answer.n_iter,
-        potentials=Potentials(kind.wrap(answer.f), kind.wrap(answer.g)),
-    )
+    exponentials = [float(w[w > 0] @ np.expm1(-h[w > 0] / tau)) for w, h in ((a, answer.f), (b, answer.g))]
+    return objective, -tau * (exponentials[0] + exponentials[1]) - eps * float(p.sum()) + constant

@@ -1,4 +1,4 @@
-"""How much each source sample counts."""
+"""Formulas for source weights: how much each source sample counts."""
 
 from __future__ import annotations
 

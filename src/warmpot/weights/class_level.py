@@ -1,4 +1,4 @@
-"""What predictions on the target say about its classes, and weights of source samples by class."""
+"""Class shares of the target estimated from predictions, and weights of source samples by class."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 SMALLEST_ALPHA = 0.01
 SMALLEST_BETA = 0.05
 PRESENT = 0.25
-"""A class is believed present from this part of an equal share of the target on."""
+"""A class counts as present from this fraction of an equal share of the target."""
 
 
 def predicted_shares(outputs: Any) -> FloatArray:
@@ -45,11 +45,11 @@ def predicted_shares(outputs: Any) -> FloatArray:
 
 
 def estimate_beta(outputs: Any, labels: Any) -> float:
-    """Share of the source that matters if the target's classes are as predicted, ``1 / sum_c pi_t(c)^2 / pi_s(c)``.
+    """Return the useful share of the source if the target is as predicted, ``1 / sum_c pi_t(c)^2 / pi_s(c)``.
 
     It is the `effective_share` of source samples weighted by ``pi_t(y) / pi_s(y)``, and k / C when k of C equal classes
     occur. The squares are counted over pairs of different samples, which is unbiased in batches too. Classes without a
-    source sample are left out: no plan can serve them.
+    source sample are left out: no plan can match them.
 
     Parameters
     ----------
@@ -71,11 +71,11 @@ def estimate_beta(outputs: Any, labels: Any) -> float:
 
 
 def estimate_alpha(probabilities: Any, labels: Any, beta: float) -> float:
-    """Share of the target that can be matched rightly: ``sum_c min(kappa_c, pi_s(c) / beta)``.
+    """Return the share of the target that can be matched correctly: ``sum_c min(kappa_c, pi_s(c) / beta)``.
 
     ``kappa_c`` is the share of the target predicted as c, every sample counted with its probability: what the
-    classifier expects to get right. ``pi_s(c) / beta`` is all that the source samples of class c may give; a plan of
-    more mass must match across classes.
+    classifier expects to get right. ``pi_s(c) / beta`` is the most that the source samples of class c can supply; a
+    plan of more mass must match across classes.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def estimate_alpha(probabilities: Any, labels: Any, beta: float) -> float:
 
     Examples
     --------
-    >>> estimate_alpha(np.array([[0.8, 0.2], [0.6, 0.4]]), np.array([0, 0, 1]), beta=1.0)  # 2/3 could be served
+    >>> estimate_alpha(np.array([[0.8, 0.2], [0.6, 0.4]]), np.array([0, 0, 1]), beta=1.0)  # 2/3 could be supplied
     0.6666666666666666
     """
     n, classes = probabilities.shape
@@ -96,7 +96,7 @@ def estimate_alpha(probabilities: Any, labels: Any, beta: float) -> float:
 
 
 def estimate_present_classes(shares: FloatArray) -> dict[int, float]:
-    """Classes believed to occur, by code, with their shares, the largest first; stray predictions are left out.
+    """Return the classes that probably occur, with their shares, the largest first; stray predictions are left out.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def class_means(weights: FloatArray, labels: Any, n_classes: int) -> FloatArray:
 
 
 def class_shares(outputs: Any, *, hard: bool, labels: Any = None) -> FloatArray:
-    """Share of the target in each class, as the classifier sees it; the shares sum to 1.
+    """Share of the target in each class, as predicted; the shares sum to 1.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def class_shares(outputs: Any, *, hard: bool, labels: Any = None) -> FloatArray:
         the mean softmax probability (the official code of BA3US).
     labels : (n_s,) array or tensor of int, optional
         Class codes of the source samples, in [0, C). Where none of them is of a class with a share, all shares are
-        ``1 / C``: nothing of use is known of the target.
+        ``1 / C``: the predictions contain no usable information.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def class_shares(outputs: Any, *, hard: bool, labels: Any = None) -> FloatArray:
     if hard:
         shares = predicted_shares(logits)
     else:
-        with np.errstate(over="ignore"):  # a gap beyond float64 is -inf: no probability
+        with np.errstate(over="ignore"):  # a gap beyond float64 becomes -inf, probability 0
             odds = np.exp(logits - logits.max(axis=1, keepdims=True))
         shares = (odds / odds.sum(axis=1, keepdims=True)).mean(axis=0)
         shares = np.asarray(shares / shares.sum())
@@ -161,7 +161,7 @@ def class_share_weights(outputs: Any, labels: Any, *, hard: bool) -> FloatArray:
 
     The shares are not divided by the source prior: of two classes with the same share the one of more source samples
     weighs more in sum. The weights sum to 1 over classes, not over samples. Where all of them would be 0 (no source
-    sample of a class that was predicted) all are ``1 / C``: equal, as if nothing were known of the target.
+    sample of a class that was predicted) all are ``1 / C``: equal weights.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Weights from a critic's scores: the least mean score over a set of weights (Appendix H).
 
-A critic that tells source from target is high where the source is unlike the target. Weights of small mean score make
-the source look like the target; the set they come from keeps them from resting on too few samples. ARPM and AR take a
-chi-squared ball, WARMPOT a cap.
+A critic that separates source from target is high where the source is unlike the target. Weights of small mean score
+make the source resemble the target; the set of allowed weights keeps them from concentrating on too few samples.
+ARPM and AR take a chi-squared ball, WARMPOT a cap.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def chi2_ball_weights(scores: object, rho: float = 5.0) -> FloatArray:
         return np.where(x == 0, 1.0 / ties, 0.0)
 
     def beyond(rank: int) -> bool:
-        """Tell whether tau is no more than the score of this rank: weights that end there are even enough."""
+        """Whether tau is at most the score of this rank: weights that end there are inside the ball."""
         w = 1 - ranked[:rank] / ranked[rank]
         return bool(n * (w @ w) <= (1 + rho) * w.sum() ** 2)
 
@@ -87,8 +87,8 @@ def capped_weights(scores: object, beta: float) -> FloatArray:
     scores : (n,) array or tensor
         Critic's score of every source sample; small is target-like. Only their order matters.
     beta : float
-        Share of the source that matters, in (0, 1]: the ``beta * n`` samples of least score have the full weight
-        ``1 / (beta n)``, the next one what is left of 1.
+        Fraction of the source that is expected to be useful, in (0, 1]: the ``beta * n`` samples of least score have
+        the full weight ``1 / (beta n)``, the next one what is left of 1.
 
     Returns
     -------
@@ -104,7 +104,7 @@ def capped_weights(scores: object, beta: float) -> FloatArray:
     """
     d, beta = _checked(scores), check_fraction("beta", beta)
     n = len(d)
-    full = max(beta * n, 1.0)  # a cap above 1 is none
+    full = max(beta * n, 1.0)  # a cap above 1 does not bind
     rank = int(np.ceil(full)) - 1
     threshold = np.partition(d, rank)[rank]
     below, ties = d < threshold, d == threshold
@@ -125,10 +125,10 @@ def _checked(scores: object) -> FloatArray:
     try:
         d = to_numpy(scores)
     except (TypeError, ValueError, OverflowError) as error:
-        got, remedy = f"{type(scores).__name__} ({error})", "Pass one score a source sample."
+        got, remedy = f"{type(scores).__name__} ({error})", "Pass one score per source sample."
         raise InputError("scores", got=got, allowed=allowed, remedy=remedy) from error
     if d.ndim != 1 or d.size == 0:
-        remedy = "Pass one score a source sample."
+        remedy = "Pass one score per source sample."
         raise InputError("scores", got=f"shape {d.shape}", allowed=allowed, remedy=remedy)
     if not np.isfinite(d).all():
         got = f"{int((~np.isfinite(d)).sum())} non-finite entries"

@@ -1,4 +1,4 @@
-"""Single facts about the unbalanced solver."""
+"""Single facts about `solve_unbalanced`."""
 
 from __future__ import annotations
 

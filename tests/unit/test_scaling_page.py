@@ -1,4 +1,4 @@
-"""The page "Scaling": its tables are those of the results, its law and counts are right; points are not copied."""
+"""The page "Scaling": its tables are those of the results, its law and counts are right."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import pytest
-
-from warmpot.errors import InputError
-from warmpot.transport import solve_partial_points
-from warmpot.transport.large import EuclideanBlocks
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,25 +55,3 @@ def test_passes_are_counted_as_the_recipes_make_them(
     from warmpot.train import load_config
 
     assert page.passes_of(load_config(recipe)) == passes
-
-
-def test_points_in_float32_are_not_copied_and_give_what_float64_gives() -> None:
-    rng = np.random.default_rng(0)
-    xs, xt = rng.normal(size=(300, 5)).astype(np.float32), rng.normal(size=(120, 5)).astype(np.float32) + 1
-    given = xs.copy()
-    coarse = solve_partial_points(xs, xt, beta=0.4, mass=0.7)
-    fine = solve_partial_points(xs.astype(np.float64), xt.astype(np.float64), beta=0.4, mass=0.7)
-    assert coarse.value == pytest.approx(fine.value, rel=1e-13)
-    assert np.asarray(coarse.p).dtype == np.float32
-    assert np.array_equal(xs, given)
-    assert EuclideanBlocks(xs, xt).xs is xs
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_points_in_float32_are_checked(bad: float) -> None:
-    xs, xt = np.ones((4, 2), np.float32), np.ones((3, 2), np.float32)
-    with pytest.raises(InputError, match="columns"):
-        solve_partial_points(xs, np.ones((3, 3), np.float32), beta=0.5, mass=0.5)
-    xs[1, 0] = bad
-    with pytest.raises(InputError, match="xs"):
-        solve_partial_points(xs, xt, beta=0.5, mass=0.5)

@@ -1,25 +1,19 @@
-"""Single facts about the transport room."""
+"""Single facts about `solve_partial` and `solve_partial_batch`."""
 
 from __future__ import annotations
 
-import logging
 import warnings
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
-from scipy.spatial.distance import cdist
 
 from warmpot.errors import InfeasibleError, InputError, NotConvergedError
 from warmpot.transport import (
     Status,
-    certify,
     partial_path,
-    round_to_feasible,
     solve_partial,
     solve_partial_batch,
-    solve_partial_points,
 )
 from warmpot.transport.entropic_torch import solve_entropic_torch
 from warmpot.transport.problem import PartialProblem
@@ -272,104 +266,3 @@ def test_cuda_stays_on_the_device() -> None:
     cost = torch.rand(3, 30, 20, device="cuda")
     batch = solve_partial_batch(cost, mass=0.5, eps=0.1)
     assert batch.plan.device == cost.device
-
-
-# --- points ------------------------------------------------------------------------------------
-
-
-def test_points_accept_any_cost_on_blocks() -> None:
-    rng = np.random.default_rng(6)
-    xs, labels = rng.normal(size=(90, 4)), rng.integers(0, 3, 90)
-    xt, loss = rng.normal(size=(40, 4)), rng.random((40, 3))
-
-    def joint(s: np.ndarray, t: np.ndarray) -> np.ndarray:
-        return 0.5 * cdist(s[:, :4], t[:, :4]) + 7 * t[:, 4:].T[s[:, 4].astype(int)]
-
-    source, target = np.column_stack([xs, labels]), np.column_stack([xt, loss])
-    points = solve_partial_points(source, target, beta=0.35, mass=0.8, cost=joint, max_memory=1e-5)
-    dense = solve_partial(joint(source, target), np.full(90, 1 / (0.35 * 90)), mass=0.8)
-    assert points.value == pytest.approx(dense.value, rel=1e-9)
-    assert sp.issparse(points.plan)
-
-
-def test_points_resolve_coincident_samples() -> None:
-    # |x|^2 + |y|^2 - 2xy loses half of the digits where two samples coincide
-    rng = np.random.default_rng(7)
-    xs = rng.normal(size=(300, 16)) * 1e3 + 1e4
-    xt = xs[:100]
-    s = solve_partial_points(xs, xt, beta=1.0 / 3, mass=1.0)
-    assert s.value == 0.0
-    np.testing.assert_allclose(s.p[:100], 1 / 100)
-
-
-@pytest.mark.parametrize("scale", [1e-140, 1e140])
-def test_points_of_any_scale(scale: float) -> None:
-    rng = np.random.default_rng(10)
-    xs, xt = rng.normal(size=(40, 3)), rng.normal(size=(30, 3))
-    unit = solve_partial_points(xs, xt, beta=0.5, mass=0.8).value
-    assert solve_partial_points(xs * scale, xt * scale, beta=0.5, mass=0.8).value == pytest.approx(unit * scale)
-
-
-def test_points_leave_out_samples_without_weight() -> None:
-    rng = np.random.default_rng(11)
-    xs, xt = rng.normal(size=(30, 3)), rng.normal(size=(20, 3))
-    a, b = rng.random(30), rng.random(20)
-    a[:5], b[:4] = 0, 0
-    s = solve_partial_points(xs, xt, a=a, b=b, mass=3.0)
-    assert s.value == pytest.approx(solve_partial(cdist(xs, xt), a, b, mass=3.0).value, rel=1e-9)
-    assert s.p[:5].sum() == s.q[:4].sum() == 0
-
-
-def test_points_with_torch_come_back_in_torch() -> None:
-    xs, xt = torch.rand(50, 3), torch.rand(20, 3)
-    s = solve_partial_points(xs, xt, beta=0.5, mass=0.9)
-    assert s.p.dtype == torch.float32
-    called = solve_partial_points(xs, xt, beta=0.5, mass=0.9, cost=torch.cdist)
-    assert called.value == pytest.approx(s.value, rel=1e-5)
-
-
-def test_points_unfinished_say_so() -> None:
-    rng = np.random.default_rng(0)
-    s = solve_partial_points(rng.random((80, 2)), rng.random((50, 2)), beta=1, mass=0.9, max_iter=3, throw=False)
-    assert s.status is Status.MAX_ITER
-    assert s.residuals.mass > 0.1
-    assert s.gap > 0
-
-
-def test_points_log_progress_off_a_terminal(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warmpot._progress.LINE_EVERY_SECONDS", -1.0)
-    with caplog.at_level(logging.INFO, "warmpot"):
-        solve_partial_points(np.random.rand(50, 2), np.random.rand(20, 2), beta=1, mass=0.5, max_memory=1e-6)  # noqa: NPY002
-    assert any("exact plan: 100% pricing, round 1" in line for line in caplog.messages)
-
-
-# --- any plan ----------------------------------------------------------------------------------
-
-
-def test_certify_sees_infeasible_and_forbidden_plans() -> None:
-    cost = np.array([[0.0, np.inf], [1.0, 0.0]])
-    assert not certify(np.eye(2), cost, None, None, 1.0).feasible
-    used = certify(np.full((2, 2), 0.25), cost, None, None, 1.0)
-    assert used.value == np.inf
-    assert not used.feasible
-    best = certify(sp.csr_array(np.eye(2) / 2), cost, None, None, 1.0)
-    assert best.feasible
-    assert best.gap == pytest.approx(0.0, abs=1e-15)
-
-
-def test_sparse_rounding_stays_sparse() -> None:
-    rng = np.random.default_rng(12)
-    n, m = 200, 100
-    plan = sp.random_array((n, m), density=0.01, rng=rng)
-    rounded = round_to_feasible(plan, np.full(n, 1 / (0.35 * n)), None, 0.8)
-    assert rounded.nnz <= plan.nnz + n + m
-    assert rounded.sum() == pytest.approx(0.8, rel=1e-12)
-    assert rounded.sum(axis=0).max() <= (1 + 1e-12) / m
-    empty = round_to_feasible(sp.csr_array((3, 2)), None, None, 0.5)
-    assert empty.sum() == pytest.approx(0.5)
-
-
-def test_path_with_forbidden_pairs_ends_at_the_movable_mass() -> None:
-    cost = np.array([[np.inf, 1.0], [np.inf, 2.0]])
-    assert partial_path(cost).masses[-1] == pytest.approx(0.5)
-    assert partial_path(np.full((2, 2), np.inf)).masses.tolist() == [0.0]

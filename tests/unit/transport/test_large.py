@@ -1,0 +1,108 @@
+"""Whole data sets by blocks: points, user costs, progress; float32 points are not copied."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from scipy.spatial.distance import cdist
+
+from warmpot.errors import InputError
+from warmpot.transport import Status, solve_partial, solve_partial_points
+from warmpot.transport.large import EuclideanBlocks
+
+RNG = np.random.default_rng(0)
+
+
+def test_points_accept_any_cost_on_blocks() -> None:
+    rng = np.random.default_rng(6)
+    xs, labels = rng.normal(size=(90, 4)), rng.integers(0, 3, 90)
+    xt, loss = rng.normal(size=(40, 4)), rng.random((40, 3))
+
+    def joint(s: np.ndarray, t: np.ndarray) -> np.ndarray:
+        return 0.5 * cdist(s[:, :4], t[:, :4]) + 7 * t[:, 4:].T[s[:, 4].astype(int)]
+
+    source, target = np.column_stack([xs, labels]), np.column_stack([xt, loss])
+    points = solve_partial_points(source, target, beta=0.35, mass=0.8, cost=joint, max_memory=1e-5)
+    dense = solve_partial(joint(source, target), np.full(90, 1 / (0.35 * 90)), mass=0.8)
+    assert points.value == pytest.approx(dense.value, rel=1e-9)
+    assert sp.issparse(points.plan)
+
+
+def test_points_resolve_coincident_samples() -> None:
+    # |x|^2 + |y|^2 - 2xy loses half of the digits where two samples coincide
+    rng = np.random.default_rng(7)
+    xs = rng.normal(size=(300, 16)) * 1e3 + 1e4
+    xt = xs[:100]
+    s = solve_partial_points(xs, xt, beta=1.0 / 3, mass=1.0)
+    assert s.value == 0.0
+    np.testing.assert_allclose(s.p[:100], 1 / 100)
+
+
+@pytest.mark.parametrize("scale", [1e-140, 1e140])
+def test_points_of_any_scale(scale: float) -> None:
+    rng = np.random.default_rng(10)
+    xs, xt = rng.normal(size=(40, 3)), rng.normal(size=(30, 3))
+    unit = solve_partial_points(xs, xt, beta=0.5, mass=0.8).value
+    assert solve_partial_points(xs * scale, xt * scale, beta=0.5, mass=0.8).value == pytest.approx(unit * scale)
+
+
+def test_points_leave_out_samples_without_weight() -> None:
+    rng = np.random.default_rng(11)
+    xs, xt = rng.normal(size=(30, 3)), rng.normal(size=(20, 3))
+    a, b = rng.random(30), rng.random(20)
+    a[:5], b[:4] = 0, 0
+    s = solve_partial_points(xs, xt, a=a, b=b, mass=3.0)
+    assert s.value == pytest.approx(solve_partial(cdist(xs, xt), a, b, mass=3.0).value, rel=1e-9)
+    assert s.p[:5].sum() == s.q[:4].sum() == 0
+
+
+def test_points_with_torch_come_back_in_torch() -> None:
+    xs, xt = torch.rand(50, 3), torch.rand(20, 3)
+    s = solve_partial_points(xs, xt, beta=0.5, mass=0.9)
+    assert s.p.dtype == torch.float32
+    called = solve_partial_points(xs, xt, beta=0.5, mass=0.9, cost=torch.cdist)
+    assert called.value == pytest.approx(s.value, rel=1e-5)
+
+
+def test_points_unfinished_say_so() -> None:
+    rng = np.random.default_rng(0)
+    s = solve_partial_points(rng.random((80, 2)), rng.random((50, 2)), beta=1, mass=0.9, max_iter=3, throw=False)
+    assert s.status is Status.MAX_ITER
+    assert s.residuals.mass > 0.1
+    assert s.gap > 0
+
+
+def test_points_log_progress_off_a_terminal(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warmpot._progress.LINE_EVERY_SECONDS", -1.0)
+    with caplog.at_level(logging.INFO, "warmpot"):
+        solve_partial_points(np.random.rand(50, 2), np.random.rand(20, 2), beta=1, mass=0.5, max_memory=1e-6)  # noqa: NPY002
+    assert any("exact plan: 100% pricing, round 1" in line for line in caplog.messages)
+
+
+# --- any plan ----------------------------------------------------------------------------------
+
+
+def test_points_in_float32_are_not_copied_and_give_what_float64_gives() -> None:
+    rng = np.random.default_rng(0)
+    xs, xt = rng.normal(size=(300, 5)).astype(np.float32), rng.normal(size=(120, 5)).astype(np.float32) + 1
+    given = xs.copy()
+    coarse = solve_partial_points(xs, xt, beta=0.4, mass=0.7)
+    fine = solve_partial_points(xs.astype(np.float64), xt.astype(np.float64), beta=0.4, mass=0.7)
+    assert coarse.value == pytest.approx(fine.value, rel=1e-13)
+    assert np.asarray(coarse.p).dtype == np.float32
+    assert np.array_equal(xs, given)
+    assert EuclideanBlocks(xs, xt).xs is xs
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_points_in_float32_are_checked(bad: float) -> None:
+    xs, xt = np.ones((4, 2), np.float32), np.ones((3, 2), np.float32)
+    with pytest.raises(InputError, match="columns"):
+        solve_partial_points(xs, np.ones((3, 3), np.float32), beta=0.5, mass=0.5)
+    xs[1, 0] = bad
+    with pytest.raises(InputError, match="xs"):
+        solve_partial_points(xs, xt, beta=0.5, mass=0.5)
