@@ -46,7 +46,8 @@ class _Classifier(TrainedEstimator, ClassifierMixin, BaseEstimator):  # type: ig
         (n, n_classes) array
             Columns in the order of ``classes_``.
         """
-        return self.predictor_.probabilities(check_features_in(self, X))
+        x = check_features_in(self, X)
+        return self.predictor_.probabilities(x)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class of each sample.
@@ -60,7 +61,8 @@ class _Classifier(TrainedEstimator, ClassifierMixin, BaseEstimator):  # type: ig
         (n,) array
             With the dtype of ``classes_``.
         """
-        labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        codes = self.predict_proba(X).argmax(axis=1)
+        labels: NDArray[Any] = self.classes_[codes]
         return labels
 
 

@@ -92,4 +92,5 @@ class WarmpotRegressor(TrainedEstimator, RegressorMixin, BaseEstimator):  # type
         -------
         (n,) array
         """
-        return self.predictor_.values(check_features_in(self, X))
+        x = check_features_in(self, X)
+        return self.predictor_.values(x)

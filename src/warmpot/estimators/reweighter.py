@@ -158,7 +158,8 @@ class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # t
         ----------
         X : (n, d) array or data frame
         """
-        return self.estimator_.predict(check_features_in(self, X))
+        x = check_features_in(self, X)
+        return self.estimator_.predict(x)
 
     @_if_inner_has("predict_proba")
     def predict_proba(self, X: Any) -> Any:
@@ -168,7 +169,8 @@ class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # t
         ----------
         X : (n, d) array or data frame
         """
-        return self.estimator_.predict_proba(check_features_in(self, X))
+        x = check_features_in(self, X)
+        return self.estimator_.predict_proba(x)
 
     @_if_inner_has("decision_function")
     def decision_function(self, X: Any) -> Any:
@@ -178,7 +180,8 @@ class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # t
         ----------
         X : (n, d) array or data frame
         """
-        return self.estimator_.decision_function(check_features_in(self, X))
+        x = check_features_in(self, X)
+        return self.estimator_.decision_function(x)
 
     @_if_inner_has("score")
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -190,8 +193,9 @@ class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # t
         y : (n,) array
         sample_weight : (n,) array, optional
         """
+        x = check_features_in(self, X)
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-        return float(self.estimator_.score(check_features_in(self, X), y, **weights))
+        return float(self.estimator_.score(x, y, **weights))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
