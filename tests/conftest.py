@@ -78,7 +78,7 @@ class Nursery:
     def launch(self, code: str, *words: str, folder: Path) -> list[str]:
         """Run it as two processes that know of each other, as ``torchrun`` does; return what each of them printed.
 
-        `torchrun` itself: tests/unit/test_image_training.py.
+        `torchrun` itself: tests/unit/train/test_images.py.
         """
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
