@@ -260,10 +260,11 @@ def sample_rows(results: Results) -> list[tuple[int, Floats]]:
     """Return a row per draw of every size: error of the value, outlier weight, total variation, shared classes, CPU."""
     whole, rows = results.largest, []
     for n in sorted({r["n"] for r in results.plans if r["n"] < whole["n"]}):
+        # Stable sorts: many classes have no weight at all, and the order of ties must not depend on the machine.
         draws = [(r, np.array(r["classes"])) for r in results.plans if r["n"] == n]
         found = [
             (r["value"] / whole["value"] - 1, r["outliers"], np.abs(shares - whole["classes"]).sum() / 2,
-             (np.argsort(-shares)[:SHARED] < SHARED).mean(), r["cpu"])
+             (np.argsort(-shares, kind="stable")[:SHARED] < SHARED).mean(), r["cpu"])
             for r, shares in draws
         ]  # fmt: skip
         rows.append((n, np.array(found)))
@@ -278,7 +279,7 @@ def samples_table(results: Results) -> str:
         mean = 100 * found.mean(axis=0)
         cells = [f"{mean[k]:{'+' if k == 0 else ''}.1f}{spread[k]} %" for k in range(4)]
         rows.append([f"{n:,}", f"{n / CLASSES:g}", f"{len(found)}", *cells, f"{mean[4] / 100:.0f} s"])
-    shared = (np.argsort(-np.array(whole["classes"]))[:SHARED] < SHARED).mean()
+    shared = (np.argsort(-np.array(whole["classes"]), kind="stable")[:SHARED] < SHARED).mean()
     rows.append([f"**{whole['n']:,}**", f"{whole['n'] / CLASSES:,.0f}", "1", f"value {whole['value']:.4f}",
                  f"{100 * whole['outliers']:.1f} %", "0", f"{100 * shared:.1f} %",
                  f"{whole['cpu']:.0f} s"])  # fmt: skip
