@@ -1,4 +1,4 @@
-"""What the benches share: jobs in processes whose results are kept line by line, and text between markers."""
+"""Shared by the benchmarks: jobs in processes, whose results are appended to a file, and text between markers."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ def run_all(
     todo: Sequence[tuple[Any, ...]],
     out: Path,
     workers: int,
-    tell: Callable[[dict[str, Any]], str],
+    describe: Callable[[dict[str, Any]], str],
     *,
     fresh: bool = True,
 ) -> None:
-    """Run jobs in processes of one thread, each in a `fresh` one; what is finished is kept if the bench is stopped."""
+    """Run jobs in single-threaded processes, each in a `fresh` one; finished results survive an interruption."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     out.parent.mkdir(exist_ok=True)
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, max_tasks_per_child=1 if fresh else None, mp_context=spawn) as pool:
         waiting = [pool.submit(function, *job) for job in todo]
         for count, future in enumerate(as_completed(waiting), 1):
-            found = future.result()
+            result = future.result()
             with open(out, "a", encoding="utf-8") as stream:
-                stream.write(json.dumps(found) + "\n")
-            print(f"{count}/{len(todo)} {tell(found)}", flush=True)
+                stream.write(json.dumps(result) + "\n")
+            print(f"{count}/{len(todo)} {describe(result)}", flush=True)
 
 
 def between(path: Path, marker: str, text: str) -> None:

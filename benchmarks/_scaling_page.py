@@ -49,7 +49,7 @@ def duration(seconds: float) -> str:
 
 
 class Results:
-    """What the finished jobs say."""
+    """Results of the finished jobs."""
 
     def __init__(self, path: Path) -> None:
         found = read(path)
@@ -91,7 +91,7 @@ def memory_table() -> str:
         "logits, 1,000 classes": CLASSES,
     }
     rows = [[name, gib(4 * n * d), gib(2 * n * d), gib(4 * m * d)] for name, d in kinds.items()]
-    rows.append(["one number a pair, the matrix nobody keeps", gib(4 * n * m), gib(2 * n * m), ""])
+    rows.append(["one number per pair: the matrix that is never stored", gib(4 * n * m), gib(2 * n * m), ""])
     return grid(["", "source, float32", "source, float16", "target, float32"], rows)
 
 
@@ -108,9 +108,9 @@ def holding_table() -> str:
         "end of a run: 256 features and logits of the source, float64": 8 * n * (256 + CLASSES),
         "a weight for every source sample": 4 * n,
         "plan: points, float32": 4 * n * WIDTH,
-        "plan: one byte a number while they are checked": n * WIDTH,
+        "plan: one byte per number while they are checked": n * WIDTH,
         "plan: blocks of costs (`max_memory`)": GIB,
-        "plan: capacities, potentials, bounds, squared lengths: 6 numbers a source sample": 48 * n,
+        "plan: capacities, potentials, bounds, squared lengths: 6 numbers per source sample": 48 * n,
         f"plan: candidate lists, {neighbours} for each target": 24 * m * neighbours,
         f"plan: {arcs:,} arcs in the simplex, about 100 bytes each": 100 * arcs,
     }
@@ -186,7 +186,7 @@ def units_table(results: Results) -> str:
 
 
 def plans_table(results: Results) -> str:
-    """Return time and memory of the plans beside the law."""
+    """Return time and memory of the plans, next to the law."""
     found = {r["n"]: r for r in results.plans if r["draw"] == 0 and r["n"] >= SIZES[0]}
     rows = []
     for n in sorted({*found, 320_000, WHOLE}):
@@ -214,14 +214,14 @@ def plans_table(results: Results) -> str:
     text = (
         f"Power law, fitted to {', '.join(f'{n:,}' for n in SIZES)} sources: {results.law.factor:.3g} "
         f"n^{results.law.power:.2f} CPU seconds. Linear: what a source sample costs at {SIZES[-1]:,}. Memory: "
-        f"{results.law.base:.2f} GiB + {results.law.slope * GIB:,.0f} bytes a source sample, {4 * WIDTH:,} of them the "
-        "point itself."
+        f"{results.law.base:.2f} GiB + {results.law.slope * GIB:,.0f} bytes per source sample, {4 * WIDTH:,} of them "
+        "the point itself."
     )
     return grid([*head, "law"], rows) + "\n\n" + text
 
 
 def verdict(results: Results) -> str:
-    """Say how the predictions came out."""
+    """Compare the predictions with the measurements."""
     lines = []
     for r in (r for r in results.plans if r["n"] > SIZES[-1] and r["draw"] == 0):
         power, linear = results.law.seconds(r["n"]), results.linear(r["n"])
@@ -265,7 +265,7 @@ def shared_of_heaviest(shares: Floats) -> float:
 
 
 def sample_rows(results: Results) -> list[tuple[int, Floats]]:
-    """Return a row a draw of every size: error of the value, outlier weight, total variation, shared classes, CPU."""
+    """Return a row per draw of every size: error of the value, outlier weight, total variation, shared classes, CPU."""
     whole, rows = results.largest, []
     for n in sorted({r["n"] for r in results.plans if r["n"] < whole["n"]}):
         draws = [(r, np.array(r["classes"])) for r in results.plans if r["n"] == n]
@@ -279,7 +279,7 @@ def sample_rows(results: Results) -> list[tuple[int, Floats]]:
 
 
 def samples_table(results: Results) -> str:
-    """Return what a sample of the source says of the plan on the largest part that was solved."""
+    """Compare the plans of samples of the source with the plan on the largest part that was solved."""
     whole, rows = results.largest, []
     for n, found in sample_rows(results):
         spread = [f" ± {x:.1f}" for x in 100 * found.std(axis=0, ddof=1)] if len(found) > 1 else [""] * 5
@@ -290,7 +290,7 @@ def samples_table(results: Results) -> str:
     rows.append([f"**{whole['n']:,}**", f"{whole['n'] / CLASSES:,.0f}", "1", f"value {whole['value']:.4f}",
                  f"{100 * whole['outliers']:.1f} %", "0", f"{100 * shared:.1f} %",
                  f"{whole['cpu']:.0f} s"])  # fmt: skip
-    head = ["sampled sources", "a class", "draws", "value off by", "weight on outlier classes"]
+    head = ["sampled sources", "per class", "draws", "value off by", "weight on outlier classes"]
     return grid([*head, "total variation of class weights", "shared, of the 84 heaviest classes", "CPU"], rows)
 
 

@@ -5,7 +5,7 @@ python benchmarks/adaptation.py --speed      # steps per second compared with PO
 python benchmarks/adaptation.py --tables     # write the tables of docs/engines.md and README.md from the results
 
 Accuracy is of the last iterate, on all target samples; target labels are read after training, for this number only.
-Every finished run is kept, so an interrupted bench goes on where it stopped; remove the file to start anew.
+Every finished run is kept, so an interrupted bench can be continued; remove the file to start again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def data_folder() -> Path:
     return next((p / "shared" / "data" for p in ROOT.parents if (p / "shared" / "data").is_dir()), ROOT / "data")
 
 
-def sixteen(images: np.ndarray) -> np.ndarray:
+def resize_digits(images: np.ndarray) -> np.ndarray:
     """Bring digits to 16 x 16 pixels in [0, 1]: MNIST's margin of 4 is cut off, as USPS has none."""
     from PIL import Image
 
@@ -62,10 +62,10 @@ def load(name: str, seed: int, folder: Path) -> Any:
     if family == "digits":
         rng, tables = np.random.default_rng(seed), []
         for domain in (source, target):
-            found = np.load(folder / "digits" / f"{domain}.npz")
-            rows = np.flatnonzero(found["y"] < 5) if domain == target else np.arange(len(found["y"]))
+            digits = np.load(folder / "digits" / f"{domain}.npz")
+            rows = np.flatnonzero(digits["y"] < 5) if domain == target else np.arange(len(digits["y"]))
             rows = rng.permutation(rows)[:DIGITS]
-            tables.append(as_table(sixteen(found["X"][rows]), found["y"][rows], name=domain))
+            tables.append(as_table(resize_digits(digits["X"][rows]), digits["y"][rows], name=domain))
         return make_task(*tables)
     xs, xt = (load_table(folder / family / f"{domain}.npz") for domain in (source, target))
     present = OFFICE31 if family == "office31" else sorted(xt.classes)[:25]
@@ -85,13 +85,13 @@ def run(name: str, preset: str, seed: int, folder: Path) -> dict[str, Any]:
     start = time.perf_counter()
     fitted = fit(task, load_config(preset, changes={"seed": seed}), progress_bar=False)
     seconds = time.perf_counter() - start
-    accuracy = float((fitted.outputs.argmax(axis=1) == truth.yt).mean())
+    accuracy = truth.accuracy(fitted.outputs)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return {"task": name, "preset": preset, "seed": seed, "accuracy": accuracy, "seconds": seconds, "peak_gib": peak}
 
 
-def always_the_same(task: str, preset: str) -> bool:
-    """Whether a seed changes nothing: the full engine draws nothing, and these data sets are taken whole."""
+def is_deterministic(task: str, preset: str) -> bool:
+    """Whether the seed has no effect: the full engine draws nothing, and these data sets are not sampled."""
     return preset in ("source-only", "full", "bound") and task.startswith("office")
 
 
@@ -102,23 +102,24 @@ def accuracies(args: argparse.Namespace) -> None:
         for preset in args.presets
         for seed in range(args.seeds)
         for task in args.tasks
-        if (task, preset, seed) not in done and not (seed and always_the_same(task, preset))
+        if (task, preset, seed) not in done and not (seed and is_deterministic(task, preset))
     ]
     jobs = [(*job, args.data) for job in todo]
-    run_all(run, jobs, args.out, args.jobs, lambda found: (
-        f"{found['task']} {found['preset']} seed {found['seed']}: "
-        f"{100 * found['accuracy']:.1f} % in {found['seconds']:.0f} s"
+    run_all(run, jobs, args.out, args.jobs, lambda result: (
+        f"{result['task']} {result['preset']} seed {result['seed']}: "
+        f"{100 * result['accuracy']:.1f} % in {result['seconds']:.0f} s"
     ))  # fmt: skip
 
 
 def steps_per_second(peer: bool, steps: int, folder: Path) -> float:
-    """Time the official preset on Art -> Product; with POT's solver in place of ours when `peer`."""
+    """Time the official preset on Art -> Product; with POT's solver instead of ours if `peer`."""
     import ot
     import torch
-    from warmpot.train.loop import make_fabric, train_minibatch
 
     from warmpot.methods import warmpot as method
     from warmpot.train import load_config
+    from warmpot.train.batch_engine import train_in_batches
+    from warmpot.train.hardware import make_fabric
 
     torch.set_num_threads(1)
 
@@ -137,10 +138,10 @@ def steps_per_second(peer: bool, steps: int, folder: Path) -> float:
     fabric, ours = make_fabric(config.minibatch.hardware), method.solve_partial
     method.solve_partial = by_pot if peer else ours
     try:
-        train_minibatch(task, load_config("official", changes={"minibatch": {"steps": 2}}), fabric,
-                        run=None, start=None, report=lambda *_: None)  # fmt: skip
+        train_in_batches(task, load_config("official", changes={"minibatch": {"steps": 2}}), fabric,
+                         run=None, start=None, report=lambda *_: None)  # fmt: skip
         start = time.perf_counter()
-        train_minibatch(task, config, fabric, run=None, start=None, report=lambda *_: None)
+        train_in_batches(task, config, fabric, run=None, start=None, report=lambda *_: None)
         return steps / (time.perf_counter() - start)
     finally:
         method.solve_partial = ours
@@ -155,22 +156,22 @@ def speed(args: argparse.Namespace) -> int:
         f"print(json.dumps(adaptation.run('office_home/Product-RealWorld', 'full', 0, Path({str(args.data)!r}))))"
     )
     alone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    found = {
+    results = {
         "steps_per_second": ours, "with_pot_log": peer, "ratio": ours / peer, "full": json.loads(alone),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, one thread",
     }  # fmt: skip
-    SPEED.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
-    return 0 if found["ratio"] >= 20 else 1
+    SPEED.write_text(json.dumps(results, indent=1) + "\n")
+    print(json.dumps(results, indent=1))
+    return 0 if results["ratio"] >= 20 else 1
 
 
 def cell(results: list[dict[str, Any]], task: str, preset: str) -> tuple[float, str] | None:
-    """Mean, and how it is shown: with the standard deviation over seeds if there are several."""
-    found = [100 * r["accuracy"] for r in results if (r["task"], r["preset"]) == (task, preset)]
-    if not found:
+    """Return the mean and its text, with the standard deviation over seeds if there are several."""
+    values = [100 * r["accuracy"] for r in results if (r["task"], r["preset"]) == (task, preset)]
+    if not values:
         return None
-    mean = float(np.mean(found))
-    return mean, f"{mean:.1f} ± {np.std(found, ddof=1):.1f}" if len(found) > 1 else f"{mean:.1f}"
+    mean = float(np.mean(values))
+    return mean, f"{mean:.1f} ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else f"{mean:.1f}"
 
 
 def tables(args: argparse.Namespace) -> None:
@@ -194,20 +195,20 @@ def tables(args: argparse.Namespace) -> None:
         "`full` and `bound` use no random numbers, so on a fixed data set the seed changes nothing."
     )
     runs = {preset: {(r["task"], r["seed"]) for r in results if r["preset"] == preset} for preset in PRESETS}
-    for preset, found in runs.items():
+    for preset, finished in runs.items():
         if missing := sum(
-            (t, s) not in found for t in TASKS for s in range(3) if not (s and always_the_same(t, preset))
+            (t, s) not in finished for t in TASKS for s in range(3) if not (s and is_deterministic(t, preset))
         ):
             text += f" {missing} runs of `{preset}` are missing."
     if SPEED.exists():
-        found = json.loads(SPEED.read_text())
-        alone = found["full"]
+        measured = json.loads(SPEED.read_text())
+        alone = measured["full"]
         text += (
-            f"\n\nMini-batch training on Office-Home features: {found['steps_per_second']:.0f} steps per second, "
-            f"{found['ratio']:.0f} times as many as the same loop with POT's log-domain solver "
-            f"({found['with_pot_log']:.2f}). "
+            f"\n\nMini-batch training on Office-Home features: {measured['steps_per_second']:.0f} steps per second, "
+            f"{measured['ratio']:.0f} times as many as the same loop with POT's log-domain solver "
+            f"({measured['with_pot_log']:.2f}). "
             f"`full` on Product -> RealWorld: {alone['seconds']:.0f} s, peak {alone['peak_gib']:.1f} GiB "
-            f"({found['machine']})."
+            f"({measured['machine']})."
         )
     between(ROOT / "docs" / "engines.md", "adaptation", text)
     between(ROOT / "README.md", "adaptation-summary", "\n".join(summary))

@@ -5,7 +5,7 @@ python benchmarks/images.py --tables     # write the tables of docs/images.md fr
 
 Features once and an engine on them; or the last block trained by mini-batches, from activations on disk or from the
 images. Accuracy is of the last iterate, on all target images; target labels are read after training, for this number
-only. Every finished run is kept, so an interrupted bench goes on where it stopped.
+only. Every finished run is kept, so an interrupted bench can be continued.
 """
 
 from __future__ import annotations
@@ -79,16 +79,15 @@ def run(kind: str, preset: str, seed: int, steps: int | None, data: Path, cache:
     seconds_before = time.perf_counter() - start
     task, truth = make_task(*prepared)
     start = time.perf_counter()
-    with timed(Warmpot, "batch_plan") as plans, timed(Health, "see") as looks:  # one of each a step
+    with timed(Warmpot, "batch_plan") as plans, timed(Health, "see") as checks:  # one of each per step
         fitted = fit(task, config)
     seconds = time.perf_counter() - start
     # the first steps compile; the middle one is what a long run pays
-    step = float(np.median(np.diff([begin for begin, _ in looks]))) if kind != "features" else None
+    step = float(np.median(np.diff([begin for begin, _ in checks]))) if kind != "features" else None
     plan = float(np.median([end - begin for begin, end in plans])) if plans else None
-    right = fitted.outputs.argmax(axis=1) == truth.yt
     return {
         "kind": kind, "preset": preset, "seed": seed, "steps": steps,
-        "accuracy": 100 * float(right.mean()), "seconds": seconds, "seconds_before": seconds_before,
+        "accuracy": 100 * truth.accuracy(fitted.outputs), "seconds": seconds, "seconds_before": seconds_before,
         "seconds_a_step": step, "seconds_a_plan": plan,
     }  # fmt: skip
 
@@ -103,14 +102,14 @@ def wanted(names: list[str] | None, seeds: int) -> list[tuple[str, str, int]]:
 
 def tables() -> None:
     lines = ["| trained | preset | accuracy | s per step | of which the plan |", "|---|---|---|---|---|"]
-    found = read(RESULTS)
+    results = read(RESULTS)
     for kind, words in KINDS.items():
-        for preset in dict.fromkeys(row["preset"] for row in found if row["kind"] == kind):
-            rows = [row for row in found if (row["kind"], row["preset"]) == (kind, preset)]
+        for preset in dict.fromkeys(row["preset"] for row in results if row["kind"] == kind):
+            rows = [row for row in results if (row["kind"], row["preset"]) == (kind, preset)]
             marks = [row["accuracy"] for row in rows]
             accuracy = f"{np.mean(marks):.1f}" + (f" ± {np.std(marks, ddof=1):.1f}" if len(marks) > 1 else "")
             clock = "timed" if kind == "cache" else kind
-            timed = next((row for row in found if (row["kind"], row["preset"]) == (clock, preset)), rows[0])
+            timed = next((row for row in results if (row["kind"], row["preset"]) == (clock, preset)), rows[0])
             step, plan = timed["seconds_a_step"], timed["seconds_a_plan"]
             cells = [
                 words, f"`{preset}`", "" if kind == "live" else accuracy, f"{step:.2f}" if step else "",

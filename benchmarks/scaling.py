@@ -6,7 +6,7 @@
     python benchmarks/scaling.py --tables                                    # into docs/scaling.md
 
 Every job runs alone in a process of one thread; finished ones are kept in results/scaling.jsonl, so an interrupted
-bench goes on where it stopped. Times are CPU seconds (`time.process_time`), wall seconds beside them.
+bench can be continued. Times are CPU seconds (`time.process_time`), with wall seconds next to them.
 
 The points are drawn: 1000 Gaussian classes in 256 dimensions, 84 of them in the target, with the moments of Office-Home
 Product (source) and RealWorld (target) features, rows scaled to length 1 and projected onto 256 principal axes:
@@ -141,7 +141,7 @@ def per_call(call: Callable[[], Any], least: float = 2.0) -> float:
 
 
 def backbone_unit(name: str) -> dict[str, Any]:
-    """Images a second through a backbone, without gradient, one thread."""
+    """Images per second through a backbone, without gradient, one thread."""
     import torch
 
     from warmpot.nets import BackboneSettings, build_backbone
@@ -155,7 +155,7 @@ def backbone_unit(name: str) -> dict[str, Any]:
 
 
 def tuning_unit(name: str) -> dict[str, Any]:
-    """Images a second through forward and backward of the whole backbone, one thread."""
+    """Images per second through forward and backward of the whole backbone, one thread."""
     import torch
 
     from warmpot.nets import BackboneSettings, build_backbone
@@ -168,7 +168,7 @@ def tuning_unit(name: str) -> dict[str, Any]:
 
 
 def decode_unit(folder: Path) -> dict[str, Any]:
-    """Images a second from JPEG files (256 x 256) to test views, one process."""
+    """Images per second from JPEG files (256 x 256) to test views, one process."""
     from warmpot.data.images import load_images
 
     table = load_images(folder / "office31_images" / "webcam")
@@ -180,6 +180,7 @@ def step_unit(size: int, classes: int) -> dict[str, Any]:
     """Seconds of transport in one mini-batch step: cost, plan, and the gradient of the cost."""
     import torch
 
+    from warmpot.losses import LABEL_LOSSES
     from warmpot.methods.warmpot import Warmpot
     from warmpot.nets import Outputs
 
@@ -192,14 +193,14 @@ def step_unit(size: int, classes: int) -> dict[str, Any]:
 
     def step() -> None:
         source, target = Outputs(features[0], logits), Outputs(features[1], logits)
-        cost, solution, *_ = method.batch_plan(source, labels, target, 1.0, "cross_entropy")
+        cost, solution, *_ = method.batch_plan(source, labels, target, 1.0, LABEL_LOSSES["cross_entropy"])
         (solution.plan * cost).sum().backward()
 
     return {"kind": "unit", "name": f"transport step, {size} x {size}", "value": per_call(step)}
 
 
 def joint_unit(folder: Path) -> dict[str, Any]:
-    """Seconds a pair of the joint cost (distance and cross-entropy over 1000 classes), by blocks as the solver asks."""
+    """Seconds per pair of the joint cost (distance and cross-entropy over 1000 classes), computed in blocks."""
     import torch
 
     from warmpot.costs import PairCosts
@@ -209,7 +210,7 @@ def joint_unit(folder: Path) -> dict[str, Any]:
     logits = torch.randn(TARGETS, CLASSES, generator=torch.Generator().manual_seed(0))
     costs = PairCosts(xs, xt, max_memory=1e-3)  # more pairs than are kept, as in the whole
     cost, rows = costs.joint(torch.from_numpy(ys), logits, eta1=1.0, eta2=1.0), np.arange(4_800)
-    both, plain = per_call(lambda: cost(rows, None), 6.0), per_call(lambda: costs.distances(rows), 4.0)
+    both, plain = per_call(lambda: cost.block(rows), 6.0), per_call(lambda: costs.distances(rows), 4.0)
     pairs = len(rows) * TARGETS
     return {"kind": "unit", "name": "joint cost", "value": both / pairs, "distances": plain / pairs}
 

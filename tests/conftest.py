@@ -62,9 +62,9 @@ class Nursery:
         return json.loads(self.process.stdout.readline())
 
     def start(self, code: str, *words: str, folder: Path, screen: str | None = None, **environment: str) -> Child:
-        """Start ``python -c CODE WORDS`` in a folder, which gets what it says unless there is a `screen`."""
+        """Start ``python -c CODE WORDS`` in a folder, with its output in files there, or on the terminal `screen`."""
         self.children += 1
-        files = [str(folder / f".said-{self.children}.{end}") for end in ("out", "err")]
+        files = [str(folder / f".output-{self.children}.{end}") for end in ("out", "err")]
         request = {"code": code, "words": words, "folder": str(folder), "files": [os.devnull, *files]}
         if screen is not None:
             request["files"] = [screen] * 3
@@ -76,9 +76,9 @@ class Nursery:
         return child.wait(), child.out.read_text(), child.err.read_text()
 
     def launch(self, code: str, *words: str, folder: Path) -> list[str]:
-        """Run it as two processes that know of each other, as ``torchrun`` does; return what each of them printed.
+        """Run it as two processes of one group, as ``torchrun`` does; return what each of them printed.
 
-        `torchrun` itself: tests/unit/test_image_training.py.
+        `torchrun` itself: tests/unit/train/test_images.py.
         """
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -103,7 +103,7 @@ class Child:
     def poll(self) -> int | None:
         """Return the exit code, or None while it runs."""
         if self.code is None:
-            self.code = self.nursery.ask(look=self.pid)
+            self.code = self.nursery.ask(poll=self.pid)
         return self.code
 
     def wait(self) -> int:
@@ -128,12 +128,12 @@ class Child:
 
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
-    """Processes without the seconds that a new interpreter takes to import torch."""
+    """Child processes that need not import torch again, which takes seconds."""
     if os.name != "posix":
         pytest.skip("forks of POSIX")
-    made = Nursery()
-    with made.process:
-        yield made
+    parent = Nursery()
+    with parent.process:
+        yield parent
 
 
 Maker = Callable[[Any], Any]
@@ -152,7 +152,7 @@ def make(request: pytest.FixtureRequest) -> Maker:
 def shared_data() -> Path:
     """Return the folder of real data sets, or skip."""
     for parent in Path(__file__).resolve().parents:
-        found = parent / "shared" / "data"
-        if found.is_dir():
-            return found
+        folder = parent / "shared" / "data"
+        if folder.is_dir():
+            return folder
     return pytest.skip("the real data sets (../shared/data) are not on this machine")

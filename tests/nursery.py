@@ -1,6 +1,6 @@
-"""A process that has imported the heavy packages once and makes children of itself: each starts at once.
+"""A process that has imported the heavy packages once and forks children, which therefore start at once.
 
-`tests/conftest.py` starts it and talks to it in lines of JSON; its fixture `nursery` is what tests use.
+`tests/conftest.py` starts it and exchanges lines of JSON with it; tests use its fixture `nursery`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ __all__: list[str] = []
 
 
 HEAVY = ("lightning_fabric", "numba", "ot.lp.emd_wrap", "pydantic", "pytest", "warmpot.cli", "warmpot.train")
-"""What nearly every child needs. Importing them starts no thread: it is safe to fork then."""
+"""Packages that nearly every child needs. Importing them starts no thread, so that forking is safe."""
 
 
 def prepare() -> None:
-    """Import what is heavy, and let numba load what it compiled."""
+    """Import the heavy packages, and let numba load its compiled functions."""
     for name in HEAVY:
         with suppress(ImportError):
             importlib.import_module(name)
@@ -34,14 +34,14 @@ def prepare() -> None:
         solve_partial(np.eye(2), mass=0.5, eps=eps)
 
 
-def live(code: str, words: list[str], folder: str, environment: dict[str, str], files: list[str]) -> int:
-    """Be the child: a program of its own, as ``python -c CODE WORDS`` in a session of its own."""
+def run_child(code: str, words: list[str], folder: str, environment: dict[str, str], files: list[str]) -> int:
+    """Run ``python -c CODE WORDS`` in this (child) process, in its own session; return the exit code."""
     os.setsid()
     os.chdir(folder)
     for number, file in enumerate(files):
-        place = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-        os.dup2(place, number)
-        os.close(place)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        os.dup2(descriptor, number)
+        os.close(descriptor)
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         stream = os.fdopen(number, "w" if number else "r", buffering=1 if number == 2 else -1, closefd=False)
         setattr(sys, name, stream)
@@ -63,16 +63,16 @@ def live(code: str, words: list[str], folder: str, environment: dict[str, str], 
     return 0
 
 
-def answer(asked: dict[str, Any]) -> int | None:
+def answer(request: dict[str, Any]) -> int | None:
     """Return the process id of a new child, or the exit code of an old one: negative for a signal, None if it runs."""
-    if "look" in asked:
-        ended, status = os.waitpid(asked["look"], os.WNOHANG)
+    if "poll" in request:
+        ended, status = os.waitpid(request["poll"], os.WNOHANG)
         return os.waitstatus_to_exitcode(status) if ended else None
     child = os.fork()
     if not child:
         code = 1
         try:
-            code = live(**asked)
+            code = run_child(**request)
             sys.stdout.flush()
         finally:
             os._exit(code)
@@ -81,7 +81,7 @@ def answer(asked: dict[str, Any]) -> int | None:
 
 if __name__ == "__main__":
     replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what an import prints is no reply
+    os.dup2(2, 1)  # what an import prints must not look like a reply
     prepare()
     for line in sys.stdin:
         replies.write(json.dumps(answer(json.loads(line))) + "\n")

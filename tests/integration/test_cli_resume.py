@@ -60,7 +60,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(folder: Path, nursery: Any) -> No
 
 
 def test_an_interrupted_run_says_how_to_go_on(folder: Path, nursery: Any) -> None:
-    out = "run interrupted"  # SIGTERM does the same: tests/unit/test_image_training.py
+    out = "run interrupted"  # SIGTERM does the same: tests/unit/train/test_images.py
     code, said = stopped(nursery, folder, out, signal.SIGINT)
     assert code == 130, said
     assert "Traceback" not in said
@@ -99,4 +99,4 @@ def test_on_a_terminal_there_is_a_bar_and_a_summary(folder: Path, nursery: Any) 
     os.close(tail)
     assert child.code == 0
     assert "━".encode() in said
-    assert b"Believed present" in said
+    assert b"Classes estimated to be present" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,16 @@ from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from warmpot.errors import MissingExtraError
+from warmpot.nets._timm import import_timm
 from warmpot.select import Evidence, make_validator
 
 
 @pytest.fixture(autouse=True)
 def skada() -> Iterator[Any]:
-    """Import skada, which switches metadata routing on for the whole process, and put that back afterwards."""
+    """Import skada, which switches metadata routing on for the whole process, and switch it back afterwards."""
+    with suppress(MissingExtraError):
+        import_timm()  # skada imports torchvision, which fails next to a CPU build of torch without our workaround
     with sklearn.config_context(enable_metadata_routing=True):
         yield pytest.importorskip("skada")
 

@@ -29,10 +29,9 @@ class DomainCheck(NamedTuple):
     ----------
     level : {"ok", "warn", "fail"}
         "fail" when something that is needed is missing.
-    domain : str
-        Name of the domain.
-    kind : {"domain", "missing class", "unexpected class", "empty class", "classes", "images"}
-        What was checked.
+    domain, kind : str
+        Name of the domain, and what was checked: "domain", "missing class", "unexpected class", "empty class",
+        "classes" or "images".
     text : str
         The result, and what to do about it.
     """

@@ -20,7 +20,7 @@ ALLOWED = "texts or whole numbers"
 
 
 def encode_labels(name: str, y: Any, n: int, classes: Sequence[Any] | None = None) -> tuple[IntArray, tuple[str, ...]]:
-    """Turn `n` labels into codes and class names.
+    """Turn `n` labels into int64 codes and class names.
 
     Parameters
     ----------
@@ -32,11 +32,6 @@ def encode_labels(name: str, y: Any, n: int, classes: Sequence[Any] | None = Non
         Number of samples.
     classes : sequence of str, optional
         The names: numbers index into them, strings must be among them.
-
-    Returns
-    -------
-    codes : (n,) int64 array
-    names : tuple of str
     """
     labels = _texts_or_integers(name, _one_dimensional(name, y, n))
     if classes is None:
@@ -49,9 +44,9 @@ def encode_labels(name: str, y: Any, n: int, classes: Sequence[Any] | None = Non
             allowed, remedy = f"0 to {len(names) - 1}, one of {len(names)} classes", "Name every class in its order."
             raise _label_error(name, outside, f"label {labels[outside][0]}", allowed, remedy)
         return labels, names
-    place = {text: k for k, text in enumerate(names)}
+    code_of = {text: k for k, text in enumerate(names)}
     values, inverse = np.unique(labels, return_inverse=True)
-    codes = np.array([place.get(text, -1) for text in values.tolist()], dtype=np.int64)[inverse]
+    codes = np.array([code_of.get(text, -1) for text in values.tolist()], dtype=np.int64)[inverse]
     if (codes < 0).any():
         got, allowed = f"label {str(labels[codes < 0][0])!r}", f"one of the {len(names)} classes"
         raise _label_error(name, codes < 0, got, allowed, "Add it to classes, or leave classes out.")

@@ -143,31 +143,25 @@ class Benchmark:
         # Never a mixture of both: a class may have the name of a domain, such as `train` in VisDA-2017.
         if any(domain.find_in(root) for domain in self.domains):
             return root
-        return max(
-            [root, *children], key=lambda place: sum(domain.find_in(place) is not None for domain in self.domains)
-        )
+        return max([root, *children], key=lambda folder: sum(bool(domain.find_in(folder)) for domain in self.domains))
 
     def find(self, root: str | os.PathLike[str]) -> dict[str, Path]:
         """Return the folders of the domains that exist below a folder."""
         base = self.base(root)
-        places = {domain.name: domain.find_in(base) for domain in self.domains}
-        return {name: path for name, path in places.items() if path}
+        return {domain.name: path for domain in self.domains if (path := domain.find_in(base))}
 
     def check(self, root: str | os.PathLike[str]) -> list[DomainCheck]:
         """Compare the content of a folder with the description; images are counted, not opened.
 
-        Returns
-        -------
-        list of DomainCheck
-            A complete domain has one result, of level "ok"; "fail" means that something that is needed is missing.
+        A complete domain has one result, of level "ok"; "fail" means that something that is needed is missing.
         """
-        base, places = self.base(root), self.find(root)
+        base, paths = self.base(root), self.find(root)
+        taken = [path.relative_to(base).parts[0] for path in paths.values()]
         checks: list[DomainCheck] = []
         for domain in self.domains:
-            if domain.name in places:
-                checks += check_domain(self, domain, places[domain.name])
+            if domain.name in paths:
+                checks += check_domain(self, domain, paths[domain.name])
             else:
-                taken = [path.relative_to(base).parts[0] for path in places.values()]
                 checks.append(missing_domain(self, domain, base, taken))
         return checks
 
@@ -192,11 +186,10 @@ def _child(folder: Path, name: str) -> Path | None:
     if (folder / name).is_dir():
         return folder / name
     try:
-        return next(
-            (folder / other for other in subfolders(folder) if comparable_name(other) == comparable_name(name)), None
-        )
+        matches = [other for other in subfolders(folder) if comparable_name(other) == comparable_name(name)]
     except OSError:
         return None
+    return folder / matches[0] if matches else None
 
 
 def benchmark_names() -> list[str]:
@@ -231,23 +224,23 @@ def read_benchmark(name: str) -> Benchmark:
         raise InputError("data set", got=repr(name), allowed=allowed, remedy=remedy)
     facts = yaml.safe_load((_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
     classes, others = tuple(facts.pop("classes", ())), tuple(facts.pop("others", ()))
-    mapped = {name for about in facts["domains"].values() for name in about.get("names", {}).values()}
+    mapped = {name for entry in facts["domains"].values() for name in entry.get("names", {}).values()}
     shared = tuple(facts.pop("shared", sorted(mapped)))
-    domains = tuple(_domain(key, about, classes, shared, others) for key, about in facts.pop("domains").items())
+    domains = tuple(_domain(key, entry, classes, shared, others) for key, entry in facts.pop("domains").items())
     number = facts.pop("n_classes", len(classes))
     return Benchmark(name, facts.pop("title"), domains, number, classes, shared, tuple(facts.pop("obtain")), **facts)
 
 
 def _domain(
-    name: str, about: dict[str, Any], classes: tuple[str, ...], shared: tuple[str, ...], others: tuple[str, ...]
+    name: str, entry: dict[str, Any], classes: tuple[str, ...], shared: tuple[str, ...], others: tuple[str, ...]
 ) -> Domain:
-    names = about.pop("names", {folder: folder for folder in classes or shared})
-    counts = dict(zip(classes, about.pop("counts", ()), strict=False))  # none, or one per class
+    names = entry.pop("names", {folder: folder for folder in classes or shared})
+    counts = dict(zip(classes, entry.pop("counts", ()), strict=False))  # none, or one per class
     if counts:
-        about["images"] = [sum(counts.values())]
-        about["shared_images"] = sum(counts[folder] for folder in shared)
-    folders, images = tuple(about.pop("folders")), tuple(about.pop("images", ()))
-    return Domain(name, folders, names, others=others, images=images, counts=counts, **about)
+        entry["images"] = [sum(counts.values())]
+        entry["shared_images"] = sum(counts[folder] for folder in shared)
+    folders, images = tuple(entry.pop("folders")), tuple(entry.pop("images", ()))
+    return Domain(name, folders, names, others=others, images=images, counts=counts, **entry)
 
 
 def benchmark_task(
@@ -272,7 +265,7 @@ def benchmark_task(
         Labelled images, with the same class names on both sides; `make_task` hides the labels of the target.
     """
     benchmark = read_benchmark(name)
-    places = benchmark.find(root)
+    paths = benchmark.find(root)
     sides = {"source": benchmark.domain(source), "target": benchmark.domain(target)}
     if sides["source"] == sides["target"]:
         raise InputError("target", got=f"{target!r} twice", allowed="two domains", remedy="Name another domain.")
@@ -280,11 +273,11 @@ def benchmark_task(
         if domain.role not in (None, side):
             allowed, remedy = f"a {side}; it is a {domain.role}", "Swap source and target."
             raise InputError(f"{side} of {name}", got=repr(domain.name), allowed=allowed, remedy=remedy)
-        if domain.name not in places:
+        if domain.name not in paths:
             got, allowed = f"no folder of {domain.name!r}", " or ".join(domain.folders)
             remedy = f"Run: warmpot doctor --dataset {name} --root '{root}'"
             raise InputError(str(root), got=got, allowed=allowed, remedy=remedy)
-    tables = [_read_side(benchmark, side, domain, places[domain.name], view) for side, domain in sides.items()]
+    tables = [_read_side(benchmark, side, domain, paths[domain.name], view) for side, domain in sides.items()]
     return tables[0], tables[1]
 
 

@@ -79,8 +79,9 @@ def digits_task(n_source: int = 3000, seed: int = 0) -> tuple[Table, Table]:
             glyphs[key] = _glyph(str(digit), fonts[font])
         x[i] = _counts(_bitmap(glyphs[key], rng))
     images, labels = load_digits(return_X_y=True)
-    kept = labels < 5
-    return as_table(x, digits, name="printed digits"), as_table(images[kept], labels[kept], name="handwritten digits")
+    shared = labels < 5
+    source = as_table(x, digits, name="printed digits")
+    return source, as_table(images[shared], labels[shared], name="handwritten digits")
 
 
 def _fonts() -> list[Any]:
@@ -120,9 +121,9 @@ def _bitmap(glyph: _Glyph, rng: np.random.Generator) -> NDArray[np.bool_]:
     height, width = high - low
     scale = np.array([height / (BOX - 1), max(height / (BOX - 1), width / (MAX_WIDTH - 1))])
     shift = np.array([0.0, rng.uniform(-SHIFT, SHIFT)])
-    places = ((DOTS - shift) * scale + (low + high) / 2) @ np.linalg.inv(change).T
-    places += waves[0] * np.sin(places[:, ::-1] * (2 * np.pi / FONT_SIZE) + waves[1])
-    distance: FloatArray = map_coordinates(glyph.distance, (places + glyph.centre).T, order=1, mode="nearest")
+    points = ((DOTS - shift) * scale + (low + high) / 2) @ np.linalg.inv(change).T
+    points += waves[0] * np.sin(points[:, ::-1] * (2 * np.pi / FONT_SIZE) + waves[1])
+    distance: FloatArray = map_coordinates(glyph.distance, (points + glyph.centre).T, order=1, mode="nearest")
     return (distance <= edge).reshape(BOX, BOX)
 
 

@@ -129,10 +129,8 @@ def image_folder(root: AnyPath, *, classes: ClassNames = None, view: ViewSetting
         got = f"{len(broken)} broken links: {listing(broken)}"
         raise path_error(root, got, "links to files", "Fix or remove them.")
     if loose and folders:
-        got, remedy = f"images ({listing(loose)}) next to folders ({listing(folders)})", "the folder of its class."
-        raise path_error(
-            root, got, "one folder per class, or images without labels only", f"Put every image into {remedy}"
-        )
+        got, remedy = f"images ({listing(loose)}) next to folders ({listing(folders)})", "Put every image into the "
+        raise path_error(root, got, "one folder per class, or unlabelled images only", remedy + "folder of its class.")
     if not items:
         allowed, remedy = f"files {', '.join(EXTENSIONS)}", "Name the folder that holds the classes."
         raise path_error(root, "no images", allowed, remedy)
@@ -169,13 +167,13 @@ def _is_image(entry: os.DirEntry[str], item: str, broken: list[str]) -> bool:
 
 def _images_below(root: str, folder: str, broken: list[str], above: tuple[str, ...] = ()) -> Iterator[str]:
     """Yield the images of a folder and its subfolders, as paths below `root` with forward slashes."""
-    place = os.path.join(root, folder)
-    if (real := os.path.realpath(place)) in above:
+    path = os.path.join(root, folder)
+    if (real := os.path.realpath(path)) in above:
         return  # a link to a folder that contains it
     try:
-        entries = _entries(place)
+        entries = _entries(path)
     except OSError as error:
-        raise path_error(place, error.strerror or str(error), "a folder you may read", "Check permissions.") from error
+        raise path_error(path, error.strerror or str(error), "a folder you may read", "Check permissions.") from error
     for entry in entries:
         item = f"{folder}/{entry.name}"
         if _is_folder(entry):
@@ -214,34 +212,21 @@ def _with_slashes(path: str, opener: _FileOpener) -> str:
 
 
 def _table(
-    items: tuple[str, ...],
-    root: AnyPath,
-    codes: IntArray | None,
-    classes: tuple[str, ...],
-    name: str,
-    view: ViewSettings,
+    items: tuple[str, ...], root: AnyPath, y: IntArray | None, classes: tuple[str, ...], name: str, view: ViewSettings
 ) -> Table:
     opener = _FileOpener(os.fspath(root))
-    return Table(Pixels(items, opener.open, view, opener.stamp, opener.path), codes, classes, name, names=items)
+    return Table(Pixels(items, opener.open, view, opener.stamp, opener.path), y, classes, name, names=items)
 
 
 def drop_samples(table: Table, rows: Any) -> Table:
-    """Drop samples from a table, such as those that `find_corrupt` returns; a class may lose all of its samples.
-
-    Parameters
-    ----------
-    table : Table
-        Images or features.
-    rows : iterable of int
-        The samples to drop.
-    """
-    kept = np.ones(table.n, dtype=bool)
-    kept[np.fromiter(rows, dtype=np.int64)] = False
-    if not kept.any():
+    """Drop samples from a table, such as those that `find_corrupt` returns; a class may lose all of its samples."""
+    keep = np.ones(table.n, dtype=bool)
+    keep[np.fromiter(rows, dtype=np.int64)] = False
+    if not keep.any():
         raise path_error(table.name, "no remaining samples", "at least one", "Check what was dropped, and why.")
-    x = table.x[kept] if isinstance(table.x, np.ndarray) else table.x.subset(kept)
-    y = None if table.y is None else table.y[kept]
-    return replace(table, x=x, y=y, names=tuple(compress(table.names, kept)))
+    x = table.x[keep] if isinstance(table.x, np.ndarray) else table.x.subset(keep)
+    y = None if table.y is None else table.y[keep]
+    return replace(table, x=x, y=y, names=tuple(compress(table.names, keep)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,11 +298,9 @@ def _stated_labels(dataset: Any) -> tuple[Any, Any, tuple[str, ...]]:
         chosen = [int(k) for k in dataset.indices]
         labels = None if labels is None else [labels[k] for k in chosen]
         return labels, classes, tuple(paths[k] for k in chosen) if paths else ()
-    samples = getattr(dataset, "samples", None)
-    if not isinstance(samples, (list, tuple)) or not all(
-        isinstance(pair, tuple) and len(pair) == 2 for pair in samples
-    ):
-        samples = ()
+    samples = getattr(dataset, "samples", ())
+    pairs = isinstance(samples, (list, tuple)) and all(isinstance(s, tuple) and len(s) == 2 for s in samples)
+    samples = samples if pairs else ()
     paths = tuple(str(path) for path, _ in samples)
     labels = getattr(dataset, "targets", [label for _, label in samples] or None)
     if getattr(dataset, "target_transform", None) is not None:

@@ -172,13 +172,13 @@ class Pixels(LazyRows):
 
     def _views(self, rows: NDArray[np.int64], draws: NDArray[Any] | None, seed: int) -> NDArray[np.uint8]:
         views = np.empty((len(rows), *self.shape[1:]), dtype=np.uint8)
-        for place, row in enumerate(rows.tolist()):
+        for k, row in enumerate(rows.tolist()):
             image = self.decode(row)
             if isinstance(image, str):
                 allowed, remedy = "a whole image", "Fix or remove it, or pass --corrupt skip (corrupt='skip')."
                 raise InputError(self.name(self.items[row]), got=image, allowed=allowed, remedy=remedy)
-            rng = None if draws is None else np.random.default_rng([seed, int(draws[place])])
-            views[place] = np.asarray(_apply_view(image, self.view, rng)).transpose(2, 0, 1)
+            rng = None if draws is None else np.random.default_rng([seed, int(draws[k])])
+            views[k] = np.asarray(_apply_view(image, self.view, rng)).transpose(2, 0, 1)
         return views
 
     def decode(self, row: int) -> Image | str:
@@ -209,22 +209,14 @@ def _find_corrupt_rows(pixels: Pixels, rows: range) -> dict[int, str]:
 
 
 def find_corrupt(pixels: Pixels, workers: int = 0, report: ProgressCallback | None = None) -> dict[int, str]:
-    """Decode every image; return the rows that cannot be decoded, with the reasons.
+    """Decode every image, in `workers` processes (0: in this one); return the rows that fail, with the reasons.
 
-    Parameters
-    ----------
-    pixels : Pixels
-        The images.
-    workers : int
-        Processes that decode; 0 decodes in this one.
-    report : callable, optional
-        Called with the share done and a text.
+    `report` is called with the share done and a text.
     """
     n, corrupt = len(pixels), dict[int, str]()
     chunks = [range(start, min(start + CHUNK, n)) for start in range(0, n, CHUNK)]
-    for chunk, reasons in zip(
-        chunks, map_in_workers(partial(_find_corrupt_rows, pixels), chunks, workers), strict=True
-    ):
+    results = map_in_workers(partial(_find_corrupt_rows, pixels), chunks, workers)
+    for chunk, reasons in zip(chunks, results, strict=True):
         corrupt.update(reasons)
         if report is not None:
             report(chunk.stop / n, f"{chunk.stop} of {n} images, {len(corrupt)} corrupt")

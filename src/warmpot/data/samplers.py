@@ -27,17 +27,7 @@ KINDS = ("balanced", "shuffled")
 
 
 class Sampler(ABC):
-    """Base class of the samplers.
-
-    Attributes
-    ----------
-    n : int
-        Number of samples drawn from.
-    size : int
-        Number of samples in a batch.
-    seed : int
-        Seed.
-    """
+    """Base class of the samplers: batches of `size` from `n` samples, given by `seed`."""
 
     def __init__(self, n: int, batch: int, seed: int) -> None:
         self.n = check_count("n", n)
@@ -147,19 +137,8 @@ def make_sampler(kind: str, batch: int, seed: int = 0, *, n: int | None = None, 
     ----------
     kind : {"balanced", "shuffled"}
         `ClassBalanced` (needs `labels`) or `Shuffled` (needs `n`, or `labels` to count).
-    batch : int
-        Batch size.
-    seed : int
-        Seed.
-    n : int, optional
-        Number of samples.
-    labels : (n,) array, optional
-        Labels.
-
-    Returns
-    -------
-    Sampler
-        Its ``batch(step)`` is a pure function of the seed and the step.
+    batch, seed, n, labels
+        Batch size, seed, number of samples, and (n,) labels.
     """
     check_choice("kind", kind, KINDS)
     if labels is None and (kind == "balanced" or n is None):
@@ -183,9 +162,7 @@ class _Stream:
     """An endless concatenation of permutations of ``range(n)`` with random access."""
 
     def __init__(self, n: int, seed: int, *tag: int) -> None:
-        self._n = n
-        self._seed = seed
-        self._tag = tag
+        self._n, self._seed, self._tag = n, seed, tag
         self._recent: tuple[tuple[int, IntArray], ...] = ()
 
     def epoch(self, e: int) -> IntArray:

@@ -166,13 +166,7 @@ class ShardWriter:
         return {int(row): why for note in notes for row, why in note["bad"].items()}
 
     def finish(self, table: Table) -> None:
-        """Write the index: names and labels of the rows that were kept.
-
-        Parameters
-        ----------
-        table : Table
-            What the rows were made from; its names, labels and classes replace older ones.
-        """
+        """Write the index: names and labels of the rows, from the table that they were computed from."""
         if ShardLayout.read(self.folder / LAYOUT).classes != table.classes:
             replace(self.layout, classes=table.classes).write(self.folder / LAYOUT)
         columns: dict[str, Sequence[Any]] = {"name": table.names} if table.names else {}
@@ -192,9 +186,9 @@ class ShardWriter:
         old, new = ({**fields.pop("ask"), **fields} for fields in (old, new))
         different = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
         if different:
-            was = ", ".join(f"{key} {_short(old.get(key))} (now {_short(new.get(key))})" for key in different[:3])
+            changes = ", ".join(f"{key} {_short(old.get(key))} (now {_short(new.get(key))})" for key in different[:3])
             remedy = "Name another folder, delete this one, or repeat the same command."
-            raise InputError(str(self.folder), got=f"rows made with {was}", allowed="the same", remedy=remedy)
+            raise InputError(str(self.folder), got=f"rows made with {changes}", allowed="the same", remedy=remedy)
 
 
 class Shards(LazyRows):
@@ -227,13 +221,13 @@ class Shards(LazyRows):
         return samples
 
     def __getitem__(self, rows: Any) -> NDArray[Any]:
-        wanted = self._rows[rows]
-        if wanted.ndim == 0:
+        chosen = self._rows[rows]
+        if chosen.ndim == 0:
             row: NDArray[Any] = self[[rows]][0]
             return row
-        out = np.empty((len(wanted), *self.layout.row), dtype=self.dtype)
-        order = np.argsort(wanted, kind="stable")  # reads every file once, from beginning to end
-        ordered = wanted[order]
+        out = np.empty((len(chosen), *self.layout.row), dtype=self.dtype)
+        order = np.argsort(chosen, kind="stable")  # reads every file once, from beginning to end
+        ordered = chosen[order]
         shards = np.searchsorted(self._first, ordered, side="right") - 1
         starts = np.flatnonzero(np.diff(shards, prepend=-1))
         for start, stop in pairwise([*starts, len(ordered)]):

@@ -95,10 +95,6 @@ def as_table(
     task : {"classification", "regression"}
         With "regression", `y` holds continuous targets and there are no classes.
 
-    Returns
-    -------
-    Table
-
     Raises
     ------
     InputError
@@ -139,10 +135,6 @@ def table_from_dataset(
         Names of the classes that labels index into; default: the dataset's own ``classes`` when it has them.
     task : {"classification", "regression"}
         As for `as_table`.
-
-    Returns
-    -------
-    Table
     """
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         allowed, remedy = "a dataset with __len__ and __getitem__", "Stack a stream into arrays for as_table first."

@@ -199,10 +199,6 @@ def match_columns(table: Table, columns: Sequence[str], allowed: str) -> Table:
     allowed : str
         Description of these columns in messages.
 
-    Returns
-    -------
-    Table
-
     Raises
     ------
     InputError
@@ -211,21 +207,21 @@ def match_columns(table: Table, columns: Sequence[str], allowed: str) -> Table:
     columns = tuple(columns)
     if not columns or not table.columns or table.columns == columns:
         return table
-    place = {name: j for j, name in enumerate(table.columns)}
-    missing = [name for name in columns if name not in place]
-    extra = [name for name in place if name not in set(columns)]
+    position = {name: j for j, name in enumerate(table.columns)}
+    missing = [name for name in columns if name not in position]
+    extra = [name for name in position if name not in set(columns)]
     problems = ["no column " + listing(missing)] * bool(missing) + ["extra columns " + listing(extra)] * bool(extra)
-    if not problems and not len(place) == len(table.columns) == len(columns):
+    if not problems and not len(position) == len(table.columns) == len(columns):
         names = (*table.columns, *columns)
-        problems = ["columns more than once: " + listing(name for name in place if names.count(name) > 2)]
+        problems = ["columns more than once: " + listing(name for name in position if names.count(name) > 2)]
     if problems:
         remedy = "Rename, add or drop columns until both have the same; their order does not matter."
         raise InputError(table.name, got=" and ".join(problems), allowed=allowed, remedy=remedy)
-    return replace(table, x=np.take(table.x[:], [place[name] for name in columns], axis=1), columns=columns)
+    return replace(table, x=np.take(table.x[:], [position[name] for name in columns], axis=1), columns=columns)
 
 
 def match_labels(table: Table, classes: tuple[str, ...], owner: str = "source") -> Truth | None:
-    """Encode a target's labels in the order of `classes`, by name.
+    """Encode a target's labels, if it has any, in the order of `classes`, by name.
 
     Parameters
     ----------
@@ -235,16 +231,11 @@ def match_labels(table: Table, classes: tuple[str, ...], owner: str = "source") 
         The known classes; empty for regression.
     owner : str
         What these classes belong to, for the `WarmpotWarning` about labels that are not among them.
-
-    Returns
-    -------
-    Truth or None
-        None when the table has no labels.
     """
     if table.y is None or not classes:
         return None if table.y is None else Truth(table.y, ())
-    place = {name: k for k, name in enumerate(classes)}
-    yt = np.array([place.get(name, -1) for name in table.classes], dtype=np.int64)[table.y]
+    code_of = {name: k for k, name in enumerate(classes)}
+    yt = np.array([code_of.get(name, -1) for name in table.classes], dtype=np.int64)[table.y]
     unknown = [table.classes[k] for k in np.unique(table.y[yt < 0])]
     if unknown:
         none = bool((yt < 0).all())

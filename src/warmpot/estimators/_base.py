@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import compress
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,17 +32,8 @@ class TargetRequests:
     __metadata_request__fit = {"sample_domain": True, "X_target": True}  # noqa: RUF012 - scikit-learn's form
 
 
-@dataclass(frozen=True, eq=False)
-class Domains:
-    """The training data of an estimator. There is no field for target labels.
-
-    Attributes
-    ----------
-    xs, ys
-        Source features and labels; the labels are None if none were given.
-    xt
-        Target features, with the dtype of `xs`.
-    """
+class Domains(NamedTuple):
+    """Source features, source labels if given, and target features, with the same dtype. Never target labels."""
 
     xs: NDArray[Any]
     ys: NDArray[Any] | None
@@ -65,18 +56,17 @@ def read_domains(
     Parameters
     ----------
     estimator : estimator
-        Gets ``n_features_in_`` and, from a data frame, ``feature_names_in_``.
+        Its ``n_features_in_`` is set and, from a data frame, ``feature_names_in_``.
     X, y, X_target, sample_domain
         As given to ``fit``. With neither of the last two, the source is its own target.
-    y_numeric, multi_output : bool
-        Whether the labels are continuous targets; whether a sample may have several.
-    min_source : int
-        Smallest number of source samples.
+    y_numeric, multi_output, min_source
+        Whether the labels are continuous targets; whether a sample may have several; smallest number of source samples.
     """
     if X_target is not None and sample_domain is not None:
         remedy = "Pass the target once: separately, or stacked under X."
         raise InputError("X_target and sample_domain", got="both", allowed="one of them", remedy=remedy)
     labels = {"y_numeric": y_numeric, "multi_output": multi_output}
+    options = {"ensure_min_samples": min_source, **FEATURES}
     ys = None
     if sample_domain is not None:
         # With None, scikit-learn checks the estimator's tags; otherwise only the source labels are checked, below.
@@ -86,9 +76,8 @@ def read_domains(
         if y is not None:
             check_consistent_length(x, y)
             # Target labels, masked as in skada (-1 or NaN) or not, are dropped here without being read.
-            xs, ys = check_X_y(xs, _select(y, source), ensure_min_samples=min_source, **FEATURES, **labels)
+            xs, ys = check_X_y(xs, _select(y, source), **options, **labels)
     else:
-        options = {"ensure_min_samples": min_source, **FEATURES}
         if y is None:
             xs = validate_data(estimator, X, y, **options)
         else:
@@ -100,17 +89,17 @@ def read_domains(
 
 def _select(y: Any, rows: BoolArray) -> NDArray[Any]:
     """Return the labels of some rows; for Python objects, with a dtype that does not depend on the other rows."""
-    if hasattr(y, "to_numpy"):
-        known = y[rows].to_numpy()
+    if hasattr(y, "to_numpy"):  # pandas
+        selected = y[rows].to_numpy()
     elif isinstance(y, np.ndarray):
-        known = y[rows]
+        selected = y[rows]
     else:
-        known = np.asarray([label for label, chosen in zip(y, rows, strict=True) if chosen])
-    return np.asarray(known.tolist()) if known.dtype == object else known
+        selected = np.asarray(list(compress(y, rows)))
+    return np.asarray(selected.tolist()) if selected.dtype == object else selected
 
 
 def check_features_in(estimator: Any, X: Any) -> NDArray[Any]:
-    """Check that the estimator is fitted, and the features it is to predict from."""
+    """Check that the estimator is fitted and that it can predict from these features; return them."""
     check_is_fitted(estimator)
     x: NDArray[Any] = validate_data(estimator, X, reset=False, **FEATURES)
     return x

@@ -35,32 +35,14 @@ class _Classifier(TrainedEstimator, ClassifierMixin, BaseEstimator):  # type: ig
         self.target_classes_ = {names[k]: share for k, share in estimate_present_classes(shares).items()}
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities.
-
-        Parameters
-        ----------
-        X : (n, d) array or data frame
-
-        Returns
-        -------
-        (n, n_classes) array
-            Columns in the order of ``classes_``.
-        """
-        return self.predictor_.probabilities(check_features_in(self, X))
+        """Predict class probabilities: (n, n_classes), columns in the order of ``classes_``."""
+        x = check_features_in(self, X)
+        return self.predictor_.probabilities(x)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predict the most probable class of each sample.
-
-        Parameters
-        ----------
-        X : (n, d) array or data frame
-
-        Returns
-        -------
-        (n,) array
-            With the dtype of ``classes_``.
-        """
-        labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        """Predict the most probable class of each sample: (n,), with the dtype of ``classes_``."""
+        codes = self.predict_proba(X).argmax(axis=1)  # refuses a model that is not fitted
+        labels: NDArray[Any] = self.classes_[codes]
         return labels
 
 
@@ -199,10 +181,6 @@ class AdaptedClassifier(_Classifier):
 
     Attributes
     ----------
-    classes_, target_proba_, target_classes_, training_weights_, history_, chosen_step_, config_, predictor_
-        As for `WarmpotClassifier`.
-    n_features_in_, feature_names_in_
-        As for `WarmpotClassifier`.
     source_weights_ : (n_source,) array
         Weights of the source samples at the end, in the order given. If the method weights by its own plan: the row
         sums of that plan over all pairs. Otherwise they sum to 1.
@@ -210,6 +188,8 @@ class AdaptedClassifier(_Classifier):
         The column sums of that plan; all equal without a plan.
     plan_ : (n_source, n_target) scipy.sparse.csr_array or None
         That plan, if there is one.
+    classes_, target_proba_, ...
+        Everything else as for `WarmpotClassifier`.
 
     Examples
     --------
@@ -264,13 +244,11 @@ class SourceOnlyClassifier(_Classifier):
 
     Attributes
     ----------
-    classes_, target_proba_, target_classes_, history_, chosen_step_, config_, predictor_, n_features_in_
-        As for `WarmpotClassifier`.
-    feature_names_in_
-        As for `WarmpotClassifier`.
     source_weights_, training_weights_, target_weights_ : arrays
         All equal; they sum to 1.
     plan_ : None
+    classes_, target_proba_, ...
+        Everything else as for `WarmpotClassifier`.
 
     Examples
     --------

@@ -37,10 +37,8 @@ class WarmpotRegressor(TrainedEstimator, RegressorMixin, BaseEstimator):  # type
     ----------
     target_prediction_ : (n_target,) array
         Predictions for the target samples.
-    source_weights_, training_weights_, target_weights_, plan_, history_, chosen_step_, config_, predictor_
-        As for `WarmpotClassifier`.
-    n_features_in_, feature_names_in_
-        As for `WarmpotClassifier`.
+    source_weights_, training_weights_, ...
+        Everything else as for `WarmpotClassifier`.
 
     Examples
     --------
@@ -82,14 +80,6 @@ class WarmpotRegressor(TrainedEstimator, RegressorMixin, BaseEstimator):  # type
         self.target_prediction_ = outputs
 
     def predict(self, X: Any) -> FloatArray:
-        """Predict continuous targets.
-
-        Parameters
-        ----------
-        X : (n, d) array or data frame
-
-        Returns
-        -------
-        (n,) array
-        """
-        return self.predictor_.values(check_features_in(self, X))
+        """Predict continuous targets: (n,)."""
+        x = check_features_in(self, X)
+        return self.predictor_.values(x)

@@ -132,14 +132,14 @@ class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # t
         from warmpot.transport import solve_partial_points
 
         if self.estimator is not None and not has_fit_parameter(self.estimator, "sample_weight"):
-            got, allowed = type(self.estimator).__name__, "an estimator whose fit takes sample_weight"
+            allowed = "an estimator whose fit takes sample_weight"
             remedy = "Draw samples with probabilities proportional to sample_weight_ and fit it to those."
-            raise InputError("estimator", got=got, allowed=allowed, remedy=remedy)
+            raise InputError("estimator", got=type(self.estimator).__name__, allowed=allowed, remedy=remedy)
         for name in ("estimator_", "classes_"):  # left by an earlier fit, perhaps with another estimator
             self.__dict__.pop(name, None)
         alpha, beta = check_fraction("alpha", self.alpha), check_fraction("beta", self.beta)
-        several = get_tags(self).target_tags.multi_output
-        domains = read_domains(self, X, y, X_target, sample_domain, multi_output=several)
+        multi_output = get_tags(self).target_tags.multi_output
+        domains = read_domains(self, X, y, X_target, sample_domain, multi_output=multi_output)
         xs, xt = _scaled(domains, check_choice("scale", self.scale, SCALES))
         solution = solve_partial_points(xs, xt, beta=beta, mass=alpha, progress_bar=False)
         self.plan_, self.source_weights_, self.target_weights_ = solution.plan, solution.p, solution.q
@@ -152,46 +152,28 @@ class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # t
 
     @_if_inner_has("predict")
     def predict(self, X: Any) -> Any:
-        """Predict with the estimator.
-
-        Parameters
-        ----------
-        X : (n, d) array or data frame
-        """
-        return self.estimator_.predict(check_features_in(self, X))
+        """Predict with the estimator."""
+        x = check_features_in(self, X)
+        return self.estimator_.predict(x)
 
     @_if_inner_has("predict_proba")
     def predict_proba(self, X: Any) -> Any:
-        """Predict class probabilities with the estimator.
-
-        Parameters
-        ----------
-        X : (n, d) array or data frame
-        """
-        return self.estimator_.predict_proba(check_features_in(self, X))
+        """Predict class probabilities with the estimator."""
+        x = check_features_in(self, X)
+        return self.estimator_.predict_proba(x)
 
     @_if_inner_has("decision_function")
     def decision_function(self, X: Any) -> Any:
-        """Return the estimator's decision function.
-
-        Parameters
-        ----------
-        X : (n, d) array or data frame
-        """
-        return self.estimator_.decision_function(check_features_in(self, X))
+        """Return the estimator's decision function."""
+        x = check_features_in(self, X)
+        return self.estimator_.decision_function(x)
 
     @_if_inner_has("score")
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the estimator's score: accuracy or R^2.
-
-        Parameters
-        ----------
-        X : (n, d) array or data frame
-        y : (n,) array
-        sample_weight : (n,) array, optional
-        """
+        """Return the estimator's score: accuracy or R^2."""
+        x = check_features_in(self, X)
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-        return float(self.estimator_.score(check_features_in(self, X), y, **weights))
+        return float(self.estimator_.score(x, y, **weights))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -85,14 +85,14 @@ class Alternation(Rounds):
         xs, xt = self._network.scale(xs).float(), self._network.scale(xt).float()
         self.centre, self.axes = principal_axes(torch.cat([xs, xt]) if method.uses_target else xs, width)
         self.xs, self.xt = (xs - self.centre) @ self.axes, (xt - self.centre) @ self.axes
-        self._training_weights = torch.full((len(self.xs),), 1.0 / len(self.xs))
+        self._training_weights = torch.full((len(self.xs),), 1.0 / len(self.xs), dtype=torch.float64)
 
     def start(self) -> None:
         """Fit the head on the source alone."""
         width = self.xs.shape[1]
         self.head, self.metric = torch.zeros(width + 1, self.targets.shape[1]), torch.eye(width)
         self.source_centre, self.target_centre = torch.zeros(width), torch.zeros(width)
-        self._fit(self.xs, self.targets, self._training_weights, 2 * self.full.iterations, None)
+        self._fit(self.xs, self.targets, self._training_weights.float(), 2 * self.full.iterations, None)
 
     def _fit(
         self, x: Tensor, targets: Tensor, weights: Tensor, iterations: int, metric_penalty: float | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Any
 
 from torch import Tensor, fx, nn
@@ -53,13 +54,12 @@ def _trace(net: nn.Module) -> fx.Graph:
 
 def _first_nodes(net: nn.Module, graph: fx.Graph) -> dict[str, int]:
     """Map every part with parameters to the index of its first node; "layer4" and "layer4.0" are two parts."""
-    places: dict[str, int] = {}
-    for place, node in enumerate(graph.nodes):
+    first: dict[str, int] = {}
+    for index, node in enumerate(graph.nodes):
         if node.op == "call_module" and any(True for _ in net.get_submodule(node.target).parameters()):
-            path = node.target.split(".")
-            for k in range(len(path)):
-                places.setdefault(".".join(path[: k + 1]), place)
-    return places
+            for part in accumulate(node.target.split("."), "{}.{}".format):
+                first.setdefault(part, index)
+    return first
 
 
 def _parameter_ids(net: nn.Module, nodes: list[fx.Node]) -> Iterator[int]:
@@ -72,12 +72,12 @@ def _parameter_ids(net: nn.Module, nodes: list[fx.Node]) -> Iterator[int]:
             yield from map(id, net.get_submodule(str(node.target)).parameters())
 
 
-def _crossing(net: nn.Module, graph: fx.Graph, place: int) -> fx.Node | None:
-    """Return the only node whose value is needed from index `place` on; None if there are several or none."""
+def _crossing(net: nn.Module, graph: fx.Graph, index: int) -> fx.Node | None:
+    """Return the only earlier node whose value is needed from `index` on; None if there are several or none."""
     nodes: list[fx.Node] = list(graph.nodes)
-    before, after = nodes[:place], nodes[place:]
-    early = set(before)
-    used = [node for user in after for node in user.all_input_nodes if node in early]
+    before, after = nodes[:index], nodes[index:]
+    earlier = set(before)
+    used = [node for user in after for node in user.all_input_nodes if node in earlier]
     constants = [node for node in used if node.op == "get_attr"]
     values = {node for node in used if node.op != "get_attr"}
     if len(values) != 1 or not set(_parameter_ids(net, before)).isdisjoint(_parameter_ids(net, [*after, *constants])):
@@ -91,7 +91,7 @@ def split_points(net: nn.Module) -> list[str]:
     These are the parts with parameters before which a single tensor passes and no parameter is shared across the split.
     """
     graph = _trace(net)
-    return [name for name, place in _first_nodes(net, graph).items() if _crossing(net, graph, place) is not None]
+    return [name for name, index in _first_nodes(net, graph).items() if _crossing(net, graph, index) is not None]
 
 
 def split_network(net: nn.Module, part: str) -> tuple[fx.GraphModule, fx.GraphModule]:
@@ -105,17 +105,17 @@ def split_network(net: nn.Module, part: str) -> tuple[fx.GraphModule, fx.GraphMo
         One of `split_points`.
     """
     graph = _trace(net)
-    place = _first_nodes(net, graph).get(part)
-    crossing = None if place is None else _crossing(net, graph, place)
-    if place is None or crossing is None:
+    index = _first_nodes(net, graph).get(part)
+    crossing = None if index is None else _crossing(net, graph, index)
+    if index is None or crossing is None:
         names = split_points(net)
-        problem = "not a part with parameters" if place is None else "before which no single tensor passes"
+        problem = "not a part with parameters" if index is None else "before which no single tensor passes"
         allowed = f'null, "all", {", ".join(names)}'
         raise InputError("train_from", got=f"{part!r}, {problem}", allowed=allowed, remedy=suggestion(part, names))
     nodes: list[fx.Node] = list(graph.nodes)
     first, second = fx.Graph(), fx.Graph()
-    first.output(_copy_nodes(nodes[:place], first, {})[crossing])
-    _copy_nodes(nodes[place:], second, {crossing: second.placeholder("x")})
+    first.output(_copy_nodes(nodes[:index], first, {})[crossing])
+    _copy_nodes(nodes[index:], second, {crossing: second.placeholder("x")})
     return fx.GraphModule(net, first, "First"), fx.GraphModule(copy.deepcopy(net), second, "Second")
 
 

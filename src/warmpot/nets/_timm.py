@@ -36,10 +36,8 @@ def import_timm() -> Any:
             _import_torchvision()
             return importlib.import_module("timm")
     except (ImportError, RuntimeError) as error:
-        got, remedy = (
-            f"an import that fails ({error})",
-            "Install matching versions: pip install -U torch 'warmpot[vision]'.",
-        )
+        remedy = "Install matching versions: pip install -U torch 'warmpot[vision]'."
+        got = f"an import that fails ({error})"
         raise MissingExtraError("timm", got=got, allowed="one that works", remedy=remedy) from error
 
 

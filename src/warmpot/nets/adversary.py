@@ -40,15 +40,7 @@ class _Scorer(nn.Module):
     """``width -> hidden -> hidden -> n_outputs``: scores (n,) for one output, (n, n_outputs) for more."""
 
     def __init__(
-        self,
-        width: int,
-        hidden: int,
-        slope: float,
-        dropout: float,
-        seed: int,
-        *,
-        batch_norm: bool = False,
-        outputs: int = 1,
+        self, width: int, hidden: int, slope: float, dropout: float, seed: int, batch_norm: bool, n_outputs: int
     ) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
@@ -58,7 +50,7 @@ class _Scorer(nn.Module):
             layers += [nn.BatchNorm1d(hidden)] if batch_norm else []
             layers.append(nn.LeakyReLU(slope))
             layers += [nn.Dropout(dropout)] if dropout else []
-        self.layers = nn.Sequential(*layers, make_linear(hidden, outputs, generator))
+        self.layers = nn.Sequential(*layers, make_linear(hidden, n_outputs, generator))
 
     def forward(self, x: Tensor) -> Tensor:
         """Score the rows of an (n, width) tensor."""
@@ -95,8 +87,7 @@ class Discriminator(_Scorer):
         batch_norm: bool = False,
         n_outputs: int = 1,
     ) -> None:
-        dropout = 0.0 if batch_norm else dropout
-        super().__init__(width, hidden, 0.0, dropout, seed, batch_norm=batch_norm, outputs=n_outputs)
+        super().__init__(width, hidden, 0.0, 0.0 if batch_norm else dropout, seed, batch_norm, n_outputs)
 
 
 class Critic(_Scorer):
@@ -126,7 +117,7 @@ class Critic(_Scorer):
     def __init__(
         self, width: int, hidden: int = 1024, *, spectral: bool, dropout: float = 0.0, slope: float = 0.01, seed: int
     ) -> None:
-        super().__init__(width, hidden, slope, dropout, seed)
+        super().__init__(width, hidden, slope, dropout, seed, batch_norm=False, n_outputs=1)
         if spectral:
             with torch.random.fork_rng(devices=()):
                 # Starts the power iteration. `torch.manual_seed` would seed the GPUs as well.

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from warmpot._checks import check_choice
-from warmpot.errors import InputError
+from warmpot.errors import InputError, listing
 from warmpot.nets._split import split_network
 from warmpot.nets._timm import import_timm
 
@@ -114,13 +114,10 @@ class FrozenStem(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the input of the trained part; pooled features when nothing is trained."""
         with torch.autocast(x.device.type, enabled=False):  # so that a stored output equals a computed one
-            return self._blocks(x)
-
-    def _blocks(self, x: Tensor) -> Tensor:
-        if x.device.type != "cpu" or torch.compiler.is_compiling() or isinstance(self.body, nn.Identity):
-            y = self._pass(x)
-        else:
-            y = torch.cat([self._pass(_padded(block))[: len(block)] for block in torch.split(x, BLOCK)])
+            if x.device.type != "cpu" or torch.compiler.is_compiling() or isinstance(self.body, nn.Identity):
+                y = self._pass(x)
+            else:
+                y = torch.cat([self._pass(_padded(block))[: len(block)] for block in torch.split(x, BLOCK)])
         if y.ndim == 2 and not self.pooled:
             remedy = "Name an earlier part."
             raise InputError("train_from", got="a part after the pooling", allowed="one before", remedy=remedy)
@@ -214,19 +211,14 @@ def build_backbone(settings: BackboneSettings, *, seed: int = 0) -> Backbone:
     net = _make_network(settings.name, seed, pretrained=settings.weights == "pretrained")
     if settings.weights not in ("pretrained", "none"):
         _load_weights(net, Path(settings.weights))
-    body: nn.Module
-    tail: nn.Module
-    if settings.train_from is None:
-        body, tail = net, nn.Identity()
-    elif settings.train_from == "all":
-        body, tail = nn.Identity(), net
+    if settings.train_from in (None, "all"):
+        body, tail = (nn.Identity(), net) if settings.train_from else (net, nn.Identity())
     else:
         body, tail = split_network(net, settings.train_from)
     if settings.batch_norm == "sync":  # timm's function, which supports timm's own kinds of BatchNorm
         tail = import_timm().layers.convert_sync_batchnorm(tail)
     cfg = net.pretrained_cfg
-    crop = cfg["input_size"][-1]
-    fixed = bool(cfg.get("fixed_input_size", False))
+    crop, fixed = cfg["input_size"][-1], bool(cfg.get("fixed_input_size", False))
     view = PretrainedView(int(crop / cfg["crop_pct"]), crop, cfg["interpolation"], fixed)
     stem = FrozenStem(PixelNormalization(cfg["mean"], cfg["std"]), body, pooled=settings.train_from is None)
     return Backbone(stem, tail, int(net.head_hidden_size), view, settings).train()
@@ -241,7 +233,7 @@ def _make_network(name: str, seed: int, *, pretrained: bool = False) -> Any:
         raise InputError("backbone", got=repr(name), allowed=f"{V1}, or a model of timm", remedy=remedy)
     if pretrained and name == V1:
         raise _no_weights(name, "timm has none")
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         try:
             net = timm.create_model("resnet50" if name == V1 else name, pretrained=pretrained, num_classes=0)
@@ -272,13 +264,8 @@ def _load_weights(net: nn.Module, file: Path) -> None:
     result = net.load_state_dict({key: stored[key] for key in stored if key not in misfits}, strict=False)
     missing = [key for key in result.missing_keys if key not in misfits]
     problems = {"missing": missing, "unknown": result.unexpected_keys, "of another shape": misfits}
-    texts = [
-        f"{len(keys)} {problem} ({', '.join(keys[:MAX_SHOWN])}{', ...' if len(keys) > MAX_SHOWN else ''})"
-        for problem, keys in problems.items()
-        if keys
-    ]
-    if texts:
-        remedy = "Name the file of this very network, under timm's names."
+    if texts := [f"{len(keys)} {problem} ({listing(keys, MAX_SHOWN)})" for problem, keys in problems.items() if keys]:
+        remedy = "Name a file with the weights of this network, under timm's names."
         raise _file_error(file, f"tensors {'; '.join(texts)}", remedy)
 
 

@@ -56,7 +56,7 @@ class Outputs(NamedTuple):
 
     @classmethod
     def of(cls, **parts: Tensor) -> Outputs:
-        """Return outputs of which only some parts were kept; reading another one gives None."""
+        """Return outputs with some parts only; the others are None."""
         return cls(*(parts.get(name) for name in cls._fields))  # type: ignore[arg-type]
 
 
@@ -109,8 +109,8 @@ class NetworkSettings:
         if self.sphere is None:
             return
         if self.bottleneck == "projection":
-            got, allowed = "one with the bottleneck 'projection'", "any other bottleneck"
-            raise InputError("sphere", got=got, allowed=allowed, remedy="Leave it out, or use unit_features.")
+            got, remedy = "one with the bottleneck 'projection'", "Leave it out, or use unit_features."
+            raise InputError("sphere", got=got, allowed="any other bottleneck", remedy=remedy)
         if self.head != "linear":
             got, allowed = f"one with the head {self.head!r}", "the head 'linear', which it replaces"
             raise InputError("sphere", got=got, allowed=allowed, remedy="Leave one of them out.")
@@ -236,16 +236,9 @@ class Network(nn.Module):
 
 
 class Pair(nn.Module):
-    """A network applied to a source batch, a target batch and further ones.
+    """A network applied to a source batch, a target batch and further ones, as `NetworkSettings.joint` says.
 
     It is one module, because a distributed wrapper expects one forward per backward.
-
-    Parameters
-    ----------
-    network : Network
-    joint : bool
-        Whether both batches pass as one, so that BatchNorm sees them together; default: a pass per domain (as in the
-        authors' code).
     """
 
     def __init__(self, network: Network, joint: bool = False) -> None:
@@ -257,11 +250,11 @@ class Pair(nn.Module):
         """Return the outputs of every batch by its name; all but "source" and "target" always pass by themselves."""
         if not self.joint or not {"source", "target"} <= batches.keys():
             return {name: self.network(batch) for name, batch in batches.items()}
-        together = [batches[name] for name in ("source", "target")]
-        parts = [part.split([len(batch) for batch in together]) for part in self.network(torch.cat(together))]
-        source, target = (Outputs(*mine) for mine in zip(*parts, strict=True))
-        apart = {name: self.network(batch) for name, batch in batches.items() if name not in ("source", "target")}
-        return {"source": source, "target": target, **apart}
+        domains = [batches["source"], batches["target"]]
+        parts = [part.split([len(batch) for batch in domains]) for part in self.network(torch.cat(domains))]
+        source, target = (Outputs(*of_domain) for of_domain in zip(*parts, strict=True))
+        others = {name: self.network(batch) for name, batch in batches.items() if name not in ("source", "target")}
+        return {"source": source, "target": target, **others}
 
 
 def build_network(

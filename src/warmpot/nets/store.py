@@ -33,7 +33,7 @@ def save_network(folder: Path, network: Network, settings: NetworkSettings, fact
     settings : NetworkSettings
         What `build_network` made it from.
     facts : mapping
-        What a user of the model must know besides, such as the class names; anything JSON can hold.
+        What else a user of the model needs to know, such as the class names, in values that JSON supports.
     """
     from safetensors.torch import save
 
@@ -60,7 +60,7 @@ def _dtype(module: nn.Module) -> str:
 
 
 def load_network(folder: Path) -> tuple[Network, NetworkSettings, dict[str, Any]]:
-    """Read a network, its settings and the facts saved with it; it comes back in evaluation mode."""
+    """Read a network (in evaluation mode), its settings and the facts saved with it."""
     import torch
     from safetensors.torch import load_file
 

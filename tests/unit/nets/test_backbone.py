@@ -283,7 +283,7 @@ class TestWeights:
         held["odd"] = held.pop("conv1.0.weight")
         held["bn1.weight"] = torch.ones(7)
         torch.save(held, tmp_path / "w.pt")
-        text = r"1 missing \(conv1.0.weight\); 1 unknown \(odd\); 1 of another shape \(bn1.weight\)"
+        text = r"1 missing \('conv1.0.weight'\); 1 unknown \('odd'\); 1 of another shape \('bn1.weight'\)"
         with pytest.raises(InputError, match=text):
             self.load(tmp_path / "w.pt")
 

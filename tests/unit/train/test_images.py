@@ -298,7 +298,7 @@ def test_a_network_of_one_image_size_says_so(folders: Any) -> None:
 
 def test_images_need_settings(folders: Any) -> None:
     task, _ = make_task(*map(load_images, folders))
-    with pytest.raises(InputError, match="no features"):
+    with pytest.raises(InputError, match="not features"):
         fit(task, load_config("official"), progress_bar=False)
     with pytest.raises(InputError, match="Extract features first"):
         fit(task, load_config("full"), progress_bar=False)
