@@ -26,7 +26,7 @@ from warmpot.select.within import ValidatorChooser
 from warmpot.train import Fitted, RunConfig, fit
 from warmpot.train.health import effective_classes
 from warmpot.train.iterates import Snapshot
-from warmpot.train.rundir import versions
+from warmpot.train.run_folder import versions
 
 __all__ = ["RecordingChooser", "record_of", "run_cell", "weight_cap"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from warmpot._checks import check_choice
 from warmpot._typing import FloatArray, IntArray
 from warmpot.report.page import Picture
-from warmpot.report.seen import Points, Seen
+from warmpot.report.run_view import Points, RunView
 from warmpot.report.style import COLOURS, MUTED, PAPER, label, new_figure, series
 
 __all__ = ["EMBEDDINGS", "embedded", "pictures"]
@@ -83,7 +83,7 @@ def _main_axes(centred: FloatArray, count: int, seed: int) -> FloatArray:
     return found
 
 
-def pictures(seen: Seen, how: str) -> list[Picture]:
+def pictures(seen: RunView, how: str) -> list[Picture]:
     """Draw both domains as the network gets them, and as it sees them; nothing without data."""
     if seen.source is None or seen.target is None:
         return []
@@ -99,7 +99,7 @@ def pictures(seen: Seen, how: str) -> list[Picture]:
     return found
 
 
-def _colours(seen: Seen, source: Points, target: Points) -> tuple[IntArray, IntArray, list[str]]:
+def _colours(seen: RunView, source: Points, target: Points) -> tuple[IntArray, IntArray, list[str]]:
     """Return the number of the colour of every point, and what each colour is; the last one is the rest.
 
     Classes: the most predicted ones. Numbers: fifths of the range of the source's labels and the predictions.
@@ -118,7 +118,7 @@ def _colours(seen: Seen, source: Points, target: Points) -> tuple[IntArray, IntA
     return np.searchsorted(edges, seen.labels[s]), np.searchsorted(edges, seen.predicted[t]), [*names, "others"]
 
 
-def _scatter(seen: Seen, name: str, points: FloatArray, axes_names: list[str]) -> Picture:
+def _scatter(seen: RunView, name: str, points: FloatArray, axes_names: list[str]) -> Picture:
     assert seen.source is not None
     assert seen.target is not None
     figure = new_figure(4.7, 4.7)
@@ -127,7 +127,7 @@ def _scatter(seen: Seen, name: str, points: FloatArray, axes_names: list[str]) -
     rows_s, rows_t = seen.source.rows[:MOST_POINTS], seen.target.rows[:MOST_POINTS]
     tips: dict[str, list[str]] = {}
     colours = [series(k) for k in range(len(names) - 1)] + [COLOURS["grey"]]
-    relative = seen.relative[rows_s] if seen.weighted else np.ones(len(rows_s))
+    relative = seen.relative_weights[rows_s] if seen.weighted else np.ones(len(rows_s))
     size = np.searchsorted([limit for limit, _ in SIZES[:-1]], relative, side="left")
     # grey first, heavy last: what matters lies on top
     for k in reversed(range(len(names))):
@@ -165,16 +165,18 @@ def _scatter(seen: Seen, name: str, points: FloatArray, axes_names: list[str]) -
     return Picture(f"embedding-{name}", figure, alt, draw.strip(), tips)
 
 
-def _source_tip(seen: Seen, row: int) -> str:
+def _source_tip(seen: RunView, row: int) -> str:
     name = label(seen.name("source", row), 40) if seen.name("source", row) else f"source {row}"
     said = label(seen.classes[seen.labels[row]], 30) if seen.classes else f"{seen.labels[row]:.4g}"
-    return f"{name}: {said}" + (f", weight {seen.relative[row]:.2g}" if seen.weighted and seen.weighed[row] else "")
+    return f"{name}: {said}" + (
+        f", weight {seen.relative_weights[row]:.2g}" if seen.weighted and seen.has_weight[row] else ""
+    )
 
 
-def _target_tip(seen: Seen, row: int) -> str:
+def _target_tip(seen: RunView, row: int) -> str:
     name = label(seen.name("target", row), 40) if seen.name("target", row) else f"target {row}"
     if not seen.classes:
         return f"{name}: predicted {seen.predicted[row]:.4g}"
     said = f"{name}: predicted {label(seen.classes[seen.predicted[row]], 30)}"
     said += f" ({seen.confidence[row]:.0%})" if np.isfinite(seen.confidence[row]) else ""
-    return said + (f", matched {seen.matched[row]:.0%}" if seen.planned and np.isfinite(seen.matched[row]) else "")
+    return said + (f", matched {seen.matched[row]:.0%}" if seen.has_plan and np.isfinite(seen.matched[row]) else "")

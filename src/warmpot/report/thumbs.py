@@ -11,7 +11,7 @@ import numpy as np
 
 from warmpot.data.pixels import Pixels, as_rgb, open_image
 from warmpot.report.page import Block, Cell, Table, Thumb, Thumbnails
-from warmpot.report.seen import Seen
+from warmpot.report.run_view import RunView
 from warmpot.report.style import label
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ HOVER = 80
 Opener = Callable[[int], "Image | None"]
 
 
-def opener(seen: Seen, side: str) -> Opener:
+def opener(seen: RunView, side: str) -> Opener:
     """Return what makes a small image of a row of the "source" or the "target"; it returns None when there is none."""
     task = seen.task
     if task is None:
@@ -88,13 +88,13 @@ def short(text: str, most: int = 40) -> Cell:
 
 
 def samples(
-    seen: Seen, side: str, rows: Sequence[int], open_row: Opener, head: Sequence[str], cells: Any, caption: str
+    seen: RunView, side: str, rows: Sequence[int], open_row: Opener, head: Sequence[str], cells: Any, caption: str
 ) -> Block:
     """Show samples: as images, or as a table when there are none.
 
     Parameters
     ----------
-    seen : Seen
+    seen : RunView
     side : "source" or "target"
     rows : sequence of int
     open_row : Opener
