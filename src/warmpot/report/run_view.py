@@ -144,8 +144,10 @@ class RunView:
 
     @property
     def at_cap(self) -> BoolArray:
-        """Which source samples have the largest weight; none if only one has it."""
-        at_cap: BoolArray = self.relative_weights >= AT_CAP
+        """Which source samples have the largest plan weight (weight, without a plan); none if only one has it."""
+        plan = self.run.plan_weights
+        weights = self.relative_weights if plan is None else np.nan_to_num(plan)
+        at_cap: BoolArray = weights >= AT_CAP * max(weights.max(initial=0.0), 1e-300)
         return at_cap if at_cap.sum() > 1 else np.zeros_like(at_cap)
 
     @property

@@ -15,7 +15,6 @@ import numpy as np
 import yaml
 
 from warmpot import _run_files as names
-from warmpot._settings import to_mapping
 from warmpot._typing import FloatArray, IntArray
 from warmpot.bounds import BoundReport
 from warmpot.data import Task
@@ -192,7 +191,7 @@ def from_fitted(fitted: Fitted, task: Task) -> FinishedRun:
     classes = fitted.predictor.classes
     return FinishedRun(
         fitted.folder,
-        config=to_mapping(fitted.config),
+        config=yaml.safe_load(fitted.config.dump()),
         record=record,
         model={"n_inputs": fitted.predictor.width, "facts": fitted.predictor.facts()},
         history=[line for line in map(_clean_line, fitted.history) if line],

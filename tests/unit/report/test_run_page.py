@@ -17,15 +17,6 @@ import numpy as np
 import pytest
 import yaml
 from typer.testing import CliRunner, Result
-from warmpot.report.run_commands import repeat_command
-from warmpot.report.run_view import RunView, view_run
-from warmpot.report.sections.answer import answer_section
-from warmpot.report.sections.bound import bound_section
-from warmpot.report.sections.evaluation import evaluation_section
-from warmpot.report.sections.figures import training_curves, weight_histograms
-from warmpot.report.sections.trust import trust_section
-from warmpot.report.sections.warnings import run_warnings
-from warmpot.report.sections.weights import left_out_section, weights_section
 
 import warmpot.data
 from warmpot._settings import to_mapping
@@ -37,6 +28,15 @@ from warmpot.report import report_run
 from warmpot.report.card import model_card
 from warmpot.report.embedding import embedded
 from warmpot.report.page import Cell, Details, Table, Thumbnails, Tiles
+from warmpot.report.run_commands import repeat_command
+from warmpot.report.run_view import RunView, view_run
+from warmpot.report.sections.answer import answer_section
+from warmpot.report.sections.bound import bound_section
+from warmpot.report.sections.evaluation import evaluation_section
+from warmpot.report.sections.figures import training_curves, weight_histograms
+from warmpot.report.sections.trust import trust_section
+from warmpot.report.sections.warnings import run_warnings
+from warmpot.report.sections.weights import left_out_section, weights_section
 from warmpot.report.thumbs import opener, samples
 from warmpot.train import fit, load_config
 from warmpot.train.finished_run import FinishedRun, read_run

@@ -45,13 +45,13 @@ def weights_section(view: RunView) -> Section | None:
 def _lead(view: RunView) -> str:
     text = "Training weights: how much each source sample counted in training, relative to the others. "
     text += f"The effective share of the source is {view.effective_share:.0%}."
-    capped = float(view.at_cap.mean())
+    capped, plan = float(view.at_cap.mean()), view.run.plan_weights
     if capped > 0.01:
-        text += f" {capped:.0%} of the samples have the largest weight, the cap."
+        text += f" {capped:.0%} of the samples have the largest {'weight' if plan is None else 'plan weight'}, the cap."
     if view.classes and view.absent and view.present:
         weight, count = float(view.weight_shares[view.absent].sum()), float(view.source_shares[view.absent].sum())
         text += f" Classes estimated absent have {count:.0%} of the samples and {weight:.1%} of the training weight."
-    if (plan := view.run.plan_weights) is not None:
+    if plan is not None:
         text += f" Plan weights are the row sums of the last plan; they sum to alpha, here {np.nansum(plan):.3g}."
     return text
 
