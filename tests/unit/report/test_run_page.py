@@ -640,7 +640,7 @@ def test_a_page_that_fails_loses_no_run(files: Path, monkeypatch: pytest.MonkeyP
         (lambda folder: None, "not a run folder"),
         (lambda folder: (folder / "run.json").write_text('{"seed": 0, "facts": {"source": "s"}}'), "not finished"),
         (lambda folder: (folder / "demo.json").write_text("{}"), "did not finish"),
-        (lambda folder: (write(made_up([1.0, 0.0]), folder / "best") / "model.json").write_text("{"), "not a run folder"),
+        (lambda folder: (write(made_up([1.0, 0.0]), folder / "best") / "model.json").write_text("{"), "not a run"),
     ],
 )  # fmt: skip
 def test_what_is_no_run_is_said(files: Path, prepare: Any, told: str) -> None:
@@ -709,7 +709,7 @@ def test_a_live_result_gives_the_page_of_its_folder(trained: tuple[Path, Task, T
     report_run(tmp_path / "run", task, truth, figures=False)
     from_folder = (tmp_path / "run" / "report.html").read_text("utf-8")
     assert from_result == from_folder
-    facts = re.compile(r"<dt>(folder|finished)</dt>.*?(?=<dt>|</dl>)", re.DOTALL)
+    facts = re.compile(r"<div><dt>(folder|finished)</dt>.*?</div>\s*", re.DOTALL)
     commands = re.compile(r"warmpot (report|bound) \S+?(?=[\s<])")
 
     def plain(text: str) -> str:
