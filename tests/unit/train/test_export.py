@@ -355,7 +355,7 @@ def test_the_card_says_what_a_recipe_is(tmp_path: Path) -> None:
         (tmp_path / "config.yaml").write_text(load_config(preset).dump())
         assert f"| status | {status}" in model_card(tmp_path)
     (tmp_path / "config.yaml").write_text(load_config("official", changes={"params": {"alpha": 0.5}}).dump())
-    assert "train the network too, with other settings" in model_card(tmp_path)
+    assert "also train the network, with other settings" in model_card(tmp_path)
     plain = yaml.safe_load(load_config("official").dump())
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({**plain, "method": "mine"}))
     assert "| status | of the user |" in model_card(tmp_path)
