@@ -65,12 +65,12 @@ def check_matrix(name: str, x: object, *, width: int | None = None) -> FloatArra
     return array
 
 
-def check_features(name: str, x: np.ndarray) -> None:
-    """Refuse numbers beyond `LARGEST_FEATURE`; no copy is made."""
+def check_features(name: str, x: np.ndarray, largest: float = LARGEST_FEATURE) -> None:
+    """Refuse numbers beyond `largest`; no copy is made."""
     magnitude = max(float(x.max()), -float(x.min()))
-    if magnitude > LARGEST_FEATURE:
+    if magnitude > largest:
         remedy = "Rescale them, or drop those rows."
-        raise InputError(name, got=f"numbers up to {magnitude:g}", allowed=f"up to {LARGEST_FEATURE:g}", remedy=remedy)
+        raise InputError(name, got=f"numbers up to {magnitude:g}", allowed=f"up to {largest:g}", remedy=remedy)
 
 
 def check_nonnegative_matrix(name: str, x: object, shape: tuple[int, ...] | None = None) -> FloatArray:

@@ -24,7 +24,7 @@ from warmpot.select.guard import collapsed
 from warmpot.select.within import ValidatorChooser
 from warmpot.train import Fitted, RunConfig, fit
 from warmpot.train.health import effective_classes
-from warmpot.train.rundir import versions
+from warmpot.train.run_folder import versions
 from warmpot.train.snapshots import Snapshot
 
 __all__ = ["IterateRecorder", "make_record", "train_cell", "weight_cap"]

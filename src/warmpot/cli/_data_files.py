@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warmpot.cli._shared import recorded
 from warmpot.errors import InputError, MissingLabelsError
 
 if TYPE_CHECKING:
@@ -100,7 +99,9 @@ def remembered_files(run: Path, source: Path | None, target: Path | None, argume
 
     `argument` is the flag that named the folder, for messages.
     """
-    facts = recorded(run)
+    from warmpot.train.run_folder import read_facts
+
+    facts = read_facts(run)
     if not facts:
         got, remedy = "no run, or one that was stopped before it started", "Start one: warmpot fit SOURCE TARGET"
         raise InputError(f"{argument} {run}", got=got, allowed="the folder of a run", remedy=remedy)

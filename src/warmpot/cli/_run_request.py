@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from warmpot._run_files import RESULTS
 from warmpot.cli._data_files import DataFiles, nested_changes, remembered_files
 from warmpot.cli._shared import quoted
 from warmpot.errors import InputError
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RunRequest", "method_weights", "process_rank", "resolve_flags"]
 
-FINISHED = ("model.safetensors", "model.json", "predictions.csv", "source_weights.csv")
-"""Files that the end of a run writes."""
 HARDWARE = ("devices", "num_nodes", "accelerator", "strategy", "precision")
 SETTING_OF_FLAG = {
     "method": "method", "weights": "weights", "alpha": "params.alpha", "beta": "params.beta", "seed": "seed",
@@ -46,7 +45,7 @@ class RunRequest:
     @property
     def finished(self) -> bool:
         """Whether there is nothing left to do."""
-        return self.resume and all((self.folder / name).is_file() for name in FINISHED)
+        return self.resume and all((self.folder / name).is_file() for name in RESULTS)
 
 
 def resolve_flags(flags: Mapping[str, Any], note: Callable[..., None]) -> RunRequest:
@@ -81,7 +80,7 @@ def _argument_or_option(name: str, argument: Path | None, option: Path | None) -
 def _resumed_run(
     flags: Mapping[str, Any], source: Path | None, target: Path | None, changes: dict[str, Any]
 ) -> RunRequest:
-    from warmpot.train.config import load_config
+    from warmpot.train.run_folder import read_config
 
     given = [f"--{name.replace('_', '-')}" for name, default in NEW_RUN_ONLY.items() if flags[name] != default]
     if given or changes:
@@ -90,7 +89,7 @@ def _resumed_run(
         raise InputError("--resume", got=got, allowed="no other settings", remedy=remedy)
     folder: Path = flags["resume"]
     data = remembered_files(folder, source, target, "--resume")
-    return RunRequest(folder, data, load_config(file=folder / "config.yaml"), resume=True)
+    return RunRequest(folder, data, read_config(folder), resume=True)
 
 
 def _new_run(
@@ -153,7 +152,7 @@ def _image_settings(
 
 
 def _new_folder(out: Path | None, data: DataFiles, config: RunConfig) -> Path:
-    """Return the folder of a new run, which must not be in use; `RunDir` checks again when it writes."""
+    """Return the folder of a new run, which must not be in use; `RunFolder` checks again when it writes."""
     if out is None:
         if config.minibatch.hardware.processes > 1 or int(os.environ.get("WORLD_SIZE", 1)) > 1:
             remedy = "Name a new folder."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shlex
@@ -29,7 +28,6 @@ __all__ = [
     "messages",
     "one_line",
     "quoted",
-    "recorded",
     "score",
     "show",
     "show_written",
@@ -159,15 +157,6 @@ def check_out_file(out: Path, *inputs: Path) -> None:
         got = str(error)
     if got:
         raise InputError("--out", got=got, allowed=allowed, remedy=remedy)
-
-
-def recorded(run: Path) -> dict[str, Any]:
-    """Return what a run folder records about its data; empty without a ``run.json``."""
-    try:
-        record = json.loads((run / "run.json").read_text(encoding="utf-8"))
-        return {"seed": record["seed"], **record.get("facts", {})}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
 
 
 def score(outputs: NDArray[Any], truth: Truth | None) -> list[tuple[str, str, str]]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from warmpot._files import atomic_write
+from warmpot._run_files import BOUNDS, BOUNDS_FIGURE
 from warmpot.cli import _flags
 from warmpot.cli._data_files import remembered_files
 from warmpot.cli._shared import messages, show, table_grid
@@ -50,15 +49,16 @@ def bound(
     the true loss and the terms that cannot be computed without labels.
     """
     from warmpot.bounds import with_labels
-    from warmpot.train import Predictor, bound_inputs, load_config
+    from warmpot.train import Predictor, bound_inputs
     from warmpot.train.config import LAST
+    from warmpot.train.run_folder import read_config
 
     data = remembered_files(run, source, target, "RUN")
     folder = run if out is None else out
     if not folder.is_dir():
         remedy = f"Make it first: mkdir -p '{folder}'"
         raise InputError("--out", got=str(folder), allowed="a folder that exists", remedy=remedy)
-    config = load_config(file=run / "config.yaml")
+    config = read_config(run)
     # A checkpoint that was chosen on the target sample has features fitted to the target, too.
     saw_target = config.built_method.uses_target or config.choose != LAST
     with messages(not quiet) as note:
@@ -77,7 +77,7 @@ def bound(
     _write(folder, reports, searches, saw_target)
     if not quiet:
         _show_bounds(reports, saw_target)
-        show(f"Wrote {folder}: bound.json, bound.png")
+        show(f"Wrote {folder}: {BOUNDS}, {BOUNDS_FIGURE}")
 
 
 def _search_theorems(inputs: BoundInputs, alpha: float | None, beta: float | None) -> dict[str, BoundSearch]:
@@ -114,16 +114,12 @@ def _pac_bayes(inputs: BoundInputs, joint: BoundReport, delta: float, saw_target
 
 def _write(folder: Path, reports: dict[str, BoundReport], searches: dict[str, BoundSearch], saw_target: bool) -> None:
     from warmpot.report import draw_bounds
+    from warmpot.train.run_folder import write_bounds
 
-    entries = {
-        name: {**report.to_dict(), "curve": searches[name].to_dict()["curve"] if name in searches else []}
-        for name, report in reports.items()
-    }
-    with atomic_write(folder / "bound.json") as draft:
-        draft.write_text(json.dumps(entries, indent=1), encoding="utf-8")
+    write_bounds(folder, reports, searches)
     curves = {name: searches[name].curve for name in ("Theorem 3.3", "Theorem 3.3, sharp")}
     invalid = {POPULATION: "not valid: adapted features"} if saw_target else {}
-    draw_bounds(reports, folder / "bound.png", curves=curves, remarks=invalid)
+    draw_bounds(reports, folder / BOUNDS_FIGURE, curves=curves, remarks=invalid)
 
 
 def _show_bounds(reports: dict[str, BoundReport], saw_target: bool) -> None:

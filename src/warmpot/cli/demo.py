@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from typer import Option
 
 from warmpot._files import atomic_write
+from warmpot._run_files import DEMO, PAGE
 from warmpot.cli import _flags
 from warmpot.cli._shared import class_summary, messages, quoted, show, show_written, table_grid
 from warmpot.cli.report import write_report
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["demo"]
 
-MARK = "demo.json"
-"""Written first. It marks the folder as a demo's, which the next demo may replace."""
 BASELINE = "source-only"
 TITLE = "printed digits 0-9 -> handwritten digits 0-4"
 
@@ -78,7 +77,7 @@ def demo(
 
 def _check_out(out: Path) -> None:
     """Refuse a folder that is in use and not a demo's."""
-    if not out.exists() or (out / MARK).is_file() or (out.is_dir() and not any(out.iterdir())):
+    if not out.exists() or (out / DEMO).is_file() or (out.is_dir() and not any(out.iterdir())):
         return
     got, allowed = "a folder or file that is not a demo", "a new folder or an earlier demo"
     raise InputError(f"--out {out}", got=got, allowed=allowed, remedy="Name another folder with --out.")
@@ -109,14 +108,14 @@ def _earlier_runs(out: Path) -> list[str]:
     from warmpot.train import preset_names
 
     try:
-        accuracy = json.loads((out / MARK).read_text(encoding="utf-8"))["accuracy"]
+        accuracy = json.loads((out / DEMO).read_text(encoding="utf-8"))["accuracy"]
     except (OSError, ValueError, KeyError, TypeError):
         return []
     return [name for name in preset_names() if name in accuracy]
 
 
 def _mark(out: Path, accuracy: dict[str, Any]) -> None:
-    with atomic_write(out / MARK) as draft:
+    with atomic_write(out / DEMO) as draft:
         draft.write_text(json.dumps({"accuracy": accuracy}, indent=1), encoding="utf-8")
 
 
@@ -135,7 +134,7 @@ def _show_results(results: list[_Result], out: Path) -> None:
     shares = last.fitted.predictor.class_shares(last.fitted.outputs)
     show(f"Classes estimated to be present by {last.preset}: {class_summary(shares)}", "")
     show_written(out)
-    if (out / "report.html").exists():
-        show(f"Open the report: {out / 'report.html'}")
+    if (out / PAGE).exists():
+        show(f"Open the report: {out / PAGE}")
     show(f"Train on the same files: warmpot fit {quoted(out / 'source.npz')} {quoted(out / 'target.npz')}")
     show(f"Bound the target loss of the last run: warmpot bound {quoted(out / last.preset)}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option
 
+from warmpot._run_files import PAGE
 from warmpot.cli import _flags
 from warmpot.cli._data_files import describe_task
 from warmpot.cli._run_request import RunRequest, method_weights, process_rank, resolve_flags
@@ -18,7 +19,6 @@ from warmpot.cli._shared import (
     facts_grid,
     messages,
     quoted,
-    recorded,
     score,
     show,
     show_written,
@@ -113,13 +113,14 @@ def fit(
 def _show_finished(folder: Path, report: bool) -> None:
     show(f"{folder}: this run is finished, nothing is left to do.")
     show(f"Use it with: warmpot predict {quoted(folder)} DATA --out predictions.csv")
-    if report and not (folder / "report.html").exists():
+    if report and not (folder / PAGE).exists():
         show(f"Write its report with: warmpot report {quoted(folder)}")
 
 
 def _train(request: RunRequest, note: Callable[..., None], verbose: bool, *, report: bool) -> None:
     """Train and print a summary; on Ctrl-C, print how to resume. The report comes last."""
     from warmpot.select.within import fit_chosen
+    from warmpot.train.run_folder import read_facts
 
     folder, data, config = request.folder, request.data, request.config
     note(f"reading {data.source} and {data.target}")
@@ -134,13 +135,13 @@ def _train(request: RunRequest, note: Callable[..., None], verbose: bool, *, rep
     try:
         fitted = fit_chosen(task, config, out=folder, resume=request.resume, progress_bar=bar, facts=data.facts())
     except KeyboardInterrupt:
-        if not recorded(folder):
+        if not read_facts(folder):
             raise  # nothing was written yet
         complain(f"interrupted; resume with: warmpot fit --resume {quoted(folder)}", "yellow")
         raise Exit(130) from None
     seconds = time.perf_counter() - start
     if report and process_rank() == 0:
-        write_report(folder, task, truth, verbose)
+        write_report(fitted, task, truth, verbose)
     if verbose:
         show(f"{data.source.name} -> {data.target.name}", style="bold")
         show(facts_grid(_summary(fitted, truth, seconds)))

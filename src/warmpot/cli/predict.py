@@ -11,7 +11,7 @@ from typer import Argument, Option
 from warmpot._files import write_csv
 from warmpot.cli import _flags
 from warmpot.cli._data_files import read_table
-from warmpot.cli._shared import check_out_file, class_summary, facts_grid, messages, recorded, score, show
+from warmpot.cli._shared import check_out_file, class_summary, facts_grid, messages, score, show
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def predict(
     """
     from warmpot.data.images import EXTENSIONS, is_images, load_images
     from warmpot.data.task import match_columns, match_labels
+    from warmpot.train.run_folder import read_facts
 
     check_out_file(out, data)
     if data.suffix.lower() in EXTENSIONS:
@@ -59,7 +60,7 @@ def predict(
         if is_images(data):
             table = _decodable_images(predictor, load_images(data, root=root, classes=classes), corrupt)
         else:
-            column = label if label is not None else recorded(run).get("label")
+            column = label if label is not None else read_facts(run).get("label")
             table = read_table(data, column, regression=regression, needs_label=label is not None)
         table = match_columns(table, predictor.columns, f"the columns that {run} was trained on")
         outputs = predictor.values(table.x, str(data)) if regression else predictor.probabilities(table.x, str(data))
@@ -78,13 +79,9 @@ def predict(
 def load_finished(run: Path) -> Predictor:
     """Read the model of a finished run."""
     from warmpot.train import Predictor
+    from warmpot.train.run_folder import check_finished
 
-    if (run / "study.json").exists():
-        got, remedy = "a sweep", f"Its run is {run / 'best'}."
-        raise InputError(str(run), got=got, allowed="a finished run", remedy=remedy)
-    if recorded(run) and not (run / "model.json").exists():
-        got, remedy = "a run that is not finished", f"Finish it first: warmpot fit --resume {run}"
-        raise InputError(str(run), got=got, allowed="a finished run", remedy=remedy)
+    check_finished(run)
     return Predictor.load(run)
 
 

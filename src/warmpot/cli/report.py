@@ -1,29 +1,30 @@
-"""``warmpot report``: the page of a run."""
+"""``warmpot report``: write the page of a run or a grid."""
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from warmpot._run_files import CONFIG
 from warmpot.cli._data_files import DataFiles, remembered_files
-from warmpot.cli._shared import complain, messages, one_line, recorded, show
+from warmpot.cli._shared import complain, messages, one_line, quoted, show
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from warmpot.data import Task, Truth
+    from warmpot.train import Fitted
 
 __all__ = ["report", "write_report"]
 
 
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that fit, demo, sweep or bench wrote.")],
-    source: Annotated[Path | None, typer.Argument(metavar="SOURCE", help="Its files, if they moved.")] = None,
+    source: Annotated[Path | None, typer.Argument(metavar="SOURCE", help="Its data, if it has moved.")] = None,
     target: Annotated[Path | None, typer.Argument(metavar="TARGET")] = None,
     embedding: Annotated[
-        str, typer.Option(metavar="pca|tsne", help="How features are drawn in a plane; tsne takes longer.")
+        str, typer.Option(metavar="pca|tsne", help="How features are projected to a plane; tsne takes longer.")
     ] = "pca",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="HTML file. [default: RUN/report.html]")] = None,
     figures: Annotated[
@@ -32,12 +33,12 @@ def report(
     browse: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
 ) -> None:
-    """Write the page of RUN: one HTML file with the answer first, then what it rests on.
+    """Write the page of RUN: one HTML file, with the result first.
 
-    Target labels, if the file of the target has any, are used for evaluation only, and marked so. Without its data the
-    page shows what the folder of the run holds.
+    Target labels, if the target file has any, are used for evaluation only, and marked as such. If the data is
+    missing, the page shows what the run folder contains.
     """
-    from warmpot.report.run import report_run
+    from warmpot.report.run_page import report_run
 
     with messages(not quiet):
         task, truth, missing = _data(run, source, target, quiet)
@@ -50,34 +51,32 @@ def report(
         import webbrowser
 
         if not webbrowser.open(page.resolve().as_uri()):
-            complain(f"no browser was found; open {page.resolve()} in one", "yellow")
+            complain(f"no browser available; open {page.resolve()} in one", "yellow")
 
 
 def _data(run: Path, source: Path | None, target: Path | None, quiet: bool) -> tuple[Task | None, Truth | None, str]:
-    """Read the data of a run; what is not there is said, unless it was asked for by name."""
-    from warmpot.report.run import reported
-    from warmpot.train import load_config
+    """Read the data of a run; without it, return the reason, or raise if the user named the files."""
+    from warmpot.report.run_page import locate_run
+    from warmpot.train.run_folder import check_finished, read_config, read_facts
 
-    if (run / "results.jsonl").is_file():  # a bench has its own page
+    if (run / "results.jsonl").is_file():  # a grid has its own page
         return None, None, ""
-    folder = reported(run).run
-    if recorded(folder) and not (folder / "model.json").exists():
-        got, remedy = "a run that is not finished", f"Finish it first: warmpot fit --resume {shlex.quote(str(folder))}"
-        raise InputError(str(folder), got=got, allowed="a finished run", remedy=remedy)
-    if not (folder / "config.yaml").is_file():
-        got, remedy = "no run", "Name the folder that `warmpot fit` wrote."
-        raise InputError(str(run), got=got, allowed="the folder of a run", remedy=remedy)
+    folder = locate_run(run).run
+    check_finished(folder)
+    if not (folder / CONFIG).is_file():
+        got, remedy = "not a run folder", "Name the folder that `warmpot fit` wrote."
+        raise InputError(str(run), got=got, allowed="a run folder", remedy=remedy)
     try:
-        if source is not None and target is not None and not recorded(folder):  # a run.json that says too little
+        if source is not None and target is not None and not read_facts(folder):  # an incomplete record
             data = DataFiles(source, target, None, regression=False)
         else:
             data = remembered_files(folder, source, target, "RUN")
         gone = [path for path in (data.source, data.target) if not path.exists()]
         if gone and source is None:
-            return None, None, f"its data is not where it was ({', '.join(map(str, gone))})"
+            return None, None, f"its data has moved or was deleted ({', '.join(map(str, gone))})"
         if not quiet:
             complain(f"reading {data.source} and {data.target}", "dim")
-        images = load_config(file=folder / "config.yaml").images
+        images = read_config(folder).images
         return (*data.read(images, False if quiet else None), "")
     except InputError as error:
         if source is not None:
@@ -85,24 +84,17 @@ def _data(run: Path, source: Path | None, target: Path | None, quiet: bool) -> t
         return None, None, f"its data could not be read: {one_line(error)}"
 
 
-def write_report(folder: Path, task: Task, truth: Truth | None, wanted: bool) -> None:
-    """Write the page at the end of another verb; a failure is told, and loses nothing: the run is complete.
+def write_report(run: Path | Fitted, task: Task, truth: Truth | None, verbose: bool) -> None:
+    """Write the page at the end of another command; a failure is only reported, because the run is complete."""
+    from warmpot.report.run_page import report_run
 
-    Parameters
-    ----------
-    folder : path
-        Of a fit, a demo or a sweep.
-    task, truth
-        Its data, still in memory.
-    wanted : bool
-        Whether to say what is going on.
-    """
-    from warmpot.report.run import report_run
-
-    if wanted:
+    if verbose:
         complain("writing the report", "dim")
     try:
-        report_run(folder, task, truth)
-    except Exception as error:  # whatever it is, the run is there and whole
-        again = f"warmpot report {shlex.quote(str(folder))}"
-        complain(f"warning: the run is complete, but not its report ({one_line(error)}); try again: {again}", "yellow")
+        report_run(run, task, truth)
+    except Exception as error:  # of any kind: the results of the run are already written
+        folder = run if isinstance(run, Path) else run.folder or Path("RUN")
+        command = f"warmpot report {quoted(folder)}"
+        complain(
+            f"warning: the run is complete, but its report failed ({one_line(error)}); try again: {command}", "yellow"
+        )

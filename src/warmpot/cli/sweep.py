@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
+from warmpot._run_files import BEST_CONFIG, BEST_RUN, MODEL_FACTS, TRIALS
 from warmpot.cli import _flags
 from warmpot.cli._data_files import DataFiles, describe_task, nested_changes
 from warmpot.cli._grid_flags import AT_A_TIME, GPUS, RAY_ADDRESS
@@ -38,7 +39,7 @@ SPACE = Annotated[
     Path | None,
     Option(help="YAML file with the settings to try. [default: full, bound and frozen, next to source-only]"),
 ]
-TRIALS = Annotated[
+N_TRIALS = Annotated[
     int | None,
     Option(help="Number of candidates, for ranges or for fewer than all; needs Optuna. [default: all of a list]"),
 ]
@@ -54,7 +55,7 @@ def sweep(
     validator: Annotated[
         str | None, Option(metavar="NAME", help="Validator that chooses; see `warmpot methods`.")
     ] = None,
-    trials: TRIALS = None,
+    trials: N_TRIALS = None,
     workers: AT_A_TIME = None,
     ray_address: RAY_ADDRESS = None,
     gpus: GPUS = 0.0,
@@ -103,7 +104,7 @@ def sweep(
     shares = swept.fitted.predictor.class_shares(swept.fitted.outputs)
     show(facts_grid(rows), f"Classes estimated to be present: {class_summary(shares)}")
     show_written(out)
-    show(f"Use it with: warmpot predict {quoted(out / 'best')} DATA --out predictions.csv")
+    show(f"Use it with: warmpot predict {quoted(out / BEST_RUN)} DATA --out predictions.csv")
 
 
 def _read_space(file: Path) -> Any:
@@ -119,7 +120,7 @@ def _read_space(file: Path) -> Any:
 
 def _result_files(out: Path) -> list[bytes]:
     """Return the candidates and the winner of a finished sweep, as bytes to compare."""
-    files = out / "trials.jsonl", out / "best.yaml", out / "best" / "model.json"
+    files = out / TRIALS, out / BEST_CONFIG, out / BEST_RUN / MODEL_FACTS
     return [file.read_bytes() for file in files[:2]] if all(file.is_file() for file in files) else []
 
 

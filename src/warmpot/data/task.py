@@ -110,8 +110,9 @@ class Truth:
         return self.yt >= 0 if self.classes else np.ones(len(self.yt), dtype=bool)
 
     def accuracy(self, outputs: NDArray[Any]) -> float:
-        """Return the share of target samples whose largest output (n_target, n_classes) is that of their class."""
-        return float((outputs.argmax(axis=1) == self.yt).mean())
+        """Return the share of correct predictions, from outputs (n_target, n_classes) or class codes (n_target,)."""
+        codes = outputs.argmax(axis=1) if outputs.ndim == 2 else outputs
+        return float((codes == self.yt).mean())
 
 
 def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warmpot._files import atomic_write
+from warmpot._run_files import MODEL_FACTS, MODEL_TENSORS
 from warmpot._settings import from_mapping, to_mapping
 from warmpot.errors import InputError
 from warmpot.nets.backbone import Backbone, BackboneSettings, build_backbone
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 __all__ = ["load_network", "save_network"]
-
-TENSORS, FACTS = "model.safetensors", "model.json"
 
 
 def save_network(folder: Path, network: Network, settings: NetworkSettings, facts: Mapping[str, Any]) -> None:
@@ -38,7 +37,7 @@ def save_network(folder: Path, network: Network, settings: NetworkSettings, fact
     from safetensors.torch import save
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
-    with atomic_write(folder / TENSORS) as draft:
+    with atomic_write(folder / MODEL_TENSORS) as draft:
         draft.write_bytes(save(tensors))  # save_file would make it readable by its owner only
     described = {
         "network": to_mapping(settings),
@@ -51,7 +50,7 @@ def save_network(folder: Path, network: Network, settings: NetworkSettings, fact
         shape = network.backbone.settings
         described["backbone_dtype"] = _dtype(network.backbone)
         described["backbone"] = to_mapping(replace(shape, weights=Path(shape.weights).name))  # they are in the file
-    with atomic_write(folder / FACTS) as draft:
+    with atomic_write(folder / MODEL_FACTS) as draft:
         draft.write_text(json.dumps(described, indent=1), encoding="utf-8")
 
 
@@ -65,8 +64,8 @@ def load_network(folder: Path) -> tuple[Network, NetworkSettings, dict[str, Any]
     from safetensors.torch import load_file
 
     try:
-        described = json.loads((folder / FACTS).read_text(encoding="utf-8"))
-        tensors = load_file(folder / TENSORS)
+        described = json.loads((folder / MODEL_FACTS).read_text(encoding="utf-8"))
+        tensors = load_file(folder / MODEL_TENSORS)
         if "bottleneck.0.centre" in tensors:  # older files have no centre of the source
             tensors.setdefault("bottleneck.0.source_centre", tensors["bottleneck.0.centre"].clone())
         settings = from_mapping(NetworkSettings, described["network"], "network")

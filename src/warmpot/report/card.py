@@ -1,4 +1,4 @@
-"""The model card: what a run predicts, how it was made, and what nobody should take it for, as Markdown."""
+"""The model card of a run, as Markdown: what it predicts, how it was made, and its limits."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from typing import Any
 import numpy as np
 import yaml
 
+from warmpot._run_files import MODEL_FACTS
 from warmpot._settings import to_mapping
-from warmpot._tables import escape_markdown as safe
-from warmpot._tables import markdown_grid as table
-from warmpot._tables import printable
+from warmpot._tables import escape_markdown, markdown_grid, printable
 from warmpot.data import ViewSettings
 from warmpot.methods.descriptions import markdown_notes
-from warmpot.report._run import UNKNOWN, Run, numbers, read_run, repeat_command
+from warmpot.report.run_commands import changed_settings, repeat_command
+from warmpot.report.run_view import RunView
 from warmpot.train.config import LAST
 from warmpot.train.export import Agreement
+from warmpot.train.finished_run import UNKNOWN, FinishedRun, read_run
 from warmpot.train.recipes import preset_names
-from warmpot.weights import effective_share, estimate_present_classes
 
 __all__ = ["model_card", "status"]
 
 MOST_CLASSES = 100
-"""Classes that a card names; `model.json` has all of them."""
+"""Classes named on a card; the model has all of them."""
 REPRODUCTION = "reproduction of the official code's objective"
 PRESETS = {
     "paper": "the paper's formulas as printed",
-    **dict.fromkeys(("mpot-imagenet", "jumbot-imagenet"), "interpretation: its authors never ran it there"),
+    **dict.fromkeys(("mpot-imagenet", "jumbot-imagenet"), "interpretation: its authors did not run it there"),
     **dict.fromkeys(
         ("arpm-warmpot", "arpm-warmpot-imagenet", "arpm-plan", "arpm-plan-imagenet"),
         "interpretation: the paper gives one number and no code",
     ),
 }
-"""Those that are no reproductions; docs/methods.md has the same list."""
+"""Presets that are not reproductions; docs/methods.md has the same list."""
 PAPERS = "resnet50.tv_in1k"
 OURS = ("frozen", "tuned")
-"""Part of the names of presets whose training loop is ours."""
-HARMLESS = (
+"""Parts of the names of presets whose training loop is not that of the paper."""
+NEUTRAL = (
     "seed=",
     "tensorboard=",
     "images.",
@@ -47,35 +47,34 @@ HARMLESS = (
     "minibatch.log_every=",
     "minibatch.checkpoint_every=",
 )
-"""Settings that do not make another method."""
+"""Settings that do not change the method."""
 
 
 def model_card(run: Path | str, agreement: Agreement | None = None) -> str:
     """Write the card of a finished run, with the front matter that model hubs read.
 
-    Target labels have no part in it: it is made from ``config.yaml``, ``run.json``, ``model.json``, ``metrics.jsonl``,
-    ``predictions.csv``, ``source_weights.csv``, and from what in ``bound.json`` is known without labels. The licence is
-    the user's to state.
+    Nothing on it was computed from target labels; of the bounds, it shows only what is known without labels. The
+    licence is left for the user to fill in.
 
     Parameters
     ----------
     run : path
         Folder that `warmpot.train.fit` wrote.
     agreement : Agreement, optional
-        How an exported ONNX model compares.
+        Comparison of an exported ONNX model with the original.
 
     Returns
     -------
     str
         Markdown; names of classes, columns and files are escaped.
     """
-    found = read_run(Path(run))
-    parts = (_front(found), _title(found), _predicts(found), _made(found), _data(found), _results(found, agreement),
-             _limits(found), _repeat(found))  # fmt: skip
+    read = read_run(Path(run))
+    parts = (_front(read), _title(read), _predicts(read), _made(read), _data(read), _results(read, agreement),
+             _limits(read), _repeat(read))  # fmt: skip
     return "\n\n".join(parts) + "\n"
 
 
-def _front(run: Run) -> str:
+def _front(run: FinishedRun) -> str:
     kind = "regression" if not run.classes else "classification"
     tags = ["domain-adaptation", "partial-domain-adaptation", "optimal-transport"]
     tags += [run.method.name] if run.method else []
@@ -86,23 +85,26 @@ def _front(run: Run) -> str:
     }
     if run.images and not run.classes:
         del front["pipeline_tag"]  # hubs have no such task
-    return f"---\n{yaml.safe_dump(front, sort_keys=False)}# license: yours to state\n---"
+    return f"---\n{yaml.safe_dump(front, sort_keys=False)}# license: to be filled in\n---"
 
 
-def _title(run: Run) -> str:
-    return f"# {safe(run.file('source'))} to {safe(run.file('target'))}: {safe(run.setting('method'))}"
+def _title(run: FinishedRun) -> str:
+    source, target, method = map(escape_markdown, (run.data_name("source"), run.data_name("target"), run.setting("method")))
+    return f"# {source} to {target}: {method}"
 
 
-def _predicts(run: Run) -> str:
+def _predicts(run: FinishedRun) -> str:
     if run.images:
         view = run.images["view"]
         side, whole = view["crop"], view["resize"]
-        takes = f"RGB images: squeezed to {whole} x {whole} pixels, then the centre of {side} x {side}, as bytes"
+        takes = (
+            f"RGB images: resized to {whole} x {whole} pixels, then cropped to the central {side} x {side}, as bytes"
+        )
     else:
         takes = f"{run.model['n_inputs']} features"
     columns = run.model["facts"].get("columns", [])
     if columns:
-        takes += ", in this order: " + ", ".join(safe(name) for name in columns[:MOST_CLASSES])
+        takes += ", in this order: " + ", ".join(escape_markdown(name) for name in columns[:MOST_CLASSES])
         takes += f" and {len(columns) - MOST_CLASSES} more" if len(columns) > MOST_CLASSES else ""
     text = [
         "## What it predicts",
@@ -112,87 +114,91 @@ def _predicts(run: Run) -> str:
     return "\n\n".join(text)
 
 
-def _classes(run: Run) -> Iterator[str]:
+def _classes(run: FinishedRun) -> Iterator[str]:
     yield f"One of {len(run.classes)} classes."
     shown: list[str] = []
     if run.n_target:
-        counts = np.bincount(run.codes(run.predictions["prediction"]), minlength=len(run.classes))
-        present = estimate_present_classes(counts / counts.sum())
-        rows = [(safe(run.classes[k]), f"{share:.1%}") for k, share in list(present.items())[:MOST_CLASSES]]
-        yield f"It believes that {len(present)} of them occur in the target (from its predictions, which can be wrong):"
-        yield table(["class", "share of the target, as predicted"], rows)
-        shown = [run.classes[k] for k in present]
-    others = [safe(name) for name in run.classes if name not in shown]
+        view = RunView(run)
+        rows = [(escape_markdown(run.classes[k]), f"{view.shares[k]:.1%}") for k in view.present[:MOST_CLASSES]]
+        yield f"{len(view.present)} of them are estimated present in the target (from predictions, which can be wrong):"
+        yield markdown_grid(["class", "predicted share of the target"], rows)
+        shown = [run.classes[k] for k in view.present]
+    others = [escape_markdown(name) for name in run.classes if name not in shown]
     if others:
-        more = f" and {len(others) - MOST_CLASSES} more (`model.json`)" if len(others) > MOST_CLASSES else ""
+        more = f" and {len(others) - MOST_CLASSES} more (`{MODEL_FACTS}`)" if len(others) > MOST_CLASSES else ""
         yield f"{'The others' if shown else 'They are'}: {', '.join(others[:MOST_CLASSES])}{more}."
 
 
-def _values(run: Run) -> Iterator[str]:
+def _values(run: FinishedRun) -> Iterator[str]:
     facts = run.model["facts"]
-    known = f"their mean is {facts['centre']:.6g}, their spread {facts['scale']:.4g}"
-    yield f"A real number, in units of the source's labels ({known})."
-    values = numbers(run.predictions.get("prediction", ()))
+    known = f"mean {facts['centre']:.6g}, standard deviation {facts['scale']:.4g}"
+    yield f"A number, in units of the source labels ({known})."
+    values = run.predictions
     if np.isfinite(values).any():
         yield f"Predictions on the target range from {np.nanmin(values):.6g} to {np.nanmax(values):.6g}."
 
 
-def status(run: Run) -> str:
-    """Say what a recipe is, next to its source."""
+def status(run: FinishedRun) -> str:
+    """Return whether the settings are a reproduction of the paper, an interpretation, ours or the user's."""
     preset, method = run.setting("preset"), run.method
     if method is None or not method.__module__.startswith("warmpot.") or preset not in preset_names():
-        return "of the user"
+        return "the user's own"
     if not method.uses_target:
         return "baseline"
     if run.setting("engine") == "full" or any(mark in preset for mark in OURS):
         return "ours: the objective is the method's, the training loop is not"
     text = PRESETS.get(preset, REPRODUCTION) + _other_network(run)
-    changed = any(not change.startswith(HARMLESS) for change in run.changes)
+    changed = any(not change.startswith(NEUTRAL) for change in changed_settings(run))
     return text + (", with other settings: see below" if changed else "")
 
 
-def _other_network(run: Run) -> str:
-    """Say when it is not the network of the papers, trained as they do: all of it, on drawn views."""
+def _other_network(run: FinishedRun) -> str:
+    """Return a remark unless the network is that of the papers, trained as a whole on random views."""
     if run.images is None:
-        return ", on features, where the papers train the network too"
+        return ", on features, whereas the papers also train the network"
     backbone, view = run.images["backbone"], run.images["view"]
     plain = (backbone["name"], backbone["train_from"], backbone["batch_norm"]) == (PAPERS, "all", "train")
-    return "" if plain and view == to_mapping(ViewSettings()) else f", with another network or view than {PAPERS}'s"
+    return "" if plain and view == to_mapping(ViewSettings()) else f", with another network or view than {PAPERS}"
 
 
-def _made(run: Run) -> str:
+def _made(run: FinishedRun) -> str:
     method, choose = run.method, run.setting("choose")
-    rows = [("method", f"{safe(run.setting('method'))}{safe(f': {method.summary}') if method else ''}")]
-    rows += [("reference", safe(method.reference))] if method else []
-    chosen = f"the best iterate by {safe(choose)}, without target labels"
+    rows = [
+        (
+            "method",
+            f"{escape_markdown(run.setting('method'))}{escape_markdown(f': {method.summary}') if method else ''}",
+        )
+    ]
+    rows += [("reference", escape_markdown(method.reference))] if method else []
+    chosen = f"the best iterate by {escape_markdown(choose)}, without target labels"
     rows += [
         ("status", status(run)),
-        ("preset, engine", f"{safe(run.setting('preset'))}, {safe(run.setting('engine'))}"),
-        ("source weights", safe(run.setting("weights"))),
+        ("preset, engine", f"{escape_markdown(run.setting('preset'))}, {escape_markdown(run.setting('engine'))}"),
+        ("source weights", escape_markdown(run.setting("weights"))),
         ("result", "the last iterate" if choose == LAST else UNKNOWN if choose == UNKNOWN else chosen),
-        ("seed", safe(run.seed)),
+        ("seed", escape_markdown(run.seed)),
     ]
     if run.images:
         backbone = run.images["backbone"]
         trained = backbone["train_from"]
-        part = "frozen" if trained is None else f"trained from {safe(trained)} on"
-        rows.append(("backbone", f"{safe(backbone['name'])}, {part}"))
-    text = ["## How it was made", table(["", ""], rows)]
-    if said := markdown_notes(method) if method else "":
-        text += ["Notes on the method, with its deviations from paper and code:", said]
+        part = "frozen" if trained is None else f"trained from {escape_markdown(trained)} on"
+        rows.append(("backbone", f"{escape_markdown(backbone['name'])}, {part}"))
+    text = ["## How it was made", markdown_grid(["", ""], rows)]
+    if remarks := markdown_notes(method) if method else "":
+        text += ["Notes on the method, and how it deviates from paper and code:", remarks]
     return "\n\n".join(text)
 
 
-def _data(run: Run) -> str:
-    labels = f"{len(run.classes)} classes" if run.classes else "real labels"
+def _data(run: FinishedRun) -> str:
+    labels = f"{len(run.classes)} classes" if run.classes else "continuous targets"
     rows = [
-        ("source", safe(run.file("source")), run.n_source or "", labels),
-        ("target", safe(run.file("target")), run.n_target or "", "none: labels of the target were not used"),
+        ("source", escape_markdown(run.data_name("source")), run.n_source or "", labels),
+        ("target", escape_markdown(run.data_name("target")), run.n_target or "", "none: target labels were not used"),
     ]
     text = [
         "## Data",
-        table(["", "file", "samples", "labels"], rows),
-        f"Fingerprint of both: `{_hex(run.mark.get('fingerprint'))}`. The data is not part of this folder.",
+        markdown_grid(["", "file", "samples", "labels"], rows),
+        f"Fingerprint of both: `{_hex(run.record.get('fingerprint'))}`. The data is not included.",
     ]
     return "\n\n".join(text)
 
@@ -201,94 +207,97 @@ def _hex(value: Any) -> str:
     return re.sub(r"\W", "", str(value))
 
 
-def _results(run: Run, agreement: Agreement | None) -> str:
+def _results(run: FinishedRun, agreement: Agreement | None) -> str:
     what = "Accuracy" if run.classes else "Error"
-    signs = [row for row in _signs(run) if row[1]]
+    indicators = [row for row in _indicators(run) if row[1]]
     text = [
         "## Results",
         f"{what} on the target: **not measured**. Training had no target labels, and this card is written without any.",
     ]
-    if signs:
-        text += ["Signs without labels; they show some failures, never success:", table(["sign", "value", ""], signs)]
+    if indicators:
+        text += ["Indicators without labels; they detect some failures, but cannot confirm success:",
+                 markdown_grid(["indicator", "value", ""], indicators)]  # fmt: skip
     if agreement is not None:
-        text += ["### Exported model", _agreed(agreement)]
+        text += ["### Exported model", _comparison(agreement)]
     return "\n\n".join(text)
 
 
-def _signs(run: Run) -> Iterator[tuple[str, str, str]]:
-    line = run.signs
+def _indicators(run: FinishedRun) -> Iterator[tuple[str, str, str]]:
+    line = run.last_line
     when = f"step {line['step']}, the last" if line else ""
     if "effective_classes" in line:
         value = f"{line['effective_classes']:.1f} of {len(run.classes)}"
-        yield "classes in effect", value, f"exp of the entropy of the mean prediction; {when}"
+        yield "effective classes", value, f"exp of the entropy of the mean prediction; {when}"
     if run.n_source:
-        weights = run.source_weights
-        share = effective_share(weights[np.isfinite(weights)])
-        yield "weight share", f"{share:.1%}", "of the source carries the weight, in effect"
+        share = RunView(run).effective_share
+        yield "effective share", f"{share:.1%}", "of the source samples, by their training weights"
     if line.get("transport") is not None and line.get("alpha"):
-        yield "mass moved", f"{line['alpha']:.3g}", f"share of the target that the plan matches; {when}"
+        yield "transported mass", f"{line['alpha']:.3g}", f"share of the target that the plan matches; {when}"
         yield "transport", f"{line['transport'] / line['alpha']:.4g}", f"cost of the plan per unit of mass; {when}"
-    sure = numbers(run.predictions.get("confidence", ()))
-    if run.classes and np.isfinite(sure).any():
-        yield "confidence", f"{np.nanmean(sure):.1%}", "mean probability of the predicted class; not calibrated"
+    if np.isfinite(run.confidence).any():
+        yield (
+            "confidence",
+            f"{np.nanmean(run.confidence):.1%}",
+            "mean probability of the predicted class; not calibrated",
+        )
 
 
-def _agreed(agreement: Agreement) -> str:
+def _comparison(agreement: Agreement) -> str:
     sizes = ", ".join(map(str, agreement.batches))
     rows = [(f"`{name}`", f"{value:.2g}") for name, value in agreement.differences.items()]
-    inputs = f"{sum(agreement.batches)} inputs ({safe(agreement.inputs)}) in batches of {sizes}"
+    inputs = f"{sum(agreement.batches)} inputs ({escape_markdown(agreement.inputs)}) in batches of {sizes}"
     text = f"`model.onnx` was run by onnxruntime on {inputs}, and compared with the model in torch."
     if agreement.same is not None:
         text += f" Predicted classes agree on {agreement.same:.1%} of them."
-    return f"{text}\n\n{table(['output', 'largest difference'], rows)}"
+    return f"{text}\n\n{markdown_grid(['output', 'largest difference'], rows)}"
 
 
-def _limits(run: Run) -> str:
+def _limits(run: FinishedRun) -> str:
     points = []
     if run.classes:
-        points.append("A target sample is always given one of the source's classes, also when it belongs to none.")
+        points.append(
+            "Every target sample is assigned one of the source's classes, even if it belongs to none of them."
+        )
     if run.method is not None and run.method.uses_target:
         points.append(
-            "Assumed: what distinguishes the labels is the same in both domains"
+            "Assumption: the labels depend on the features in the same way in both domains"
             + (
-                ", and the classes of the target are some of the source's. Which, the method guesses"
+                ", and the target's classes are some of the source's. The method estimates which ones"
                 if run.classes
                 else ""
             )
-            + "; a wrong guess can feed on itself."
+            + "; errors of the estimate can reinforce themselves."
         )
     else:
-        points.append("Nothing was adapted to the target: that it resembles the source is assumed.")
+        points.append("Nothing was adapted to the target. Assumption: it resembles the source.")
     points.append(
-        "No guarantee: without target labels nobody knows how well it does there. Measure it on labelled samples."
+        "No guarantee: without target labels, the accuracy on the target is unknown. Measure it on labelled samples."
     )
     if not run.bounds:
-        points.append("No bound was computed; `warmpot bound RUN` does.")
+        points.append("No bound was computed; `warmpot bound RUN` computes one.")
     text = ["## Limits", "\n".join(f"- {point}" for point in points)]
     if run.bounds:
-        text += ["Bounds of the target loss, each up to a term that only target labels could tell:", _bounds(run)]
+        text += ["Bounds on the target loss, each without a term that requires target labels:", _bounds(run)]
     return "\n\n".join(text)
 
 
-def _bounds(run: Run) -> str:
-    """Terms that are known without labels; whatever labels added to the file stays there."""
+def _bounds(run: FinishedRun) -> str:
+    """List the bounds without the terms that were computed from target labels."""
     rows = []
     for name, bound in run.bounds.items():
-        total = sum(term["value"] or 0.0 for term in bound["terms"] if term["computable"])
-        remark = "vacuous" if total >= 1 else ""
-        if bound.get("confidence") is not None:
+        remark = "vacuous" if bound.total >= 1 else ""
+        if bound.confidence is not None:
             remark = (
-                "not valid: its features have seen the target"
+                "not valid: its features depend on the target"
                 if run.adapted
-                else f"with probability {bound['confidence']:g}"
+                else f"with probability {bound.confidence:g}"
             )
-        rows.append(
-            (safe(name), safe(bound["loss"]), f"{bound['alpha']:.3g}", f"{bound['beta']:.3g}", f"{total:.3g}", remark)
-        )
-    return table(["bound", "loss", "alpha", "beta", "total", ""], rows)
+        numbers = (f"{value:.3g}" for value in (bound.alpha, bound.beta, bound.total))
+        rows.append((escape_markdown(name), escape_markdown(bound.loss), *numbers, remark))
+    return markdown_grid(["bound", "loss", "alpha", "beta", "total", ""], rows)
 
 
-def _repeat(run: Run) -> str:
-    command = repeat_command(run, safe=printable)
-    rows = [(safe(name), safe(version)) for name, version in run.versions.items()]
-    return "\n\n".join(["## Repeat it", f"```\n{command}\n```", table(["package", "version"], rows)])
+def _repeat(run: FinishedRun) -> str:
+    command = repeat_command(run, escape=printable)
+    rows = [(escape_markdown(name), escape_markdown(version)) for name, version in run.versions.items()]
+    return "\n\n".join(["## To repeat this run", f"```\n{command}\n```", markdown_grid(["package", "version"], rows)])

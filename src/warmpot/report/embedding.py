@@ -9,7 +9,7 @@ import numpy as np
 from warmpot._checks import check_choice
 from warmpot._typing import FloatArray, IntArray
 from warmpot.report.page import Picture
-from warmpot.report.seen import Points, Seen
+from warmpot.report.run_view import Points, RunView
 from warmpot.report.style import COLOURS, MUTED, PAPER, label, new_figure, series
 
 __all__ = ["EMBEDDINGS", "embed", "pictures"]
@@ -88,7 +88,7 @@ def _main_axes(centred: FloatArray, count: int, seed: int) -> FloatArray:
     return signed
 
 
-def pictures(seen: Seen, how: str) -> list[Picture]:
+def pictures(seen: RunView, how: str) -> list[Picture]:
     """Draw both domains before and after the network; no pictures without data."""
     if seen.source is None or seen.target is None:
         return []
@@ -104,7 +104,7 @@ def pictures(seen: Seen, how: str) -> list[Picture]:
     return scatters
 
 
-def _colours(seen: Seen, source: Points, target: Points) -> tuple[IntArray, IntArray, list[str]]:
+def _colours(seen: RunView, source: Points, target: Points) -> tuple[IntArray, IntArray, list[str]]:
     """Return the colour indices of the source and target points, and the meaning of each colour; the last is "others".
 
     The most frequently predicted classes have colours; in a regression, the fifths of labels and predictions.
@@ -123,7 +123,7 @@ def _colours(seen: Seen, source: Points, target: Points) -> tuple[IntArray, IntA
     return np.searchsorted(edges, seen.labels[s]), np.searchsorted(edges, seen.predicted[t]), [*names, "others"]
 
 
-def _scatter(seen: Seen, name: str, points: FloatArray, axes_names: list[str]) -> Picture:
+def _scatter(seen: RunView, name: str, points: FloatArray, axes_names: list[str]) -> Picture:
     assert seen.source is not None
     assert seen.target is not None
     figure = new_figure(4.7, 4.7)
@@ -132,7 +132,7 @@ def _scatter(seen: Seen, name: str, points: FloatArray, axes_names: list[str]) -
     rows_s, rows_t = seen.source.rows[:MOST_POINTS], seen.target.rows[:MOST_POINTS]
     tips: dict[str, list[str]] = {}
     colours = [series(k) for k in range(len(names) - 1)] + [COLOURS["grey"]]
-    relative = seen.relative[rows_s] if seen.weighted else np.ones(len(rows_s))
+    relative = seen.relative_weights[rows_s] if seen.weighted else np.ones(len(rows_s))
     size = np.searchsorted([limit for limit, _ in SIZES[:-1]], relative, side="left")
     # Grey first and heavy samples last, so that what matters is on top.
     for k in reversed(range(len(names))):
@@ -171,16 +171,17 @@ def _scatter(seen: Seen, name: str, points: FloatArray, axes_names: list[str]) -
     return Picture(f"embedding-{name}", figure, alt, caption, tips)
 
 
-def _source_tip(seen: Seen, row: int) -> str:
+def _source_tip(seen: RunView, row: int) -> str:
     name = label(seen.name("source", row), 40) if seen.name("source", row) else f"source {row}"
     value = label(seen.classes[seen.labels[row]], 30) if seen.classes else f"{seen.labels[row]:.4g}"
-    return f"{name}: {value}" + (f", weight {seen.relative[row]:.2g}" if seen.weighted and seen.weighed[row] else "")
+    weight = f", weight {seen.relative_weights[row]:.2g}" if seen.weighted and seen.has_weight[row] else ""
+    return f"{name}: {value}{weight}"
 
 
-def _target_tip(seen: Seen, row: int) -> str:
+def _target_tip(seen: RunView, row: int) -> str:
     name = label(seen.name("target", row), 40) if seen.name("target", row) else f"target {row}"
     if not seen.classes:
         return f"{name}: predicted {seen.predicted[row]:.4g}"
     tip = f"{name}: predicted {label(seen.classes[seen.predicted[row]], 30)}"
     tip += f" ({seen.confidence[row]:.0%})" if np.isfinite(seen.confidence[row]) else ""
-    return tip + (f", matched {seen.matched[row]:.0%}" if seen.planned and np.isfinite(seen.matched[row]) else "")
+    return tip + (f", matched {seen.matched[row]:.0%}" if seen.has_plan and np.isfinite(seen.matched[row]) else "")

@@ -11,7 +11,7 @@ import numpy as np
 
 from warmpot.data.pixels import Pixels, as_rgb, open_image
 from warmpot.report.page import Block, Cell, Table, Thumb, Thumbnails
-from warmpot.report.seen import Seen
+from warmpot.report.run_view import RunView
 from warmpot.report.style import label
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ HOVER_LENGTH = 80
 Opener = Callable[[int], "Image | None"]
 
 
-def opener(seen: Seen, side: str) -> Opener:
+def opener(seen: RunView, side: str) -> Opener:
     """Return a function that opens the image of a row of the "source" or "target", or returns None without one."""
     task = seen.task
     if task is None:
@@ -87,13 +87,13 @@ def short(text: str, most: int = 40) -> Cell:
 
 
 def samples(
-    seen: Seen, side: str, rows: Sequence[int], open_row: Opener, head: Sequence[str], cells: Any, caption: str
+    seen: RunView, side: str, rows: Sequence[int], open_row: Opener, head: Sequence[str], cells: Any, caption: str
 ) -> Block:
     """Show samples as thumbnails, or as a table if one of them has no image.
 
     Parameters
     ----------
-    seen : Seen
+    seen : RunView
     side : "source" or "target"
     rows : sequence of int
     open_row : Opener

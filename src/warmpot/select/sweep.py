@@ -23,6 +23,7 @@ from warmpot._checks import check_count, check_fraction
 from warmpot._files import atomic_write
 from warmpot._jobs import Done, Failed, Job, Runner, runner
 from warmpot._progress import ProgressCallback, progress
+from warmpot._run_files import BEST_CONFIG, BEST_RUN, CONFIG, STUDY, TRIALS
 from warmpot.data import Task
 from warmpot.errors import InputError, WarmpotError
 from warmpot.select.guard import classes_in_effect, collapsed
@@ -32,14 +33,12 @@ from warmpot.select.space import DEFAULT_SPACE, REFERENCE, Space
 from warmpot.select.within import Held, evidence_of, fit_chosen, hold_out, warn_of_ties
 from warmpot.train import Fitted, RunConfig, load_config
 from warmpot.train.predictor import apply_network
-from warmpot.train.rundir import fingerprint
+from warmpot.train.run_folder import fingerprint
 from warmpot.train.snapshots import Snapshot
 
 __all__ = ["Swept", "Trial", "sweep"]
 
 logger = logging.getLogger(__name__)
-
-TRIALS, STUDY = "trials.jsonl", "study.json"
 
 
 @dataclass(frozen=True)
@@ -217,9 +216,9 @@ def sweep(
             _try_all(run, proposer, run.workers, (places, settings), out, found, trials + 1, report)
     best = _best(found, places, validator)
     config = places.config(best.point, settings) if best.point else reference
-    with atomic_write(out / "best.yaml") as draft:
+    with atomic_write(out / BEST_CONFIG) as draft:
         draft.write_text(config.dump(), encoding="utf-8")
-    return Swept(best, config, _final(task, config, out / "best", facts, progress_bar), found, validator)
+    return Swept(best, config, _final(task, config, out / BEST_RUN, facts, progress_bar), found, validator)
 
 
 def _best(found: list[Trial], places: Space, validator: str) -> Trial:
@@ -320,7 +319,7 @@ def _final(task: Task, config: RunConfig, out: Path, facts: Mapping[str, Any] | 
 
     A run of an earlier winner, of a sweep of fewer trials, makes room.
     """
-    file = out / "config.yaml"
+    file = out / CONFIG
     if file.exists() and file.read_text(encoding="utf-8") != config.dump():
         shutil.rmtree(out)
     return fit_chosen(task, config, out=out, resume=out.exists(), progress_bar=bar, facts=facts)

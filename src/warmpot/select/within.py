@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from warmpot._run_files import SOURCE_WEIGHTS
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.data import Task
 from warmpot.data.lazy import Rows
@@ -24,9 +25,8 @@ from warmpot.select.guard import classes_in_effect, collapsed
 from warmpot.select.registry import make_validator
 from warmpot.train import Fitted, RunConfig, fit
 from warmpot.train.config import LAST
-from warmpot.train.fitting import WEIGHTS, write_weights
 from warmpot.train.predictor import apply_network
-from warmpot.train.rundir import RunDir
+from warmpot.train.run_folder import RunFolder
 from warmpot.train.snapshots import Snapshot
 
 __all__ = ["Held", "ValidatorChooser", "evidence_of", "fit_chosen", "hold_out", "warn_of_ties"]
@@ -179,8 +179,8 @@ def fit_chosen(
         return fitted
     training = _with_zeros(fitted.training_weights, held.rows)
     plan = None if fitted.plan_weights is None else _with_zeros(fitted.plan_weights, held.rows)
-    if out is not None and (out / WEIGHTS).exists():  # one process of several wrote it
-        write_weights(RunDir(out), plan, training, task)
+    if out is not None and (out / SOURCE_WEIGHTS).exists():  # one process of several wrote it
+        RunFolder(out).write_weights(plan, training, task)
     # the plan and its certificate are of the samples that were trained on; their rows would be off by the others
     return dataclasses.replace(fitted, plan_weights=plan, training_weights=training, solution=None)
 

@@ -29,7 +29,7 @@ from warmpot.train.interrupt import asked_to_stop
 from warmpot.train.optimizers import make_optimizer, pack_optimizer, unpack_optimizer
 from warmpot.train.predictor import apply_network
 from warmpot.train.results import Trained
-from warmpot.train.rundir import RunDir
+from warmpot.train.run_folder import RunFolder
 from warmpot.train.snapshots import Chooser, ChosenIterate, Snapshot
 
 if TYPE_CHECKING:
@@ -312,7 +312,7 @@ def train_in_batches(
     config: RunConfig,
     fabric: Fabric,
     *,
-    run: RunDir | None,
+    run: RunFolder | None,
     start: Checkpoint | None,
     report: ProgressCallback,
     chooser: Chooser | None = None,
@@ -326,7 +326,7 @@ def train_in_batches(
     config : RunConfig
     fabric : Fabric
         Launched; see `make_fabric`.
-    run : RunDir or None
+    run : RunFolder or None
         Where metrics and checkpoints go.
     start : Checkpoint or None
         The checkpoint to continue from.

@@ -17,17 +17,18 @@ from torch import Tensor, nn
 
 from warmpot._checks import check_count
 from warmpot._files import atomic_folder
+from warmpot._run_files import MODEL_FACTS, MODEL_TENSORS
 from warmpot._settings import to_mapping
 from warmpot.errors import InputError, MissingExtraError, WarmpotError
 from warmpot.nets import Network
 from warmpot.nets.network import ColumnScale
 from warmpot.train.predictor import Predictor
-from warmpot.train.rundir import versions
+from warmpot.train.run_folder import versions
 
 __all__ = ["OPSET", "Agreement", "draw_inputs", "export", "to_onnx"]
 
 ONNX, CARD = "model.onnx", "README.md"
-EXPORT_FILES = {ONNX, CARD, "model.safetensors", "model.json", f"{ONNX}.data"}
+EXPORT_FILES = {ONNX, CARD, MODEL_TENSORS, MODEL_FACTS, f"{ONNX}.data"}
 """Files that an export may consist of: a folder that contains anything else is not replaced."""
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 OPSET = 18

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import torch
 
 from warmpot._checks import LARGEST, check_features
 from warmpot._progress import progress
-from warmpot._typing import FloatArray
 from warmpot.data import Task
 from warmpot.errors import InputError
 from warmpot.train.batch_engine import train_in_batches
@@ -23,15 +22,13 @@ from warmpot.train.images import make_backbone
 from warmpot.train.predictor import Predictor
 from warmpot.train.results import Fitted, Trained
 from warmpot.train.round_engine import train_in_rounds
-from warmpot.train.rundir import RunDir
+from warmpot.train.run_folder import RunFolder
 from warmpot.train.snapshots import Chooser
 from warmpot.weights import uniform_weights
 
-__all__ = ["WEIGHTS", "fit", "write_weights"]
+__all__ = ["fit"]
 
 logger = logging.getLogger(__name__)
-
-WEIGHTS = "source_weights.csv"
 
 
 def fit(
@@ -73,7 +70,7 @@ def fit(
         raise InputError("loss", got=f"{config.loss!r} for {kind}", allowed="the one that fits", remedy=remedy)
     _check_regression(task, config)
     _check_samples(task)
-    run = RunDir(Path(out), tensorboard=config.tensorboard) if out is not None else None
+    run = RunFolder(Path(out), tensorboard=config.tensorboard) if out is not None else None
     fabric = make_fabric(config.minibatch.hardware) if config.engine == "minibatch" else None
     lead = fabric is None or fabric.is_global_zero  # the one process that writes
     start = run.start(config, task, resume=resume, facts=facts) if run is not None and lead else None
@@ -98,8 +95,8 @@ def fit(
     predictor = Predictor(trained.network, trained.settings, task.classes, centre, scale, task.columns, config.images)
     fitted = _finish(predictor, trained, inner, config)
     if run is not None and lead:
-        _write(run, fitted, task)
-    return fitted
+        run.write_results(fitted, task)
+    return fitted if run is None else dataclasses.replace(fitted, folder=run.folder)
 
 
 def _check_samples(task: Task) -> None:
@@ -143,31 +140,3 @@ def _finish(predictor: Predictor, trained: Trained, task: Task, config: RunConfi
     q = uniform_weights(task.n_target) if solution is None else np.asarray(solution.q)
     weights = trained.training_weights.double().numpy()
     return Fitted(predictor, outputs, p, weights, q, solution, trained.step, trained.history, config)
-
-
-def _write(run: RunDir, fitted: Fitted, task: Task) -> None:
-    fitted.predictor.save(run.folder)
-    q = fitted.target_weights * task.n_target
-    if task.for_regression:
-        columns = {"prediction": fitted.outputs.tolist()}
-    else:
-        best = [task.classes[k] for k in fitted.outputs.argmax(axis=1)]
-        columns = {"prediction": best, "confidence": fitted.outputs.max(axis=1).tolist()}
-    _write_rows(run, "predictions.csv", task.target_names, {**columns, "weight": q.tolist()})
-    write_weights(run, fitted.plan_weights, fitted.training_weights, task)
-
-
-def write_weights(run: RunDir, plan_weights: FloatArray | None, training_weights: FloatArray, task: Task) -> None:
-    """Write ``source_weights.csv``: one row per source sample; without a plan there is no column of its weights."""
-    names = [task.classes[k] for k in task.ys] if task.classes else task.ys.tolist()
-    columns: dict[str, Sequence[Any]] = {"label": names}
-    if plan_weights is not None:
-        columns["plan_weight"] = plan_weights.tolist()
-    columns["training_weight"] = training_weights.tolist()
-    _write_rows(run, WEIGHTS, task.source_names, columns)
-
-
-def _write_rows(run: RunDir, file: str, names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> None:
-    """Write one row per sample, with its number, and its name if it has one."""
-    table = {"row": range(len(next(iter(columns.values())))), **({"name": names} if names else {}), **columns}
-    run.write_csv(file, list(table), zip(*table.values(), strict=True))

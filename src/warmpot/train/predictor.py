@@ -110,15 +110,19 @@ class Predictor:
         values: FloatArray = self.outputs(x, name).logits[:, 0].numpy()
         return self.centre + self.scale * values
 
-    def save(self, folder: Path | str) -> None:
-        """Write it into a folder: safetensors and JSON."""
-        facts = {"classes": list(self.classes), "centre": self.centre, "scale": self.scale}
+    def facts(self) -> dict[str, Any]:
+        """Return the meaning of its inputs and outputs, ready for JSON."""
+        facts: dict[str, Any] = {"classes": list(self.classes), "centre": self.centre, "scale": self.scale}
         facts["columns"] = list(self.columns)
         if self.images is not None:
             # the weights are in the file; the path they were read from is not for those who receive the model
             backbone = replace(self.images.backbone, weights=Path(self.images.backbone.weights).name)
             facts["images"] = to_mapping(replace(self.images, backbone=backbone))
-        save_network(Path(folder), self.network, self.settings, facts)
+        return facts
+
+    def save(self, folder: Path | str) -> None:
+        """Write it into a folder: safetensors and JSON."""
+        save_network(Path(folder), self.network, self.settings, self.facts())
 
     @classmethod
     def load(cls, folder: Path | str) -> Predictor:

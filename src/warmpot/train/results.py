@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from warmpot._typing import FloatArray
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from scipy.sparse import csr_array
     from torch import Tensor
 
@@ -75,6 +77,8 @@ class Fitted:
         The lines of ``metrics.jsonl``.
     config : RunConfig
         The settings of the run.
+    folder : Path or None
+        The run folder, if one was written.
     """
 
     predictor: Predictor
@@ -86,6 +90,7 @@ class Fitted:
     step: int
     history: list[dict[str, Any]]
     config: RunConfig
+    folder: Path | None = None
 
     @property
     def source_weights(self) -> FloatArray:

@@ -17,7 +17,7 @@ from warmpot.train.health import Health
 from warmpot.train.interrupt import asked_to_stop
 from warmpot.train.predictor import apply_network
 from warmpot.train.results import Trained
-from warmpot.train.rundir import RunDir
+from warmpot.train.run_folder import RunFolder
 from warmpot.train.snapshots import Chooser, ChosenIterate, Snapshot
 
 __all__ = ["train_in_rounds"]
@@ -41,7 +41,7 @@ class _WeightsOfIterate(nn.Module):
 class _RoundTrainer:
     """One run of the full engine."""
 
-    def __init__(self, task: Task, config: RunConfig, run: RunDir | None, chooser: Chooser | None) -> None:
+    def __init__(self, task: Task, config: RunConfig, run: RunFolder | None, chooser: Chooser | None) -> None:
         self.task, self.run, self.chooser = task, run, chooser
         self.rounds = config.built_method.rounds(task, config.full, config.label_loss, config.seed)
         self.health = Health(self.rounds.expected_share)
@@ -112,7 +112,7 @@ def train_in_rounds(
     task: Task,
     config: RunConfig,
     *,
-    run: RunDir | None,
+    run: RunFolder | None,
     start: Checkpoint | None,
     report: ProgressCallback,
     chooser: Chooser | None = None,

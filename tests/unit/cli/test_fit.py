@@ -347,18 +347,18 @@ def test_an_error_is_one_line_and_writes_nothing(folder: Path, case: str) -> Non
 
 def stop_after(steps: int, monkeypatch: pytest.MonkeyPatch, raised: BaseException) -> None:
     """Break the training after some checkpoints."""
-    from warmpot.train.rundir import RunDir
+    from warmpot.train.run_folder import RunFolder
 
-    real, count = RunDir.save, 0
+    real, count = RunFolder.save, 0
 
-    def save(self: RunDir, checkpoint: Any) -> None:
+    def save(self: RunFolder, checkpoint: Any) -> None:
         nonlocal count
         real(self, checkpoint)
         count += 1
         if count == steps:
             raise raised
 
-    monkeypatch.setattr(RunDir, "save", save)
+    monkeypatch.setattr(RunFolder, "save", save)
 
 
 @pytest.mark.parametrize("flags", [SMALL, ["--preset", "full"]], ids=["minibatch", "full"])

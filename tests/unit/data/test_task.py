@@ -11,7 +11,7 @@ import pytest
 
 from warmpot.data import Table, Task, as_table, load_table, make_task
 from warmpot.errors import InputError, WarmpotWarning
-from warmpot.train.rundir import fingerprint
+from warmpot.train.run_folder import fingerprint
 
 RNG = np.random.default_rng(0)
 XS, XT = RNG.normal(size=(6, 3)), RNG.normal(size=(4, 3))

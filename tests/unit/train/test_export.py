@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 
 import warmpot.train.export
 from warmpot._tables import escape_markdown, markdown_grid
+from warmpot.bounds.report import PlanRecord
 from warmpot.cli import app
 from warmpot.cli._data_files import nested_changes
 from warmpot.data import as_table, make_task
@@ -295,14 +296,17 @@ def test_the_card_holds_nothing_of_target_labels_and_places(finished: Path, tmp_
     for path in (finished / "run").iterdir():
         if path.is_file():
             (tmp_path / path.name).write_bytes(path.read_bytes())
-    known, unknown = {"value": 0.25, "computable": True}, {"value": 0.123456, "computable": False}
+    known = {"name": "source loss", "value": 0.25, "meaning": "", "computable": True}
+    unknown = {"name": "ideal", "value": 0.123456, "meaning": "", "computable": False}
     bound = {"loss": "tv", "alpha": 0.5, "beta": 0.4, "terms": [known, unknown], "target_loss": 0.123456}
     bound |= {"total": 0.25, "total_with_labels": 0.373456, "total_refined": 0.3, "confidence": None}
+    bound |= {"theorem": "Theorem 3.2", "form": "paper", "union_bound": "none", "notes": []}
+    bound |= {"lipschitz": {"value": 1.0, "origin": "given"}, "plan": vars(PlanRecord("exact", "OPTIMAL", 0.0, 0.0))}
     (tmp_path / "bound.json").write_text(json.dumps({"Theorem 3.2": bound, "PAC-Bayes": {**bound, "confidence": 0.95}}))
     card = model_card(tmp_path)
     assert "**not measured**" in card
     assert "| Theorem 3.2 | tv | 0.5 | 0.4 | 0.25 |  |" in card
-    assert "| PAC-Bayes | tv | 0.5 | 0.4 | 0.25 | not valid: its features have seen the target |" in card
+    assert "| PAC-Bayes | tv | 0.5 | 0.4 | 0.25 | not valid: its features depend on the target |" in card
     assert not any(number in card for number in ("0.123", "0.373", "0.3 "))
     assert "secret-place" not in card
     assert str(tmp_path) not in card
@@ -351,7 +355,7 @@ def test_the_card_says_what_a_recipe_is(tmp_path: Path) -> None:
         (tmp_path / "config.yaml").write_text(load_config(preset).dump())
         assert f"| status | {status}" in model_card(tmp_path)
     (tmp_path / "config.yaml").write_text(load_config("official", changes={"params": {"alpha": 0.5}}).dump())
-    assert "train the network too, with other settings" in model_card(tmp_path)
+    assert "also train the network, with other settings" in model_card(tmp_path)
     plain = yaml.safe_load(load_config("official").dump())
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({**plain, "method": "mine"}))
     assert "| status | of the user |" in model_card(tmp_path)

@@ -25,19 +25,22 @@ from warmpot.cli import app
 from warmpot.data import Task, Truth, as_table, make_task
 from warmpot.errors import InputError
 from warmpot.report import report_run
-from warmpot.report._run import Run, read_run, repeat_command
-from warmpot.report.bounds import read_bounds
 from warmpot.report.card import model_card
 from warmpot.report.embedding import embed
 from warmpot.report.page import Cell, Details, Table, Thumbnails, Tiles
-from warmpot.report.run_figures import curves, histograms
-from warmpot.report.run_measured import evaluated, proven
-from warmpot.report.run_warnings import warnings_of
-from warmpot.report.run_weights import left_out, weights
-from warmpot.report.run_words import accuracy, answer, trust
-from warmpot.report.seen import Seen, look
+from warmpot.report.run_commands import repeat_command
+from warmpot.report.run_view import RunView, view_run
+from warmpot.report.sections.answer import answer_section
+from warmpot.report.sections.bound import bound_section
+from warmpot.report.sections.evaluation import evaluation_section
+from warmpot.report.sections.figures import training_curves, weight_histograms
+from warmpot.report.sections.trust import trust_section
+from warmpot.report.sections.warnings import run_warnings
+from warmpot.report.sections.weights import left_out_section, weights_section
 from warmpot.report.thumbs import opener, samples
 from warmpot.train import fit, load_config
+from warmpot.train.finished_run import FinishedRun, read_run
+from warmpot.train.run_folder import parse_bounds
 
 LIMIT = 3_000_000
 NAMES = ["<script>alert(1)</script>", "$x$", "", "L" * 300]
@@ -75,33 +78,32 @@ def made_up(
     matched: float = 1.0,
     classes: list[str] | None = None,
     **config: Any,
-) -> Run:
+) -> FinishedRun:
     """Return a run with these shares of predictions; `source` has the labels and weights of its source."""
     names = classes or [f"c{k}" for k in range(len(shares))]
     codes = np.repeat(np.arange(len(shares)), np.round(np.array(shares) * n).astype(int))
     source = source or {"label": np.arange(40) % len(shares), "weight": np.full(40, 1 / 40)}
-    predictions = {
-        "row": [str(k) for k in range(len(codes))],
-        "prediction": [names[k] for k in codes],
-        "confidence": [str(confidence)] * len(codes),
-        "weight": [str(matched)] * len(codes),
-    }
-    table = {
-        "row": [str(k) for k in range(len(source["label"]))],
-        "label": [names[k] for k in source["label"]],
-        "weight": [repr(float(w)) for w in source["weight"]],
-    }
-    plain = to_mapping(load_config("full", changes=config))
-    model = {"facts": {"classes": names}, "n_inputs": 5}
-    return Run(Path("made up"), plain, {"seed": 0}, model, history or [], predictions, table, {})
+    return FinishedRun(
+        Path("made up"),
+        config=to_mapping(load_config("full", changes=config)),
+        record={"seed": 0},
+        model={"facts": {"classes": names}, "n_inputs": 5},
+        history=history or [],
+        step=history[-1]["step"] if history and isinstance(history[-1], dict) else 0,
+        predictions=codes,
+        confidence=np.full(len(codes), confidence),
+        matched=np.full(len(codes), matched),
+        labels=np.asarray(source["label"]),
+        training_weights=np.asarray(source["weight"], float),
+    )
 
 
 HELD = {"label": np.arange(40) % 2, "weight": np.where(np.arange(40) == 1, 0.9, 1.0)}
 """A source whose first class is held back by the cap."""
 
 
-def texts(run: Run) -> list[str]:
-    return [f"{notice.level}: {notice.text} {notice.remedy}" for notice in warnings_of(Seen(run))]
+def texts(run: FinishedRun) -> list[str]:
+    return [f"{notice.level}: {notice.text} {notice.remedy}" for notice in run_warnings(RunView(run))]
 
 
 def words(section: Any) -> str:
@@ -119,7 +121,7 @@ def test_a_page_has_all_its_parts_and_is_small(trained: tuple[Path, Task, Truth]
     text = page.read_text(encoding="utf-8")
     assert page.stat().st_size < LIMIT
     for title in ("The answer", "How far to trust it", "Which source samples count", "Training", "in a plane",
-                  "Against the target labels", "What can be proven", "How it was made"):  # fmt: skip
+                  "Compared with the target labels", "What can be proven", "How it was made"):  # fmt: skip
         assert title in text
     assert "evaluation only" in text
     assert "<script>alert" not in text
@@ -139,48 +141,48 @@ def test_without_data_the_page_says_what_is_missing(trained: tuple[Path, Task, T
     assert "the disk is gone" in text
     again = f"warmpot report {shlex.quote(str(run))} --out {shlex.quote(str(tmp_path / 'p.html'))} SOURCE TARGET"
     assert again in html.unescape(text)
-    assert "Against the target labels" not in text
+    assert "Compared with the target labels" not in text
     assert "in a plane" not in text
     assert "Which source samples count" in text
     assert not (tmp_path / "figures").exists()
     other, _ = small_task(NAMES, n=40)
-    seen = look(read_run(run), other, truth)
-    assert "40 source samples in place of 48" in seen.missing
+    seen = view_run(read_run(run), other, truth)
+    assert "40 source samples instead of 48" in seen.missing
     assert seen.truth is None
     swapped = dataclasses.replace(task, ys=np.roll(task.ys, 1))
-    assert "other labels of the source" in look(read_run(run), swapped, truth).missing
+    assert "other source labels" in view_run(read_run(run), swapped, truth).missing
     strange = dataclasses.replace(task, xt=task.xt[::-1].copy() * 3 + 10)
-    assert "predicts other classes" in look(read_run(run), strange, truth).missing
+    assert "predicts other classes" in view_run(read_run(run), strange, truth).missing
 
 
 def test_accuracy_is_what_fit_prints_and_needs_labels(trained: tuple[Path, Task, Truth]) -> None:
     run, task, truth = trained
-    seen = look(read_run(run), task, truth)
+    seen = view_run(read_run(run), task, truth)
     right = float((seen.predicted == truth.yt).mean())
-    assert accuracy(seen) == right
-    assert f"{right:.1%}" in words(answer(seen))
+    assert seen.accuracy == right
+    assert f"{right:.1%}" in words(answer_section(seen))
     partly = Truth(np.where(np.arange(24) < 12, truth.yt, -1), truth.classes)
-    some = look(read_run(run), task, partly)
-    assert accuracy(some) == float((some.predicted == partly.yt).mean())
-    said = words(trust(some, {}, {}))
-    assert "12 samples have no label that the source knows" in said
-    nothing = look(read_run(run), task, Truth(np.full(24, -1), truth.classes))
-    assert accuracy(nothing) is None
-    assert evaluated(nothing) is None
-    assert "not measured" in words(answer(nothing))
+    some = view_run(read_run(run), task, partly)
+    assert some.accuracy == float((some.predicted == partly.yt).mean())
+    said = words(trust_section(some, {}, {}))
+    assert "12 samples have no label, or one that the source does not have" in said
+    nothing = view_run(read_run(run), task, Truth(np.full(24, -1), truth.classes))
+    assert nothing.accuracy is None
+    assert evaluation_section(nothing) is None
+    assert "not measured" in words(answer_section(nothing))
 
 
 def test_shares_and_weights_are_those_of_the_files(trained: tuple[Path, Task, Truth]) -> None:
     run, task, truth = trained
-    seen = look(read_run(run), task, truth)
+    seen = view_run(read_run(run), task, truth)
     assert seen.shares.sum() == pytest.approx(1)
     assert seen.weights.sum() == pytest.approx(1)
     assert seen.weight_shares == pytest.approx([seen.weights[task.ys == k].sum() for k in range(4)])
     assert sorted([*seen.present, *seen.absent]) == [0, 1, 2, 3]
     outlier = np.isin(task.ys, [2, 3])
-    title = heading(histograms(seen)[2].figure.axes[0])
+    title = heading(weight_histograms(seen)[2].figure.axes[0])
     assert title == f"outlier: {100 * seen.weights[outlier].sum():.2f}% of the weight"
-    assert "believed absent" in heading(histograms(look(read_run(run), task, None))[2].figure.axes[0])
+    assert "estimated absent" in heading(weight_histograms(view_run(read_run(run), task, None))[2].figure.axes[0])
     assert seen.evidence is not None
     assert set(seen.scores("neighbours", "reverse")) == {"neighbours", "reverse"}
 
@@ -197,36 +199,36 @@ def test_shares_and_weights_are_those_of_the_files(trained: tuple[Path, Task, Tr
             made_up([0.5, 0.5], history=[{"step": k, "effective_classes": v} for k, v in enumerate([6, 5, 3.0, 8.0])]),
             ["warning: Drift"],
         ),
-        (made_up([1.0, 0.0, 0.0]), ["Every sample, or nearly, is predicted as c0"]),
+        (made_up([1.0, 0.0, 0.0]), ["All or nearly all samples are predicted as c0"]),
         (made_up([0.8, 0.1, 0.1]), ["c0 is predicted for 80% of the target"]),
-        (made_up([0.48, 0.48, 0.04, *[0.0] * 2]), ["4.0% of the target is predicted as classes believed absent: c2"]),
-        (made_up([0.3, 0.3, 0.3, 0.1]), ["Suspicious class c3: predicted for 10.0% of the target only"]),
-        (made_up([0.5, 0.5], confidence=0.4), ["The model is unsure of its predictions: their mean confidence is 40%"]),
+        (made_up([0.48, 0.48, 0.04, *[0.0] * 2]), ["4.0% of the target is predicted as classes estimated absent: c2"]),
+        (made_up([0.3, 0.3, 0.3, 0.1]), ["Suspicious class c3: predicted for only 10.0% of the target"]),
+        (made_up([0.5, 0.5], confidence=0.4), ["The model is not confident: the mean confidence is 40%"]),
         (
             made_up([0.5, 0.5], {"label": np.arange(40) % 2, "weight": np.where(np.arange(40) % 2, 0.1, 1.0)}),
-            ["Suspicious class c1: with 9.1% of the source weight against 50.0%"],
+            ["Suspicious class c1: with 9.1% of the training weight but 50.0%"],
         ),
         (
             made_up([0.7, 0.3], {"label": np.arange(40) % 2, "weight": np.where(np.arange(40) == 1, 0.9, 1.0)}),
-            ["info: Held back by the cap: nearly all source samples of c0"],
+            ["info: Limited by the cap: nearly all source samples of c0"],
         ),
         (
             made_up([0.5, 0.5, 0, 0], {"label": np.arange(40) % 4, "weight": 1.0 + (np.arange(40) % 4 < 2)}),
-            ["33% of the source weight lies on classes believed absent", "info: Held back by the cap"],
+            ["33% of the training weight is on classes estimated absent", "info: Limited by the cap"],
         ),
         (
             made_up([0.5, 0.5], {"label": np.arange(400) % 2, "weight": 1e-9 + (np.arange(400) < 2)}),
-            ["The weights sit on 0.5% of the source"],
+            ["The training weight is on 0.5% of the source"],
         ),
-        (made_up([0.5, 0.5], history=[{"step": 1, "gap": 0.1, "transport": 1.0}]), ["within 0.1 of the best one"]),
+        (made_up([0.5, 0.5], history=[{"step": 1, "gap": 0.1, "transport": 1.0}]), ["within 0.1 of the optimum"]),
         (made_up([0.5, 0.5], history=[{"step": k, "plan_ok": k % 2} for k in range(4)]), ["50% of the logged plans"]),
         (
             made_up([0.5, 0.5], history=[{"step": k, "score": 1.0} for k in range(4)], choose="snd"),
-            ["snd scores every iterate the same"],
+            ["snd gives every iterate the same score"],
         ),
     ],
 )
-def test_signs_of_trouble(run: Run, expected: list[str]) -> None:
+def test_signs_of_trouble(run: FinishedRun, expected: list[str]) -> None:
     found = texts(run)
     assert len(found) == len(expected), found
     for part in expected:
@@ -235,26 +237,33 @@ def test_signs_of_trouble(run: Run, expected: list[str]) -> None:
 
 def test_a_class_that_is_less_sure_than_others_is_suspicious() -> None:
     run = made_up([0.5, 0.5])
-    sure = ["0.99"] * 100 + ["0.5"] * 100
-    found = texts(dataclasses.replace(run, predictions={**run.predictions, "confidence": sure}))
+    found = texts(dataclasses.replace(run, confidence=np.repeat([0.99, 0.5], 100)))
     assert len(found) == 1
     assert "Suspicious class c1: with a mean confidence of 50%" in found[0]
 
 
 def test_good_news_is_no_proof() -> None:
-    assert "That is no proof" in words(answer(Seen(made_up([0.5, 0.5]))))
+    assert "That is not a proof" in words(answer_section(RunView(made_up([0.5, 0.5]))))
 
 
-def write(run: Run, folder: Path) -> Path:
-    """Write a made-up run as its files."""
+def write(
+    run: FinishedRun, folder: Path, without: tuple[str, ...] = (), weight_column: str = "training_weight"
+) -> Path:
+    """Write a made-up run as its files, without some columns."""
     from warmpot._files import write_csv
 
     folder.mkdir()
     (folder / "config.yaml").write_text(yaml.safe_dump(dict(run.config)))
-    (folder / "run.json").write_text(json.dumps(run.mark))
+    (folder / "run.json").write_text(json.dumps(run.record))
     (folder / "model.json").write_text(json.dumps(run.model))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run.history) + '{"step": 9, "lo')
-    for name, table in (("predictions.csv", run.predictions), ("source_weights.csv", run.weights)):
+    targets: dict[str, Any] = {"row": range(run.n_target), "prediction": [run.classes[k] for k in run.predictions]}
+    targets |= {"confidence": run.confidence, "weight": run.matched}
+    sources: dict[str, Any] = {"row": range(run.n_source), "label": [run.classes[k] for k in run.labels]}
+    sources |= {} if run.plan_weights is None else {"plan_weight": run.plan_weights}
+    sources |= {weight_column: run.training_weights}
+    for name, table in (("predictions.csv", targets), ("source_weights.csv", sources)):
+        table = {column: values for column, values in table.items() if column not in without}
         write_csv(folder / name, list(table), list(zip(*table.values(), strict=True)))
     return folder
 
@@ -271,8 +280,8 @@ def test_a_thousand_classes_and_one(tmp_path: Path) -> None:
     assert "400 more are in predictions.csv" in text
     assert "900 more are in source_weights.csv" in text
     one = report_run(write(made_up([1.0, 0.0]), tmp_path / "one"), figures=False).read_text("utf-8")
-    assert "Only c0 (100%) is believed present" in one
-    assert "All source samples count the same" in one
+    assert "Only c0 (100%) is estimated present" in one
+    assert "All source samples have the same training weight" in one
     assert read_run(tmp_path / "one").history == []  # a torn line is none
 
 
@@ -281,7 +290,7 @@ def test_a_run_without_its_lists_still_has_a_page(tmp_path: Path) -> None:
     for name in ("predictions.csv", "source_weights.csv", "metrics.jsonl"):
         (folder / name).unlink()
     text = report_run(folder, figures=False).read_text("utf-8")
-    assert "predictions.csv of the run is gone" in text
+    assert "predictions.csv is missing" in text
     assert "How it was made" in text
 
 
@@ -301,9 +310,9 @@ def without(*names: str) -> Any:
         (
             "config.yaml",
             without("choose", "method", "preset", "engine", "weights", "params"),
-            "does not say preset, en",
+            "does not contain preset, en",
         ),
-        ("run.json", without("seed"), "run.json does not say the seed"),
+        ("run.json", without("seed"), "run.json does not contain the seed"),
         ("run.json", lambda found: {**found, "facts": [], "versions": 3}, ""),
     ],
 )
@@ -333,45 +342,45 @@ def test_damaged_lines_of_the_history_are_skipped(tmp_path: Path) -> None:
     run = read_run(write(made_up([0.5, 0.5], history=lines), tmp_path / "run"))  # type: ignore[arg-type]
     assert run.history == [{"step": 1, "loss": 2.0}, {"step": 3}]
     assert any("3 of 6 lines are damaged" in text for text in texts(run))
-    assert [picture.name for picture in curves(Seen(run))] == ["training-losses"]
+    assert [picture.name for picture in training_curves(RunView(run))] == ["training-losses"]
 
 
-def test_a_file_without_its_columns_is_left_out(tmp_path: Path) -> None:
+def test_a_file_without_its_columns_is_left_out_section(tmp_path: Path) -> None:
     run = made_up([0.5, 0.5])
-    tables = [{name: run.predictions[name] for name in ("row", "prediction")}, {"row": ["0"], "label": ["c0"]}]
-    folder = write(dataclasses.replace(run, predictions=tables[0], weights=tables[1]), tmp_path / "run")
+    folder = write(run, tmp_path / "run", without=("confidence", "weight", "training_weight"))
     text = report_run(folder, figures=False).read_text("utf-8")
     assert "predictions.csv has no confidences" in text
-    assert "source_weights.csv has no column weight" in text
+    assert "source_weights.csv has no column training_weight; no weights are shown" in text
     assert "nan" not in text.replace("nano", "")
     assert "confidence" not in model_card(folder)
 
 
 def test_numbers_that_are_none_are_left_out_and_told(tmp_path: Path) -> None:
     run = made_up([0.5, 0.5], {"label": np.arange(40) % 2, "weight": 1.0 + np.arange(40) % 4})
-    sure, heavy = ["nan", "inf", "?", *run.predictions["confidence"][3:]], ["nan", "-1", *run.weights["weight"][2:]]
-    table = {**run.predictions, "confidence": sure, "weight": ["nan"] + ["0.5"] * 199}
-    bad = dataclasses.replace(run, predictions=table, weights={**run.weights, "weight": heavy})
+    confidence, weights = np.full(200, 0.95, object), run.training_weights.astype(object)
+    confidence[:3], weights[:2] = ["nan", "inf", "?"], ["nan", "-1"]
+    bad = dataclasses.replace(run, confidence=confidence, matched=np.r_[np.nan, np.full(199, 0.5)])
+    bad = dataclasses.replace(bad, training_weights=weights)
     text = report_run(write(bad, tmp_path / "run"), figures=False).read_text("utf-8")
-    for told in ("Confidences that are no finite numbers: 3", "Source weights that are", "Target weights that are"):
+    for told in ("Confidences that are not finite: 3", "Source weights that are", "Target weights that are"):
         assert told in text
     assert "nan" not in text.replace("nano", "")
-    seen = Seen(bad)
+    seen = RunView(read_run(tmp_path / "run"))
     assert seen.mean_confidence == pytest.approx(0.95)
-    assert heading(histograms(seen)[0].figure.axes[0]) == "all: 38 samples"
-    none = dataclasses.replace(run, weights={**run.weights, "weight": ["nan"] * 40})
-    section = weights(Seen(none))
+    assert heading(weight_histograms(seen)[0].figure.axes[0]) == "all: 38 samples"
+    none = dataclasses.replace(run, training_weights=np.full(40, np.nan))
+    section = weights_section(RunView(none))
     assert section is not None
-    assert "not known" in words(section)
-    assert "count the same" not in words(section)
+    assert "are unknown" in words(section)
+    assert "the same training weight" not in words(section)
 
 
 def test_a_doubtful_class_is_marked_and_can_be_looked_at() -> None:
     run = made_up([0.3, 0.3, 0.3, 0.1])
     sure = np.full(200, 0.9)
     sure[185] = 0.8
-    seen = Seen(dataclasses.replace(run, predictions={**run.predictions, "confidence": list(map(str, sure))}))
-    section = answer(seen)
+    seen = RunView(dataclasses.replace(run, confidence=sure))
+    section = answer_section(seen)
     tiles, table = section.blocks[0], next(block for block in section.blocks if isinstance(block, Table))
     assert isinstance(tiles, Tiles)
     assert tiles.items[1][0] == "4 of 4, 1 doubtful"
@@ -382,32 +391,34 @@ def test_a_doubtful_class_is_marked_and_can_be_looked_at() -> None:
     assert isinstance(rows, Table)
     assert [row[0] for row in rows.rows] == [185, *range(180, 185), *range(186, 192)]  # the least sure first
     stray = texts(made_up([0.48, 0.48, 0.04, *[0.0] * 2]))[0]
-    assert "target rows 192, 193, 194, 195, 196, 197, 198, 199." in stray
+    assert "least confident target rows: 192, 193, 194, 195, 196, 197, 198, 199." in stray
 
 
 def test_the_cap_s_warning_has_beta_and_a_command() -> None:
-    auto, fixed = (texts(made_up([0.7, 0.3], HELD, params={"beta": beta}))[0] for beta in ("auto", 0.5))
+    logged = [{"step": 1, "beta": 0.87}]
+    auto, fixed = (texts(made_up([0.7, 0.3], HELD, history=logged, params={"beta": b}))[0] for b in ("auto", 0.5))
     assert "(now 0.5)" in fixed
     assert "warmpot fit" in fixed
     assert fixed.rstrip().endswith("--beta 0.35")
-    assert "auto gave 0.87" in auto  # 200 * 199 / (2 (140 * 139 + 60 * 59)), over pairs of different samples
+    assert "(estimated 0.87)" in auto
+    silent = texts(made_up([0.7, 0.3], HELD, params={"beta": "auto"}))[0]
+    assert silent.rstrip().endswith("A lower beta lets each of them count for more.")  # not guessed from predictions
 
 
 def test_thousands_of_classes_are_counted_in_pairs() -> None:
     rng = np.random.default_rng(0)
     n, predicted = 6000, rng.integers(0, 6000, 300)
     run = made_up(np.full(6000, 1 / 6000).tolist(), n=6000)
-    run = dataclasses.replace(run, predictions={name: list(column)[:300] for name, column in run.predictions.items()})
-    run = dataclasses.replace(run, predictions={**run.predictions, "prediction": [f"c{k}" for k in predicted]})
+    run = dataclasses.replace(run, predictions=predicted, confidence=run.confidence[:300], matched=run.matched[:300])
     truth = predicted.copy()
     truth[:3] = (truth[:3] + 1) % n
     tracemalloc.start()
-    section = evaluated(Seen(run, truth=truth))
+    section = evaluation_section(RunView(run, truth=Truth(truth, tuple(run.classes))))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 50e6  # a square of classes takes 288 MB
     assert section is not None
-    assert "99.0% of all samples" in section.lead
+    assert "Accuracy 99.0%" in section.lead
     pairs = section.blocks[-1]
     assert isinstance(pairs, Table)
     assert {(str(row[0].text), str(row[1].text)) for row in pairs.rows} == {  # type: ignore[union-attr]
@@ -428,7 +439,7 @@ def test_numbers_are_reported_too(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert truth is not None
     assert f"{np.abs(fitted.outputs - truth.yt).mean():.4g}" in text
     assert "median prediction" in text
-    assert "believed present" not in text
+    assert "estimated present" not in text
     assert "t-SNE" in text
     assert "t-SNE of 100 samples, before the network" in caplog.text
     assert "tsne takes longer" in " ".join(run_cli("report", "--help").output.split())
@@ -438,33 +449,33 @@ def test_numbers_are_reported_too(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 def test_source_only_has_no_plan(tmp_path: Path) -> None:
     task, truth = small_task(["a", "b", "c", "d"])
     fit(task, load_config("source-only"), out=tmp_path / "run", progress_bar=False)
-    seen = look(read_run(tmp_path / "run"), task, truth)
+    seen = view_run(read_run(tmp_path / "run"), task, truth)
     assert not seen.weighted
-    assert not seen.planned
-    assert left_out(seen) is None
-    section = weights(seen)
+    assert not seen.has_plan
+    assert left_out_section(seen) is None
+    section = weights_section(seen)
     assert section is not None
-    assert "source-only has no weights" in words(section)
-    assert curves(seen) == []
+    assert "source-only does not weight them" in words(section)
+    assert training_curves(seen) == []
 
 
 def test_what_the_plan_leaves_out() -> None:
     run = made_up([0.5, 0.5], matched=0.5)
-    matched = ["0.0"] * 15 + ["1.0"] * 185
-    seen = Seen(dataclasses.replace(run, predictions={**run.predictions, "weight": matched}))
-    section = left_out(seen)
+    log = [{"step": 1, "alpha": 0.93}, {"step": 2, "alpha": 0.95}]
+    seen = RunView(dataclasses.replace(run, matched=np.repeat([0.0, 1.0], [15, 185]), history=log, step=1))
+    section = left_out_section(seen)
     assert section is not None
     assert "15 of 200 samples are left out" in section.lead
-    assert "alpha = 0.93 (from the data) makes the plan leave 7% of the target's mass out" in section.lead
-    assert "does not mean to be foreign" in section.lead
-    fixed = left_out(Seen(dataclasses.replace(seen.run, config={**run.config, "params": {"alpha": 0.9}})))
+    assert "alpha = 0.93 (estimated) makes the plan leave out 7% of the target's mass" in section.lead
+    assert "may still belong to a class of the source" in section.lead
+    fixed = left_out_section(RunView(dataclasses.replace(seen.run, config={**run.config, "params": {"alpha": 0.9}})))
     assert fixed is not None
     assert "alpha = 0.9 (set)" in fixed.lead
     table = section.blocks[0]
     assert isinstance(table, Table)
     assert [row[0] for row in table.rows] == list(range(12))
     assert "They are predicted as c0 (15 samples)." in words(section)
-    full = left_out(Seen(dataclasses.replace(run, predictions={**run.predictions, "weight": ["0.9"] * 200})))
+    full = left_out_section(RunView(dataclasses.replace(run, matched=np.full(200, 0.9))))
     assert full is not None
     assert "at least in part" in words(full)
 
@@ -480,9 +491,9 @@ def test_the_chosen_iterate_is_the_checkpoint_s(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     best = max(line["score"] for line in run.history if "score" in line)
     assert next(line["score"] for line in run.history if line["step"] == read_run(tmp_path / "run").step) == best
-    drawn = {picture.name for picture in curves(Seen(run))}
+    drawn = {picture.name for picture in training_curves(RunView(run))}
     assert {"training-transport", "training-mass", "training-effective", "training-score"} <= drawn
-    assert "entropy (chose the iterate)" in words(trust(Seen(run), {}, {}))
+    assert "entropy (chose the iterate)" in words(trust_section(RunView(run), {}, {}))
 
 
 def test_a_plane_holds_both_domains() -> None:
@@ -506,23 +517,23 @@ def test_bounds_come_back_from_their_file() -> None:
                          gamma=0.1, alpha=0.8, beta=1.0)  # fmt: skip
     curve = [{"alpha": 0.5, "beta": 1.0, "terms": {"source loss": 0.25}, "total": 0.25}]
     told = json.loads(json.dumps({"Theorem 3.3": {**report.to_dict(), "curve": curve}}))
-    reports, curves = read_bounds(told)
+    reports, curves = parse_bounds(told)
     assert reports["Theorem 3.3"] == report
     assert curves["Theorem 3.3"][0].total == 0.25
-    run = dataclasses.replace(made_up([0.4, 0.3, 0.3]), bounds=told)
-    seen = Seen(run)
-    said = words(trust(seen, reports, {}))
+    run = dataclasses.replace(made_up([0.4, 0.3, 0.3]), bounds=reports)
+    seen = RunView(run)
+    said = words(trust_section(seen, reports, {}))
     assert ("target loss at most" in said) == (report.total < 1)
-    assert proven(seen, (reports, curves)) is not None
+    assert bound_section(seen, (reports, curves)) is not None
     hopeless = dataclasses.replace(report, terms=(dataclasses.replace(report.terms[0], value=2.5),))
-    assert "is 2.50; a loss is never above 1 anyway" in words(trust(seen, {"Theorem 3.3": hopeless}, {}))
+    assert "is 2.50, but a loss is at most 1" in words(trust_section(seen, {"Theorem 3.3": hopeless}, {}))
 
 
 def test_the_command_repeats_the_run(trained: tuple[Path, Task, Truth]) -> None:
     run = read_run(trained[0])
     facts = {"source": "/data/a b/$s.npz", "target": "/data/t.npz", "label": "my label", "regression": False}
-    run = dataclasses.replace(run, mark={**run.mark, "facts": facts})
-    whole = shlex.split(repeat_command(run, whole=True))
+    run = dataclasses.replace(run, record={**run.record, "facts": facts})
+    whole = shlex.split(repeat_command(run, full_paths=True))
     assert whole[:4] == ["warmpot", "fit", "/data/a b/$s.npz", "/data/t.npz"]
     assert whole[whole.index("--label") + 1] == "my label"
     assert "full.rounds=2" in whole
@@ -541,7 +552,7 @@ def test_images_are_shown_small() -> None:
 
     run = made_up([0.5, 0.5])
     task = Task(Pixels(range(40), picture), np.arange(40) % 2, Pixels(range(200), picture), ("c0", "c1"))
-    seen = Seen(run, task)
+    seen = RunView(run, task)
     look_at, cells = opener(seen, "source"), lambda row: [Cell(f"c{row}"), Cell("0.5")]
     found = samples(seen, "source", [1, 2], look_at, ["label", "weight"], cells, "Most.")
     assert isinstance(found, Thumbnails)
@@ -550,11 +561,11 @@ def test_images_are_shown_small() -> None:
     torn = samples(seen, "source", [1, 3], look_at, ["label", "weight"], cells, "Most.")
     assert isinstance(torn, Table)  # one is gone: names and rows serve all
     grey = dataclasses.replace(task, xs=np.eye(40, 64), xt=np.zeros((200, 64)))
-    drawn = dataclasses.replace(run, mark={**run.mark, "facts": {"picture": [8, 8]}})
-    image = opener(Seen(drawn, grey), "source")(0)
+    drawn = dataclasses.replace(run, record={**run.record, "facts": {"picture": [8, 8]}})
+    image = opener(RunView(drawn, grey), "source")(0)
     assert image is not None
     assert image.getpixel((0, 0)) == 0
-    assert opener(Seen(run, grey), "source")(0) is None
+    assert opener(RunView(run, grey), "source")(0) is None
 
 
 def run_cli(*said: object) -> Result:
@@ -574,10 +585,10 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_those_who_are_left_out_are_counted() -> None:
     run = made_up([0.1] * 10, matched=0.5)
-    matched = ["0.0" if k % 20 < 2 else "1.0" for k in range(200)]
-    section = left_out(Seen(dataclasses.replace(run, predictions={**run.predictions, "weight": matched})))
+    matched = np.where(np.arange(200) % 20 < 2, 0.0, 1.0)
+    section = left_out_section(RunView(dataclasses.replace(run, matched=matched)))
     assert section is not None
-    assert "c7 (2) and 2 more classes (4 samples in all)." in words(section)
+    assert "c7 (2) and 2 more classes (4 samples in total)." in words(section)
 
 
 FEW = ["--set", "full.rounds=2", "--set", "full.iterations=4", "--set", "full.width=8"]
@@ -586,7 +597,7 @@ FEW = ["--set", "full.rounds=2", "--set", "full.iterations=4", "--set", "full.wi
 def test_fit_writes_its_page_and_report_writes_it_again(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run_cli("fit", "s.npz", "t.npz", *FEW, "--out", "a")
     assert result.exit_code == 0, result.output
-    assert "not its report" not in result.output
+    assert "its report failed" not in result.output
     assert "figures, metrics.jsonl, model.json, model.safetensors, predictions.csv, report.html" in result.output
     text = Path("a/report.html").read_text("utf-8")
     assert str(files / "s.npz") in text
@@ -595,29 +606,29 @@ def test_fit_writes_its_page_and_report_writes_it_again(files: Path, monkeypatch
         shutil.move(name, "moved")
     result = run_cli("report", "a", "--no-figures", "--quiet")
     assert (result.exit_code, result.output) == (0, "")
-    assert "its data is not where it was" in Path("a/report.html").read_text("utf-8")
+    assert "its data has moved or was deleted" in Path("a/report.html").read_text("utf-8")
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or False)
     result = run_cli("report", "a", "moved/s.npz", "moved/t.npz", "--out", "p.html", "--no-figures", "--open")
     assert result.exit_code == 0, result.output
-    assert "its data is not where it was" not in Path("p.html").read_text("utf-8")
+    assert "its data has moved or was deleted" not in Path("p.html").read_text("utf-8")
     assert opened == [(files / "p.html").as_uri()]
-    assert "no browser was found" in result.stderr
+    assert "no browser available" in result.stderr
     changed(files / "a", "run.json", without("seed"))
     assert run_cli("report", "a", "moved/s.npz", "moved/t.npz", "--no-figures", "--quiet").exit_code == 0
-    assert "Against the target labels" in Path("a/report.html").read_text("utf-8")
+    assert "Compared with the target labels" in Path("a/report.html").read_text("utf-8")
     assert run_cli("report", "a", "moved/t.npz", "none.npz").exit_code == 2
-    assert "not its report" not in run_cli("report", "a", "--embedding", "map").output
+    assert "its report failed" not in run_cli("report", "a", "--embedding", "map").output
 
 
 def test_a_page_that_fails_loses_no_run(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> None:
         raise RuntimeError("no fonts")
 
-    monkeypatch.setattr("warmpot.report.run.report_run", broken)
+    monkeypatch.setattr("warmpot.report.run_page.report_run", broken)
     result = run_cli("fit", "s.npz", "t.npz", *FEW, "--out", "a", "--quiet")
     assert result.exit_code == 0
-    assert "the run is complete, but not its report (no fonts); try again: warmpot report a" in result.stderr
+    assert "the run is complete, but its report failed (no fonts); try again: warmpot report a" in result.stderr
     assert (files / "a" / "predictions.csv").exists()
     result = run_cli("fit", "s.npz", "t.npz", *FEW, "--out", "b", "--no-report", "--quiet")
     assert (result.exit_code, result.output) == (0, "")
@@ -626,10 +637,10 @@ def test_a_page_that_fails_loses_no_run(files: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("prepare", "told"),
     [
-        (lambda folder: None, "no run"),
+        (lambda folder: None, "not a run folder"),
         (lambda folder: (folder / "run.json").write_text('{"seed": 0, "facts": {"source": "s"}}'), "not finished"),
         (lambda folder: (folder / "demo.json").write_text("{}"), "did not finish"),
-        (lambda folder: (write(made_up([1.0, 0.0]), folder / "best") / "model.json").write_text("{"), "no run"),
+        (lambda folder: (write(made_up([1.0, 0.0]), folder / "best") / "model.json").write_text("{"), "not a run"),
     ],
 )  # fmt: skip
 def test_what_is_no_run_is_said(files: Path, prepare: Any, told: str) -> None:
@@ -653,7 +664,7 @@ def test_a_sweep_s_page_lists_its_candidates(files: Path, monkeypatch: pytest.Mo
     result = run_cli("sweep", "s.npz", "t.npz", "--out", "w", "--space", "space.yaml", *FEW)
     assert result.exit_code == 0, result.output
     assert "report.html" in result.stdout
-    assert "not its report" not in result.output
+    assert "its report failed" not in result.output
     text = (files / "w" / "report.html").read_text("utf-8")
     assert "What the sweep tried" in text
     assert "full, params.alpha 0.5" in text
@@ -672,16 +683,59 @@ def test_a_demo_s_page_sets_source_only_beside(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(warmpot.data, "digits_task", lambda seed=0: real(200, seed))
     result = run_cli("demo")
     assert result.exit_code == 0, result.output
-    assert "not its report" not in result.output
+    assert "its report failed" not in result.output
     text = Path("demo/report.html").read_text("utf-8")
     assert "printed digits 0-9" in text
-    assert "Beside no adaptation" in text
+    assert "Compared with source-only" in text
     for value in json.loads(Path("demo/demo.json").read_text())["accuracy"].values():
         assert f"{value:.1%}" in text
     assert "data:image/png" in text  # the digits can be seen
     assert "printed digits 0-9 → handwritten" in text
     assert commands(text) == ["warmpot bound demo/full", "warmpot report demo"]  # it updates the page it stands on
-    assert text.count("near samples agree (neighbours)") == 1
-    assert ">near samples agree</th>" in text
+    assert text.count("neighbour agreement (neighbours)") == 1
+    assert ">neighbour agreement</th>" in text
     assert "took " in text
     assert len(text.encode()) < LIMIT
+
+
+def test_a_live_result_gives_the_page_of_its_folder(trained: tuple[Path, Task, Truth], tmp_path: Path) -> None:
+    task, truth = trained[1:]
+    config = load_config("full", changes=QUICK)
+    live = fit(task, config, progress_bar=False)
+    written = fit(task, config, out=tmp_path / "run", progress_bar=False)
+    report_run(live, task, truth, out=tmp_path / "live.html", figures=False)
+    report_run(written, task, truth, figures=False)
+    from_result = (tmp_path / "run" / "report.html").read_text("utf-8")
+    report_run(tmp_path / "run", task, truth, figures=False)
+    from_folder = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert from_result == from_folder
+    facts = re.compile(r"<div><dt>(folder|finished)</dt>.*?</div>\s*", re.DOTALL)
+    commands = re.compile(r"warmpot (report|bound) \S+?(?=[\s<])")
+
+    def plain(text: str) -> str:
+        return commands.sub("", facts.sub("", text))
+
+    assert plain((tmp_path / "live.html").read_text("utf-8")) == plain(from_folder)
+    with pytest.raises(InputError, match="task"):
+        report_run(live, out=tmp_path / "p.html")
+    with pytest.raises(InputError, match="out"):
+        report_run(live, task)
+
+
+def test_both_kinds_of_weights_are_shown_by_name(tmp_path: Path) -> None:
+    weights = np.where(np.arange(40) % 2, 1.0, 3.0)
+    run = made_up([0.5, 0.5], {"label": np.arange(40) % 2, "weight": weights / weights.sum()})
+    run = dataclasses.replace(run, plan_weights=np.where(np.arange(40) % 2, 0.0, 0.9 / 20))
+    section = weights_section(RunView(read_run(write(run, tmp_path / "new"))))
+    assert section is not None
+    assert "sum to alpha, here 0.9" in section.lead
+    table = next(block for block in section.blocks if isinstance(block, Table))
+    shares = dict(zip(table.head, table.rows[0], strict=True))
+    assert [shares[name].text for name in ("share of training weight", "share of plan weight")] == ["75.00%", "100.00%"]  # type: ignore[union-attr]
+    old = write(dataclasses.replace(run, plan_weights=None), tmp_path / "old", weight_column="weight")
+    view = RunView(read_run(old))
+    assert view.weight_shares == pytest.approx([0.75, 0.25])
+    assert any("as version 0.1.0 wrote it" in problem for problem in view.run.problems)
+    section = weights_section(view)
+    assert section is not None
+    assert "alpha" not in section.lead

@@ -1,22 +1,19 @@
-"""The terms of bounds as stacked bars, and the total as a function of alpha."""
+"""Figures of bounds: terms as stacked bars, and the total as a function of alpha."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warmpot._files import atomic_write
 from warmpot.bounds import BoundReport
-from warmpot.bounds.lipschitz import Lipschitz
-from warmpot.bounds.report import PlanRecord, Term
 from warmpot.report.style import COLOURS, INK, MUTED, PAPER, new_figure, series
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["bars_figure", "curves_figure", "draw_bounds", "read_bounds"]
+__all__ = ["bars_figure", "curves_figure", "draw_bounds"]
 
 TERMS = {
     "source loss": COLOURS["blue"],
@@ -27,10 +24,10 @@ TERMS = {
     "confidence": COLOURS["pink"],
     "Monte Carlo": COLOURS["red"],
 }
-SAME = {"transport": "transport, features"}  # Theorem 3.2 has no other
+SAME = {"transport": "transport, features"}  # the only transport term of Theorem 3.2
 LABELS, TRUTH = "needs target labels", "true target loss"
 WIDEST = 8.0
-"""Bars longer than this many times the largest loss are cut, so that the short ones can be read."""
+"""Bars longer than this are cut, so that the short ones can be read; a loss is at most 1."""
 
 
 def draw_bounds(
@@ -40,18 +37,18 @@ def draw_bounds(
     curves: Mapping[str, Sequence[BoundReport]] | None = None,
     remarks: Mapping[str, str] | None = None,
 ) -> None:
-    """Draw one bar a bound: its terms side by side, the end of what a loss can be, the true loss if it is known.
+    """Plot one bar per bound: its terms, the largest possible loss, and the true loss if it is known.
 
     Parameters
     ----------
     reports : mapping of str to BoundReport
-        The bounds, by what to write beside the bar.
+        The bounds by the names of their bars.
     path : path
-        ``.png``, ``.pdf`` or ``.svg``; an old file is replaced.
+        ``.png``, ``.pdf`` or ``.svg``; an existing file is replaced.
     curves : mapping of str to sequence of BoundReport, optional
-        Bounds of a grid of (alpha, beta), drawn as totals against alpha in a panel of their own.
+        Bounds on a grid of (alpha, beta), plotted as totals against alpha in a second panel.
     remarks : mapping of str to str, optional
-        What to add to the numbers of a bar; the bar is drawn pale.
+        Text after the number of a bar; such a bar is drawn pale.
     """
     figure = new_figure(12.5 if curves else 8.5, 2.0 + 0.55 * len(reports))
     panels = figure.subplots(1, 2 if curves else 1, width_ratios=[2, 1] if curves else [1], squeeze=False)[0]
@@ -63,50 +60,17 @@ def draw_bounds(
 
 
 def bars_figure(reports: Mapping[str, BoundReport], remarks: Mapping[str, str] | None = None) -> Figure:
-    """Draw the bars of `draw_bounds` alone; each term has the gid of a tip, ``ROW-NAME``."""
+    """Return the bars of `draw_bounds` alone; the tip of a term has the id ``ROW-NAME``."""
     figure = new_figure(7.6, 1.5 + 0.62 * len(reports))
     _legend(figure, _bars(figure.add_subplot(), reports, remarks or {}))
     return figure
 
 
 def curves_figure(curves: Mapping[str, Sequence[BoundReport]]) -> Figure:
-    """Draw the totals of `draw_bounds` against alpha alone."""
+    """Return the totals of `draw_bounds` against alpha alone."""
     figure = new_figure(5.2, 3.2)
     _curves(figure.add_subplot(), curves)
     return figure
-
-
-def read_bounds(found: Mapping[str, Any]) -> tuple[dict[str, BoundReport], dict[str, tuple[BoundReport, ...]]]:
-    """Read what ``warmpot bound`` wrote into ``bound.json``.
-
-    Returns
-    -------
-    reports : dict of str to BoundReport
-    curves : dict of str to tuple of BoundReport
-        The grids of alpha and beta, of the bounds that have one.
-    """
-    reports: dict[str, BoundReport] = {}
-    curves: dict[str, tuple[BoundReport, ...]] = {}
-    plain = ("theorem", "alpha", "beta", "loss", "form", "union_bound", "confidence", "target_loss", "total_refined")
-    for name, said in found.items():
-        report = reports[name] = BoundReport(
-            terms=tuple(Term(**term) for term in said["terms"]),
-            lipschitz=Lipschitz(**said["lipschitz"]),
-            plan=PlanRecord(**said["plan"]),
-            notes=tuple(said["notes"]),
-            **{key: said[key] for key in plain},
-        )
-        grid = [
-            replace(
-                report,
-                alpha=row["alpha"],
-                beta=row["beta"],
-                terms=tuple(Term(k, v, "") for k, v in row["terms"].items()),
-            )
-            for row in said.get("curve", ())
-        ]
-        curves |= {name: tuple(grid)} if grid else {}
-    return reports, curves
 
 
 def _legend(figure: Figure, shown: Mapping[str, Any]) -> None:
@@ -115,7 +79,7 @@ def _legend(figure: Figure, shown: Mapping[str, Any]) -> None:
 
 
 def _bars(axes: Any, reports: Mapping[str, BoundReport], remarks: Mapping[str, str]) -> dict[str, Any]:
-    """Draw the bars; return what the legend shows."""
+    """Plot the bars; return the entries of the legend."""
     end = min(max(1.1, *(report.total_with_labels or report.total for report in reports.values())), WIDEST)
     shown: dict[str, Any] = {}
     for row, (label, report) in enumerate(reports.items()):
@@ -154,10 +118,10 @@ def _bars(axes: Any, reports: Mapping[str, BoundReport], remarks: Mapping[str, s
 
 
 def _curves(axes: Any, curves: Mapping[str, Sequence[BoundReport]]) -> None:
-    for place, (name, reports) in enumerate(curves.items()):
+    for index, (name, reports) in enumerate(curves.items()):
         for style, beta in zip(("-", "--", ":", "-."), sorted({report.beta for report in reports}), strict=False):
             line = sorted((report.alpha, report.total) for report in reports if report.beta == beta)
-            axes.plot(*zip(*line, strict=True), style, color=series(place), marker="o", markersize=3.5,
+            axes.plot(*zip(*line, strict=True), style, color=series(index), marker="o", markersize=3.5,
                       label=f"{name}, beta {beta:.2g}")  # fmt: skip
     axes.axhline(1.0, color=INK, linewidth=0.9, linestyle=(0, (4, 3)), zorder=0)
     axes.set(xlabel="alpha", ylim=(0, None), title="computable total against alpha")

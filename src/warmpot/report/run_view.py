@@ -1,0 +1,349 @@
+"""What the page of a run shows: the run, its data if available, and the numbers derived from both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warmpot._typing import BoolArray, FloatArray, IntArray
+from warmpot.data import Task, Truth
+from warmpot.data.lazy import Rows, sample_shape
+from warmpot.errors import WarmpotError
+from warmpot.select.evidence import Evidence
+from warmpot.select.registry import make_validator
+from warmpot.train.finished_run import FinishedRun
+from warmpot.weights import effective_share, estimate_present_classes
+
+if TYPE_CHECKING:
+    from warmpot.train.predictor import Predictor
+
+__all__ = ["Points", "RunView", "cost_per_mass", "view_run"]
+
+MOST_SCORED = 2000
+"""Samples per domain that validators and the embedding use; drawn at random from more."""
+MOST_DECODED = 100
+"""The same for images, which must be decoded and passed through the network."""
+AT_CAP = 0.999
+"""A weight of at least this share of the largest one counts as being at the cap."""
+LEFT_OUT = 0.05
+"""A target sample of which the plan matches less than this share counts as left out."""
+OTHER_PREDICTIONS = 0.01
+"""Above this share of different predictions, the data is not that of the run; rounding explains less."""
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """Samples of one domain: their row numbers, inputs before the network, and features and logits after it.
+
+    `before` are scaled features; None for images, which have no features before the network.
+    """
+
+    rows: IntArray
+    before: FloatArray | None
+    after: FloatArray
+    logits: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class RunView:
+    """A run, its data if available, and what the page derives from them.
+
+    Attributes
+    ----------
+    run : FinishedRun
+    task : Task or None
+        The data; None if it is missing, or is not that of the run.
+    missing : str
+        Why there is no data; "" if there is.
+    truth : Truth or None
+        Target labels, for evaluation only.
+    source, target : Points or None
+        Outputs of the model for (a random part of) both domains.
+    evidence : Evidence or None
+        The same as input of validators; None in regression.
+    command : str
+        Command that writes the page again.
+    """
+
+    run: FinishedRun
+    task: Task | None = None
+    missing: str = ""
+    truth: Truth | None = None
+    source: Points | None = None
+    target: Points | None = None
+    evidence: Evidence | None = None
+    command: str = "warmpot report RUN"
+
+    @cached_property
+    def classes(self) -> list[str]:
+        """Class names; empty in regression."""
+        return self.run.classes
+
+    @property
+    def predicted(self) -> Any:
+        """Class codes, or values, predicted for the target samples."""
+        return self.run.predictions
+
+    @property
+    def labels(self) -> Any:
+        """Class codes, or continuous targets, of the source samples."""
+        return self.run.labels
+
+    @property
+    def confidence(self) -> FloatArray:
+        """Probability of the predicted class; NaN if unknown, empty in regression."""
+        return self.run.confidence
+
+    @property
+    def matched(self) -> FloatArray:
+        """Share of each target sample that the plan matches; 1 without a plan, NaN if unknown."""
+        return self.run.matched
+
+    @cached_property
+    def known_confidence(self) -> FloatArray:
+        """The confidences that are known."""
+        return self.confidence[np.isfinite(self.confidence)]
+
+    @property
+    def mean_confidence(self) -> float:
+        """Mean of the known confidences; NaN without any."""
+        return float(self.known_confidence.mean()) if len(self.known_confidence) else np.nan
+
+    @cached_property
+    def damaged(self) -> dict[str, int]:
+        """Number of values that are not finite, by what they are; the page leaves these values out."""
+        run = self.run
+        columns = {"target weights": run.matched, "source weights": run.training_weights}
+        if self.classes and len(self.known_confidence):  # without any, there is no such column
+            columns["confidences"] = run.confidence
+        if not self.classes:
+            columns |= {"predictions": self.predicted, "source labels": self.labels}
+        return {name: int(n) for name, values in columns.items() if (n := (~np.isfinite(values)).sum())}
+
+    @cached_property
+    def has_weight(self) -> BoolArray:
+        """Which source samples have a known weight."""
+        known: BoolArray = np.isfinite(self.run.training_weights)
+        return known
+
+    @cached_property
+    def weights(self) -> FloatArray:
+        """Training weights, divided by their sum; 0 where unknown."""
+        weights = np.where(self.has_weight, self.run.training_weights, 0.0)
+        return weights / weights.sum() if weights.sum() > 0 else weights
+
+    @cached_property
+    def relative_weights(self) -> FloatArray:
+        """Training weights, divided by the largest."""
+        top = self.weights.max(initial=0.0)
+        return self.weights / top if top > 0 else self.weights
+
+    @property
+    def at_cap(self) -> BoolArray:
+        """Which source samples have the largest plan weight (weight, without a plan); none if only one has it."""
+        plan = self.run.plan_weights
+        weights = self.relative_weights if plan is None else np.nan_to_num(plan)
+        at_cap: BoolArray = weights >= AT_CAP * max(weights.max(initial=0.0), 1e-300)
+        return at_cap if at_cap.sum() > 1 else np.zeros_like(at_cap)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether source samples have different weights."""
+        return bool(self.has_weight.any()) and float(np.ptp(self.relative_weights[self.has_weight])) > 1e-9
+
+    @property
+    def has_plan(self) -> bool:
+        """Whether a plan matches some target samples more than others."""
+        return self.matched.size > 0 and bool((np.abs(self.matched - 1.0) > 1e-6).any())
+
+    @cached_property
+    def left_out(self) -> IntArray:
+        """Target samples that the plan leaves out, the least matched and least confident first."""
+        order = np.lexsort((self.confidence, self.matched)) if self.classes else np.argsort(self.matched, kind="stable")
+        rows: IntArray = order[self.matched[order] < LEFT_OUT]
+        return rows if self.has_plan else rows[:0]
+
+    @cached_property
+    def effective_share(self) -> float:
+        """Effective share of the source samples, by their training weights."""
+        return effective_share(self.weights[self.has_weight])
+
+    @cached_property
+    def counts(self) -> IntArray:
+        """Number of target samples predicted as each class."""
+        counts: IntArray = np.bincount(self.predicted, minlength=len(self.classes))
+        return counts
+
+    @cached_property
+    def shares(self) -> FloatArray:
+        """Share of the target predicted as each class."""
+        shares: FloatArray = self.counts / max(len(self.predicted), 1)
+        return shares
+
+    @cached_property
+    def present(self) -> list[int]:
+        """Classes estimated present, the largest first."""
+        return list(estimate_present_classes(self.shares)) if self.shares.any() else []
+
+    @cached_property
+    def absent(self) -> list[int]:
+        """Classes estimated absent, in their order."""
+        present = set(self.present)
+        return [k for k in range(len(self.classes)) if k not in present]
+
+    @cached_property
+    def source_counts(self) -> IntArray:
+        """Number of source samples in each class."""
+        counts: IntArray = np.bincount(self.labels, minlength=len(self.classes))
+        return counts
+
+    @cached_property
+    def source_shares(self) -> FloatArray:
+        """Share of the source samples in each class."""
+        shares: FloatArray = self.source_counts / max(len(self.labels), 1)
+        return shares
+
+    def weight_shares_of(self, weights: FloatArray) -> FloatArray:
+        """Return the sum of weights in each class."""
+        return np.bincount(self.labels, weights, minlength=len(self.classes)).astype(np.float64)
+
+    @cached_property
+    def weight_shares(self) -> FloatArray:
+        """Share of the training weight in each class."""
+        return self.weight_shares_of(self.weights)
+
+    @cached_property
+    def capped_shares(self) -> FloatArray:
+        """Share of the source samples of each class that are at the cap."""
+        shares: FloatArray = np.bincount(self.labels, self.at_cap, minlength=len(self.classes)) / np.maximum(
+            self.source_counts, 1
+        )
+        return shares
+
+    @cached_property
+    def truly_present(self) -> list[int] | None:
+        """Classes that occur in the target labels; None without labels. Evaluation only."""
+        if self.truth is None or not self.classes:
+            return None
+        return [int(k) for k in np.unique(self.truth.yt) if k >= 0]
+
+    @cached_property
+    def accuracy(self) -> float | None:
+        """Accuracy, or mean absolute error in regression; None without target labels. Evaluation only."""
+        if self.truth is None:
+            return None
+        if not self.classes:
+            return float(np.abs(self.predicted - self.truth.yt).mean())
+        return self.truth.accuracy(self.predicted)
+
+    def scores(self, *validators: str) -> dict[str, float]:
+        """Return the scores of validators; empty without data or without classes."""
+        if self.evidence is None:
+            return {}
+        for name in validators:
+            if name not in self._scores:
+                self._scores[name] = make_validator(name).score(self.evidence)
+        return {name: self._scores[name] for name in validators}
+
+    @cached_property
+    def _scores(self) -> dict[str, float]:
+        return {}
+
+    @cached_property
+    def class_confidence(self) -> FloatArray:
+        """Mean confidence of the samples predicted as each class; NaN where none is known."""
+        known, n = np.isfinite(self.confidence), len(self.classes)
+        total = np.bincount(self.predicted[known], self.confidence[known], minlength=n)
+        count = np.bincount(self.predicted[known], minlength=n)
+        means: FloatArray = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+        return means
+
+    def least_confident(self, classes: list[int]) -> IntArray:
+        """Return the target samples predicted as one of some classes, the least confident first."""
+        rows = np.flatnonzero(np.isin(self.predicted, classes))
+        ordered: IntArray = rows[np.argsort(self.confidence[rows], kind="stable")]
+        return ordered
+
+    def name(self, side: str, row: int) -> str:
+        """Return the name of a "source" or "target" sample; "" if it has none."""
+        names = self.run.source_names if side == "source" else self.run.target_names
+        return names[row] if len(names) else ""
+
+
+def view_run(run: FinishedRun, task: Task | None, truth: Truth | None, missing: str = "", seed: int = 0) -> RunView:
+    """Combine a run with its data; data of another run is left out, and `RunView.missing` explains why.
+
+    `missing` is the reason why there is no task, if it is None; `seed` is that of the random part of the samples.
+    """
+    if task is None:
+        return RunView(run, missing=missing or "the data was not given")
+    if difference := _difference(run, task):
+        return RunView(run, missing=f"the data is not that of the run: {difference}")
+    view = RunView(run, task, truth=None if truth is None or not truth.known.any() else truth)
+    try:
+        source, target, evidence = _apply_model(run, task, np.random.default_rng(seed))
+    except (WarmpotError, OSError, ImportError) as error:  # a backbone that is not installed, a disk that is gone
+        return replace(view, missing=f"the model could not be applied to the data: {' '.join(str(error).split())}")
+    predicted = view.predicted[target.rows] if view.classes and run.n_target else None
+    if predicted is not None and (predicted != target.logits.argmax(axis=1)).mean() > OTHER_PREDICTIONS:
+        return RunView(run, missing="the data is not that of the run: the model predicts other classes for it")
+    return replace(view, source=source, target=target, evidence=evidence)
+
+
+def _difference(run: FinishedRun, task: Task) -> str:
+    """Return how the data differs from that of the run; "" if it does not."""
+    if list(task.classes) != run.classes:
+        return "other classes"
+    for side, expected, given in (("source", run.n_source, task.n_source), ("target", run.n_target, task.n_target)):
+        if expected and expected != given:
+            return f"{given} {side} samples instead of {expected}"
+    if run.n_source and run.classes and (run.labels != task.ys).any():
+        return "other source labels"
+    width = run.model.get("n_inputs")
+    return f"{sample_shape(task.xs)} instead of {width}" if task.xs.ndim == 2 and width != task.width else ""
+
+
+def _apply_model(run: FinishedRun, task: Task, rng: np.random.Generator) -> tuple[Points, Points, Evidence | None]:
+    """Apply the model to (a random part of) both domains."""
+    from warmpot.select.within import evidence_of
+    from warmpot.train.snapshots import Snapshot
+
+    predictor = run.load_predictor()
+    most = MOST_SCORED if task.xs.ndim == 2 else MOST_DECODED
+    rows = {"source": rng.permutation(task.n_source)[:most], "target": rng.permutation(task.n_target)[:most]}
+    part = replace(task, xs=_subset(task.xs, rows["source"]), ys=task.ys[rows["source"]],
+                   xt=_subset(task.xt, rows["target"]), source_names=(), target_names=())  # fmt: skip
+    source, target = predictor.outputs(part.xs, "source", source=True), predictor.outputs(part.xt, "target")
+    evidence = None
+    if task.classes:
+        snapshot = Snapshot(run.step, predictor.network, source, target, cost_per_mass(run.last_line))
+        evidence = evidence_of(snapshot, part)
+    points = {
+        side: Points(rows[side], _scaled(predictor, x), outputs.features.numpy(), outputs.logits.numpy())
+        for side, x, outputs in (("source", part.xs, source), ("target", part.xt, target))
+    }
+    return points["source"], points["target"], evidence
+
+
+def cost_per_mass(line: Mapping[str, Any]) -> float | None:
+    """Return the transport cost per unit of mass in a line of the log; None without a plan."""
+    return line["transport"] / line["alpha"] if line.get("transport") is not None and line.get("alpha") else None
+
+
+def _subset(x: Rows, rows: IntArray) -> Rows:
+    return x[rows] if isinstance(x, np.ndarray) else x.subset(rows)
+
+
+def _scaled(predictor: Predictor, x: Rows) -> FloatArray | None:
+    """Return features as the network scales them; None for images."""
+    import torch
+
+    if not isinstance(x, np.ndarray):
+        return None
+    with torch.inference_mode():
+        scaled: FloatArray = predictor.network.scale(torch.from_numpy(np.ascontiguousarray(x))).double().numpy()
+    return scaled

@@ -1,0 +1,1 @@
+"""The sections of the page of a run: each function takes a `RunView` and returns a `Section`, or None."""

@@ -1,0 +1,375 @@
+"""A finished run as arrays: read from its folder, or taken from a live result."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from warmpot import _run_files as names
+from warmpot._typing import FloatArray, IntArray
+from warmpot.bounds import BoundReport
+from warmpot.data import Task
+from warmpot.errors import InputError
+from warmpot.methods import METHODS
+from warmpot.train.config import LAST
+from warmpot.train.predictor import Predictor
+from warmpot.train.results import Fitted
+from warmpot.train.run_folder import Bounds, fingerprint, parse_bounds, versions
+
+__all__ = ["UNKNOWN", "FinishedRun", "from_fitted", "read_run"]
+
+UNKNOWN = "not recorded"
+"""Shown for a setting that an older or a damaged folder lacks."""
+SETTINGS = ("preset", "engine", "method", "weights", "choose")
+"""Settings that every report names."""
+
+
+@dataclass(frozen=True, eq=False)
+class FinishedRun:
+    """A finished run; nothing in it was computed from target labels, except the parts of `bounds` that say so.
+
+    Attributes
+    ----------
+    folder : Path or None
+        The run folder; None for a live result that was not written.
+    config : mapping
+        The settings; an old folder may lack some.
+    record : mapping
+        Seed, versions, fingerprint of the data, and facts about the data.
+    model : mapping
+        The width of the inputs (``n_inputs``) and the facts saved with the model, such as its classes.
+    history : sequence of mapping
+        The log: a step and finite numbers per line.
+    step : int
+        The round or step of the final iterate.
+    predictions : (n_t,) array
+        Class codes, or predicted values, of the target samples; empty if the file is missing.
+    confidence : (n_t,) array
+        Probability of the predicted class; NaN if unknown, empty in regression.
+    matched : (n_t,) array
+        Share of each target sample that the plan matches, in [0, 1]; 1 without a plan, NaN if unknown.
+    labels : (n_s,) array
+        Class codes, or continuous targets, of the source samples; empty if the file is missing.
+    training_weights : (n_s,) array
+        How much each source sample counted in training, relative to the others; NaN if unknown.
+    plan_weights : (n_s,) array or None
+        Row sums of the plan, which sum to alpha; None without a plan, or if the folder does not have them.
+    source_names, target_names : sequence of str
+        Names of the samples, such as files of images; empty if they have none.
+    bounds, bound_curves : mappings
+        `BoundReport`s by name, and those on a grid of alpha and beta; empty if none was computed.
+    problems : sequence of str
+        What is missing from the folder, or cannot be used.
+    predictor : Predictor or None
+        The model of a live result; see `load_predictor`.
+    """
+
+    folder: Path | None
+    config: Mapping[str, Any]
+    record: Mapping[str, Any]
+    model: Mapping[str, Any]
+    history: Sequence[Mapping[str, Any]]
+    step: int
+    predictions: IntArray | FloatArray
+    confidence: FloatArray
+    matched: FloatArray
+    labels: IntArray | FloatArray
+    training_weights: FloatArray
+    plan_weights: FloatArray | None = None
+    source_names: Sequence[str] = ()
+    target_names: Sequence[str] = ()
+    bounds: Mapping[str, BoundReport] = field(default_factory=dict)
+    bound_curves: Mapping[str, Sequence[BoundReport]] = field(default_factory=dict)
+    problems: Sequence[str] = ()
+    predictor: Predictor | None = None
+
+    def setting(self, name: str) -> str:
+        """Return a setting as text; "not recorded" if the folder lacks it."""
+        return str(self.config.get(name, UNKNOWN))
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """Settings of the method."""
+        return _mapping(self.config.get("params"))
+
+    @property
+    def seed(self) -> str:
+        """The seed."""
+        return str(self.record.get("seed", UNKNOWN))
+
+    @property
+    def versions(self) -> Mapping[str, Any]:
+        """Versions of Python and of packages."""
+        return _mapping(self.record.get("versions"))
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What was recorded about the data, such as the paths of its files."""
+        return _mapping(self.record.get("facts"))
+
+    @property
+    def classes(self) -> list[str]:
+        """Class names; empty in regression."""
+        return list(self.model["facts"]["classes"])
+
+    @property
+    def images(self) -> Mapping[str, Any] | None:
+        """Settings of images; None for a run on features."""
+        images: Mapping[str, Any] | None = self.model["facts"].get("images")
+        return images
+
+    @property
+    def n_source(self) -> int:
+        """Number of source samples; 0 if the file of weights is missing."""
+        return len(self.labels)
+
+    @property
+    def n_target(self) -> int:
+        """Number of target samples; 0 if the file of predictions is missing."""
+        return len(self.predictions)
+
+    @property
+    def unit(self) -> str:
+        """What an iterate of the engine is called: round or step."""
+        return "round" if self.config.get("engine") == "full" else "step"
+
+    @property
+    def last_line(self) -> Mapping[str, Any]:
+        """The last line of the log."""
+        return self.history[-1] if self.history else {}
+
+    @property
+    def method(self) -> Any:
+        """The class of the method; None if it is not registered here."""
+        return METHODS.get(self.setting("method"))
+
+    @property
+    def adapted(self) -> bool:
+        """Whether the features, or the choice of the iterate, depend on the target."""
+        return self.method is None or self.method.uses_target or self.setting("choose") != LAST
+
+    def logged(self, name: str) -> float | None:
+        """Return the value of a metric at the final iterate, or the last one logged before; None if there is none."""
+        lines = [line[name] for line in self.history if line["step"] <= self.step and line.get(name) is not None]
+        return float(lines[-1]) if lines else None
+
+    def data_name(self, side: str) -> str:
+        """Return the name of the "source" or "target" file, without its folders."""
+        return Path(str(self.facts.get(side) or side)).name or side
+
+    def load_predictor(self) -> Predictor:
+        """Return the model."""
+        if self.predictor is not None:
+            return self.predictor
+        if self.folder is None:
+            raise AssertionError("a run without a folder has its predictor")
+        return Predictor.load(self.folder)
+
+    @property
+    def times(self) -> tuple[datetime, datetime] | None:
+        """When it was started and finished, by the times of its files; None without them."""
+        files = [] if self.folder is None else [self.folder / name for name in (names.RECORD, names.PREDICTIONS)]
+        times = [datetime.fromtimestamp(file.stat().st_mtime, timezone.utc) for file in files if file.exists()]
+        return (times[0], times[1]) if len(times) == 2 and times[1] >= times[0] else None
+
+
+def from_fitted(fitted: Fitted, task: Task) -> FinishedRun:
+    """Return a live result in the form that `read_run` gives; `task` is what it was trained on."""
+    record: Mapping[str, Any] = {"fingerprint": fingerprint(task), "seed": fitted.config.seed, "versions": versions()}
+    if fitted.folder is not None:
+        with suppress(OSError, ValueError):
+            record = _mapping(json.loads((fitted.folder / names.RECORD).read_text(encoding="utf-8"))) or record
+    classes = fitted.predictor.classes
+    return FinishedRun(
+        fitted.folder,
+        config=yaml.safe_load(fitted.config.dump()),
+        record=record,
+        model={"n_inputs": fitted.predictor.width, "facts": fitted.predictor.facts()},
+        history=[line for line in map(_clean_line, fitted.history) if line],
+        step=fitted.step,
+        predictions=fitted.outputs.argmax(axis=1) if classes else fitted.outputs,
+        confidence=fitted.outputs.max(axis=1) if classes else np.zeros(0),
+        matched=fitted.target_weights * len(fitted.outputs),
+        labels=task.ys,
+        training_weights=fitted.training_weights,
+        plan_weights=fitted.plan_weights,
+        source_names=task.source_names,
+        target_names=task.target_names,
+        predictor=fitted.predictor,
+    )
+
+
+def read_run(folder: Path) -> FinishedRun:
+    """Read a run folder, and check what its files hold.
+
+    What is missing or damaged but not essential (settings, the seed, columns, lines of the log) is listed in
+    `FinishedRun.problems`. Folders of version 0.1.0 are read, too.
+
+    Raises
+    ------
+    InputError
+        If the folder is not that of a finished run.
+    """
+    try:
+        return _read_run(folder)
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        got, remedy = f"{type(error).__name__}: {error}", "Name the folder that `warmpot fit` wrote."
+        raise InputError(str(folder), got=got, allowed="a finished run", remedy=remedy) from error
+
+
+def _read_run(folder: Path) -> FinishedRun:
+    problems: list[str] = []
+    config = _read_mapping(folder / names.CONFIG)
+    missing = [name for name in SETTINGS if config.get(name, "") in ("", [], {})]
+    problems += [f"{names.CONFIG} does not contain {', '.join(missing)}"] if missing else []
+    record = _read_mapping(folder / names.RECORD)
+    problems += [] if "seed" in record else [f"{names.RECORD} does not contain the seed"]
+    model = _read_model(folder / names.MODEL_FACTS)
+    code_of = {name: code for code, name in enumerate(model["facts"]["classes"])}
+
+    def codes_or_values(column: Sequence[str]) -> IntArray | FloatArray:
+        # a class that the model does not have raises KeyError: the file belongs to another run
+        return np.array([code_of[name] for name in column], np.int64) if code_of else _numbers(column)
+
+    history = _read_history(folder / names.METRICS, problems)
+    targets = _read_columns(folder / names.PREDICTIONS, ("row", "prediction"), problems)
+    sources = _read_columns(folder / names.SOURCE_WEIGHTS, ("row", "label"), problems)
+    n_target = len(targets.get("row", ()))
+    if code_of and n_target and "confidence" not in targets:
+        problems.append(f"{names.PREDICTIONS} has no confidences")
+    bounds, curves = _read_bounds(folder / names.BOUNDS, problems)
+    run = FinishedRun(
+        folder,
+        config={name: value for name, value in config.items() if name not in missing},
+        record=record,
+        model=model,
+        history=history,
+        step=int(history[-1]["step"]) if history else 0,
+        predictions=codes_or_values(targets.get("prediction", ())),
+        confidence=_numbers(targets.get("confidence", ("",) * n_target)) if code_of else np.zeros(0),
+        matched=_numbers(targets.get("weight", ("",) * n_target)),
+        labels=codes_or_values(sources.get("label", ())),
+        training_weights=_weights(sources, problems),
+        plan_weights=_numbers(sources["plan_weight"]) if "plan_weight" in sources else None,
+        source_names=sources.get("name", ()),
+        target_names=targets.get("name", ()),
+        bounds=bounds,
+        bound_curves=curves,
+        problems=problems,
+    )
+    return run if run.setting("choose") == LAST else replace(run, step=_chosen_step(folder, history))
+
+
+def _chosen_step(folder: Path, history: Sequence[Mapping[str, Any]]) -> int:
+    """Return the iterate that a validator chose, from the last checkpoint; without one, that of the best score."""
+    with suppress(IndexError, OSError, ValueError, KeyError, TypeError):
+        file = sorted((folder / names.CHECKPOINTS).glob("step-*/state.json"))[-1]
+        return int(json.loads(file.read_text(encoding="utf-8"))["kept"]["step"])
+    scored = [line for line in history if line.get("score") is not None]
+    best = max(scored, key=lambda line: (line["score"], line["step"]), default=history[-1] if history else {})
+    return int(best.get("step", 0))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    """Return a mapping unchanged, and an empty one for anything else."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _read_mapping(file: Path) -> Mapping[str, Any]:
+    text = file.read_text(encoding="utf-8")
+    value = yaml.safe_load(text) if file.suffix == ".yaml" else json.loads(text)
+    if not isinstance(value, Mapping):
+        got, remedy = f"a {type(value).__name__}", "Train again, or restore the file that `warmpot fit` wrote."
+        raise InputError(str(file), got=got, allowed="names and values", remedy=remedy)
+    return value
+
+
+def _read_model(file: Path) -> Mapping[str, Any]:
+    model = _read_mapping(file)
+    facts = _mapping(model.get("facts"))
+    images = facts.get("images")
+    complete = images is None or {"name", "train_from"} <= set(_mapping(_mapping(images).get("backbone")))
+    if not complete or not isinstance(facts.get("classes"), list):
+        got, remedy = "a model without its classes or its network", "Train again: the model cannot be applied."
+        raise InputError(str(file), got=got, allowed="the model of a run", remedy=remedy)
+    return model
+
+
+def _read_columns(file: Path, needed: Sequence[str], problems: list[str]) -> dict[str, Sequence[str]]:
+    """Return the columns of a file by name; none if it is missing or lacks a needed column."""
+    if not file.exists():
+        return {}
+    # names that are not valid UTF-8 are only shown here, never opened
+    with open(file, newline="", encoding="utf-8", errors="replace") as stream:
+        head, *rows = csv.reader(stream)
+    if missing := [name for name in needed if name not in head]:
+        problems.append(f"{file.name} has no column {', '.join(missing)}, and is not used")
+        return {}
+    return dict(zip(head, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(head, ())
+
+
+def _weights(columns: Mapping[str, Sequence[str]], problems: list[str]) -> FloatArray:
+    """Return the training weights; NaN where there is none, or a negative one."""
+    if columns and "training_weight" not in columns:
+        old = "weight" in columns
+        instead = "its column weight, as version 0.1.0 wrote it, is shown instead" if old else "no weights are shown"
+        problems.append(f"{names.SOURCE_WEIGHTS} has no column training_weight; {instead}")
+    column = columns.get("training_weight", columns.get("weight", ("",) * len(columns.get("row", ()))))
+    weights = _numbers(column)
+    return np.where(weights >= 0, weights, np.nan)
+
+
+def _numbers(column: Sequence[str]) -> FloatArray:
+    """Return a column as numbers; NaN for text and for infinite values."""
+
+    def number(text: str) -> float:
+        with suppress(ValueError):
+            return float(text)
+        return np.nan
+
+    values = np.array([number(text) for text in column], np.float64)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _read_history(file: Path, problems: list[str]) -> list[dict[str, Any]]:
+    """Return the complete lines of the log. The last line may be cut off, if the run was killed."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    parsed: list[Any] = []
+    for line in lines:
+        with suppress(ValueError):
+            parsed.append(json.loads(line))
+    history = [line for line in map(_clean_line, parsed) if line]
+    damaged = len(lines) - len(history) - (bool(lines) and not lines[-1].endswith("}"))
+    if damaged:
+        problems.append(f"{file.name}: {damaged} of {len(lines)} lines are damaged, and skipped")
+    return history
+
+
+def _clean_line(line: Any) -> dict[str, Any]:
+    """Return a line of the log without its NaN and infinite values; empty unless it is a step and numbers."""
+    if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+        return {}
+    if not all(value is None or isinstance(value, int | float) for value in line.values()):
+        return {}
+    return {name: value for name, value in line.items() if value is None or np.isfinite(value)}
+
+
+def _read_bounds(file: Path, problems: list[str]) -> Bounds:
+    if not file.exists():
+        return {}, {}
+    try:
+        return parse_bounds(json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        problems.append(f"{file.name} cannot be read; `warmpot bound` writes it again")
+        return {}, {}

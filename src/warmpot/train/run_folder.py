@@ -1,0 +1,267 @@
+"""The run folder: what both engines write, and what a resumed run reads; `warmpot.train.finished_run` reads results."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import platform
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warmpot import _run_files as names
+from warmpot._files import atomic_write, write_csv
+from warmpot._typing import FloatArray
+from warmpot.bounds import BoundReport, BoundSearch
+from warmpot.bounds.lipschitz import Lipschitz
+from warmpot.bounds.report import PlanRecord, Term
+from warmpot.data import Task
+from warmpot.errors import InputError, MissingExtraError
+from warmpot.train.checkpoints import Checkpoint, latest_checkpoint, load_checkpoint, save_checkpoint
+from warmpot.train.config import RunConfig, load_config
+
+if TYPE_CHECKING:
+    from warmpot.train.results import Fitted
+
+__all__ = [
+    "Bounds",
+    "RunFolder",
+    "check_finished",
+    "fingerprint",
+    "parse_bounds",
+    "read_config",
+    "read_facts",
+    "versions",
+    "write_bounds",
+]
+
+PACKAGES = ("warmpot", "torch", "numpy", "scipy", "numba", "POT", "scikit-learn", "lightning-fabric", "safetensors")
+IMAGE_PACKAGES = ("pillow", "timm", "torchvision")
+"""Recorded if they are installed."""
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that results depend on."""
+    packages = {name: importlib.metadata.version(name) for name in PACKAGES}
+    for name in IMAGE_PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            packages[name] = importlib.metadata.version(name)
+    return {"python": platform.python_version(), **packages}
+
+
+def fingerprint(task: Task) -> str:
+    """Return a short hash of the data, so that a run is not resumed on other data."""
+    digest = hashlib.sha256(repr(task.classes).encode())
+    for rows in (task.xs, task.ys, task.xt):
+        digest.update(repr(rows.shape).encode())
+        digest.update(
+            np.ascontiguousarray(rows).data if isinstance(rows, np.ndarray) else rows.fingerprint().encode()
+        )  # fmt: skip
+    return digest.hexdigest()[:16]
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """Return the seed of a run and the facts about its data; empty if there is no readable record of a run."""
+    try:
+        record = json.loads((folder / names.RECORD).read_text(encoding="utf-8"))
+        return {"seed": record["seed"], **record.get("facts", {})}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def read_config(folder: Path) -> RunConfig:
+    """Return the settings of a run."""
+    return load_config(file=folder / names.CONFIG)
+
+
+def check_finished(folder: Path) -> None:
+    """Refuse a sweep, and a run that was started but has no model yet."""
+    got = remedy = ""
+    if (folder / names.STUDY).exists():
+        got, remedy = "a sweep", f"Its run is {folder / names.BEST_RUN}."
+    elif read_facts(folder) and not (folder / names.MODEL_FACTS).exists():
+        got = "a run that is not finished"
+        remedy = f"Finish it first: warmpot fit --resume {shlex.quote(str(folder))}"
+    if got:
+        raise InputError(str(folder), got=got, allowed="a finished run", remedy=remedy)
+
+
+def _tensorboard_writer(folder: Path) -> Callable[[], Any]:
+    """Return a function that opens TensorBoard's writer on its first call: only one process may write."""
+    if importlib.util.find_spec("tensorboard") is None:
+        remedy = "Install it: pip install 'warmpot[track]'."
+        raise MissingExtraError("tensorboard", got="not installed", allowed="installed", remedy=remedy)
+
+    @cache
+    def writer() -> Any:
+        from torch.utils.tensorboard import SummaryWriter
+
+        return SummaryWriter(str(folder / names.TENSORBOARD))
+
+    return writer
+
+
+class RunFolder:
+    """Writes the folder of a run: settings, record, log and checkpoints, and in the end the model and its results."""
+
+    def __init__(self, folder: Path, *, tensorboard: bool = False) -> None:
+        self.folder = folder
+        self._writer = _tensorboard_writer(folder) if tensorboard else None
+        self.checkpoints = folder / names.CHECKPOINTS
+        self.metrics = folder / names.METRICS
+
+    def start(
+        self, config: RunConfig, task: Task, *, resume: bool, facts: Mapping[str, Any] | None = None
+    ) -> Checkpoint | None:
+        """Create the folder, or check that it holds this run; return the checkpoint to resume from, if any.
+
+        `facts` are recorded for resuming and reports, such as the paths of the data.
+        """
+        record: dict[str, Any] = {
+            "fingerprint": fingerprint(task),
+            "seed": config.seed,
+            "versions": versions(),
+            "facts": facts or {},
+        }
+        if resume and (self.folder / names.RECORD).exists():
+            self._check_same(config, record["fingerprint"])
+            checkpoint = self.latest()
+            self._drop_metrics_after(checkpoint.step if checkpoint else -1)
+            return checkpoint
+        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            remedy = "Name a new folder, or continue the run in it with --resume."
+            got, allowed = "a folder or file that is in use", "a new or empty folder"
+            raise InputError(str(self.folder), got=got, allowed=allowed, remedy=remedy)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            remedy = "Choose a folder that you may write to."
+            raise InputError(str(self.folder), got=error.strerror, allowed="a folder", remedy=remedy) from error
+        self._write_text(names.CONFIG, config.dump())
+        self._write_text(names.RECORD, json.dumps(record, indent=1))
+        return None
+
+    def abandon(self) -> None:
+        """Delete what `start` wrote if a run failed before its first checkpoint, so that the folder can be reused."""
+        if latest_checkpoint(self.checkpoints) is None:
+            for name in (names.CONFIG, names.RECORD, names.METRICS):
+                (self.folder / name).unlink(missing_ok=True)
+            with suppress(OSError):  # it holds other files
+                self.folder.rmdir()
+
+    def latest(self) -> Checkpoint | None:
+        """Read the newest checkpoint, if there is one."""
+        path = latest_checkpoint(self.checkpoints)
+        return load_checkpoint(path) if path is not None else None
+
+    def _check_same(self, config: RunConfig, data: str) -> None:
+        record = json.loads((self.folder / names.RECORD).read_text(encoding="utf-8"))
+        if record.get("fingerprint") != data:
+            got, remedy = "other data than the run was started on", "Resume with the same files, or start a new run."
+            raise InputError(str(self.folder), got=got, allowed="the same data", remedy=remedy)
+        if read_config(self.folder) != config:  # not the text: a newer version may have more settings
+            got = f"another configuration than {names.CONFIG} there"
+            remedy = "Leave the flags out when you resume."
+            raise InputError(str(self.folder), got=got, allowed="the same configuration", remedy=remedy)
+
+    def _drop_metrics_after(self, step: int) -> None:
+        """Drop the metrics that the resumed run will write again."""
+        if not self.metrics.exists():
+            return
+        lines = self.metrics.read_text(encoding="utf-8").splitlines()
+        before = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= step]
+        self._write_text(names.METRICS, "".join(f"{line}\n" for line in before))
+
+    def log(self, line: dict[str, Any]) -> None:
+        """Append a line to the log, and to TensorBoard if it is used."""
+        with open(self.metrics, "a", encoding="utf-8") as stream:
+            stream.write(json.dumps(line) + "\n")
+        if self._writer is not None:
+            writer = self._writer()
+            for name, value in line.items():
+                writer.add_scalar(name, value, line["step"])
+            writer.flush()
+
+    def history(self) -> list[dict[str, Any]]:
+        """Read the log."""
+        if not self.metrics.exists():
+            return []
+        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint."""
+        save_checkpoint(self.checkpoints, checkpoint)
+
+    def write_results(self, fitted: Fitted, task: Task) -> None:
+        """Write the model, the predictions for the target and the weights of the source samples."""
+        fitted.predictor.save(self.folder)
+        matched = fitted.target_weights * task.n_target
+        if task.for_regression:
+            columns = {"prediction": fitted.outputs.tolist()}
+        else:
+            best = [task.classes[k] for k in fitted.outputs.argmax(axis=1)]
+            columns = {"prediction": best, "confidence": fitted.outputs.max(axis=1).tolist()}
+        self._write_rows(names.PREDICTIONS, task.target_names, {**columns, "weight": matched.tolist()})
+        self.write_weights(fitted.plan_weights, fitted.training_weights, task)
+
+    def write_weights(self, plan_weights: FloatArray | None, training_weights: FloatArray, task: Task) -> None:
+        """Write both kinds of weights of the source samples; without a plan, only the training weights."""
+        labels = [task.classes[k] for k in task.ys] if task.classes else task.ys.tolist()
+        columns: dict[str, Sequence[Any]] = {"label": labels}
+        if plan_weights is not None:
+            columns["plan_weight"] = plan_weights.tolist()
+        columns["training_weight"] = training_weights.tolist()
+        self._write_rows(names.SOURCE_WEIGHTS, task.source_names, columns)
+
+    def _write_rows(self, file: str, samples: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> None:
+        """Write one row per sample, with its number, and its name if it has one."""
+        table = {"row": range(len(next(iter(columns.values())))), **({"name": samples} if samples else {}), **columns}
+        write_csv(self.folder / file, list(table), zip(*table.values(), strict=True))
+
+    def _write_text(self, name: str, text: str) -> None:
+        with atomic_write(self.folder / name) as draft:
+            draft.write_text(text, encoding="utf-8")
+
+
+Bounds = tuple[dict[str, BoundReport], dict[str, tuple[BoundReport, ...]]]
+"""Bounds by name, and the same bounds on a grid of alpha and beta."""
+
+
+def write_bounds(folder: Path, reports: Mapping[str, BoundReport], searches: Mapping[str, BoundSearch]) -> None:
+    """Write bounds, and the curves over alpha of those that were searched for."""
+    entries = {
+        name: {**report.to_dict(), "curve": searches[name].to_dict()["curve"] if name in searches else []}
+        for name, report in reports.items()
+    }
+    with atomic_write(folder / names.BOUNDS) as draft:
+        draft.write_text(json.dumps(entries, indent=1), encoding="utf-8")
+
+
+def parse_bounds(entries: Mapping[str, Any]) -> Bounds:
+    """Return the bounds that `write_bounds` wrote."""
+    reports: dict[str, BoundReport] = {}
+    curves: dict[str, tuple[BoundReport, ...]] = {}
+    plain = ("theorem", "alpha", "beta", "loss", "form", "union_bound", "confidence", "target_loss", "total_refined")
+    for name, entry in entries.items():
+        report = reports[name] = BoundReport(
+            terms=tuple(Term(**term) for term in entry["terms"]),
+            lipschitz=Lipschitz(**entry["lipschitz"]),
+            plan=PlanRecord(**entry["plan"]),
+            notes=tuple(entry["notes"]),
+            **{key: entry[key] for key in plain},
+        )
+        if entry.get("curve"):
+            curves[name] = tuple(
+                replace(report, alpha=row["alpha"], beta=row["beta"],
+                        terms=tuple(Term(k, v, "") for k, v in row["terms"].items()))
+                for row in entry["curve"]
+            )  # fmt: skip
+    return reports, curves
