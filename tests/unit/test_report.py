@@ -471,7 +471,7 @@ def test_what_the_plan_leaves_out() -> None:
 
 def test_the_chosen_iterate_is_the_checkpoint_s(tmp_path: Path) -> None:
     task, _ = small_task(["a", "b", "c", "d"])
-    from warmpot.select.within import fit_chosen
+    from warmpot.select.best_iterate import fit_chosen
 
     config = load_config("full", changes={"full": {**QUICK["full"], "rounds": 4}, "choose": "entropy"})
     fitted = fit_chosen(task, config, out=tmp_path / "run", progress_bar=False)

@@ -103,7 +103,11 @@ class Runner:
                         raise WarmpotError("worker process", got=got, allowed=allowed, remedy=remedy) from None
                     times = f", in each of {attempt} attempts" if attempt > 1 else ""
                     succeeded, value = False, ("WorkerDied", f"the worker {death}{times}", "")
-                yield Done(job.key, value, attempt) if succeeded else Failed(job.key, value[0], value[1], value[2], attempt)
+                yield (
+                    Done(job.key, value, attempt)
+                    if succeeded
+                    else Failed(job.key, value[0], value[1], value[2], attempt)
+                )
 
 
 @contextmanager

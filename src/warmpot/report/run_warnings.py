@@ -10,7 +10,7 @@ from warmpot.report._run import repeat_command
 from warmpot.report.page import Notice
 from warmpot.report.seen import Seen
 from warmpot.report.style import label
-from warmpot.select.guard import collapsed
+from warmpot.select.choice import collapse_reason
 from warmpot.train.health import LONE, SPREAD
 from warmpot.weights import estimate_beta
 
@@ -78,7 +78,7 @@ def _training(seen: Seen) -> Iterator[Notice]:
     if upto:
         first, last = upto[0]["effective_classes"], upto[-1]["effective_classes"]
         fewest = min(line["effective_classes"] for line in upto[len(upto) // 2 :])
-        if why := collapsed(last, first):
+        if why := collapse_reason(last, first):
             text = f"Collapse: {why.replace('those of the reference', 'at the start')}."
             yield Notice("bad", text, ANOTHER)
         elif last < LONE:

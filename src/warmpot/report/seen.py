@@ -14,7 +14,7 @@ from warmpot.data import Task, Truth
 from warmpot.data.lazy import Rows, sample_shape
 from warmpot.errors import WarmpotError
 from warmpot.report._run import Run, numbers
-from warmpot.select.evidence import Evidence
+from warmpot.select.candidate import Candidate
 from warmpot.select.registry import make_validator
 from warmpot.weights import effective_share, estimate_present_classes
 
@@ -66,7 +66,7 @@ class Seen:
         Labels of the target, for evaluation only: class codes, -1 where the source does not know the class, or numbers.
     source, target : Points or None
         What the model says of (a draw of) both sides.
-    evidence : Evidence or None
+    evidence : Candidate or None
         The same as validators take it; None in regression.
     again : str
         Command that writes its page anew.
@@ -78,7 +78,7 @@ class Seen:
     truth: IntArray | FloatArray | None = None
     source: Points | None = None
     target: Points | None = None
-    evidence: Evidence | None = None
+    evidence: Candidate | None = None
     again: str = "warmpot report RUN"
 
     @cached_property
@@ -294,9 +294,9 @@ def _other_data(run: Run, task: Task) -> str:
     return f"{sample_shape(task.xs)} in place of {width}" if task.xs.ndim == 2 and width != task.width else ""
 
 
-def _said(run: Run, task: Task, rng: np.random.Generator) -> tuple[Points, Points, Evidence | None]:
+def _said(run: Run, task: Task, rng: np.random.Generator) -> tuple[Points, Points, Candidate | None]:
     """Apply the model to (a draw of) both sides."""
-    from warmpot.select.within import evidence_of
+    from warmpot.select.best_iterate import candidate_from_snapshot
     from warmpot.train.iterates import Snapshot
     from warmpot.train.predictor import Predictor
 
@@ -309,7 +309,7 @@ def _said(run: Run, task: Task, rng: np.random.Generator) -> tuple[Points, Point
     line = run.signs
     cost = line["transport"] / line["alpha"] if line.get("transport") is not None and line.get("alpha") else None
     snapshot = Snapshot(run.step, predictor.network, source, target, cost)
-    evidence = evidence_of(snapshot, part) if task.classes else None
+    evidence = candidate_from_snapshot(snapshot, part) if task.classes else None
     found = [
         Points(rows, _scaled(predictor, x), said.features.numpy(), said.logits.numpy())
         for rows, x, said in zip(draws, (part.xs, part.xt), (source, target), strict=True)
