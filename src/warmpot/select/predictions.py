@@ -112,7 +112,7 @@ class SoftNeighbourhood(Validator):
     """Soft neighbourhood density of the target predictions (Saito et al. 2021), in [0, log(n_t - 1)].
 
     The mean entropy of ``softmax(cosine / temperature)`` over the other samples, where the cosine is that of two rows
-    of probabilities: large if every sample has many similar ones. A collapse has the maximal score: use it with `choose`.
+    of probabilities: large if every sample has many similar ones. A collapse scores highest: use it with `choose`.
 
     Deviations: none. The authors also use features; those of a collapsed network are dense, so we use predictions.
 
