@@ -22,7 +22,7 @@ __all__ = ["InProcess", "LocalProcesses", "Pool", "Result", "WorkerDied", "run_i
 # read by libraries that a worker imports later
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 HEAD_START_SECONDS = 0.02
-"""Pause before every job of a local process: pebble loses a job whose worker dies before pebble knows who has it."""
+"""Pause before every local job: pebble loses a job whose worker dies before its acknowledgement is read."""
 
 Result = tuple[bool, Any]
 """True and the returned value, or False and the exception's (class name, message, traceback)."""

@@ -125,7 +125,7 @@ class SoftNeighbourhood(Validator):
     temperature: float = 0.05
 
     name: ClassVar[str] = "snd"
-    summary: ClassVar[str] = "how many target samples are predicted alike; blind to a collapse"
+    summary: ClassVar[str] = "how many target samples get similar predictions; blind to a collapse"
 
     def __post_init__(self) -> None:
         check_positive("temperature", self.temperature)
