@@ -387,3 +387,13 @@ class TestOracle:
     def test_labels_of_another_task_are_refused(self) -> None:
         with pytest.raises(InputError, match="oracle: got 4 samples of 3 classes; allowed: 4 of 2"):
             Oracle(Truth(self.truth.yt, ("a", "b"))).score(self.right)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("Evidence", "Candidate"), ("Swept", "SweepResult"), ("degenerate", "explain_collapse")]
+)
+def test_old_names_work_with_a_warning(old: str, new: str) -> None:
+    import warmpot.select
+
+    with pytest.warns(DeprecationWarning, match=f"use warmpot.select.{new}"):
+        assert getattr(warmpot.select, old) is getattr(warmpot.select, new)
