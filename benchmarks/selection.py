@@ -60,23 +60,23 @@ class Recorder:
     def offer(self, snapshot: Any) -> tuple[bool, dict[str, Any]]:
         """Score it."""
         from warmpot.select import VALIDATORS, make_validator
-        from warmpot.select.guard import classes_in_effect
-        from warmpot.select.within import evidence_of
+        from warmpot.select.best_iterate import candidate_from_snapshot
+        from warmpot.select.choice import effective_target_classes
 
-        evidence = evidence_of(snapshot, self.task, self.held)
+        candidate = candidate_from_snapshot(snapshot, self.task, self.held)
         scores, seconds = {}, {}
         for name in VALIDATORS:
             validator = make_validator(name)
-            if "transport" not in validator.needs or evidence.transport is not None:
+            if "transport" not in validator.needs or candidate.transport is not None:
                 start = time.perf_counter()
-                scores[name] = validator.score(evidence)
+                scores[name] = validator.score(candidate)
                 seconds[name] = time.perf_counter() - start
-        accuracy = float((evidence.target_predictions == self.truth.yt).mean())
-        self.rows.append({"step": snapshot.step, "accuracy": accuracy, "classes": classes_in_effect(evidence),
+        accuracy = float((candidate.target_predictions == self.truth.yt).mean())
+        self.rows.append({"step": snapshot.step, "accuracy": accuracy, "classes": effective_target_classes(candidate),
                           "scores": scores, "seconds": seconds})  # fmt: skip
         if self.keep is not None:
-            self.probabilities.append(evidence.target_proba.astype(np.float16))
-        self.last = evidence
+            self.probabilities.append(candidate.target_proba.astype(np.float16))
+        self.last = candidate
         return True, {}
 
     def state(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def run(name: str, candidate: str, seed: int, folder: Path, keep: Path | None) -
     """Train once on one thread, and score every iterate."""
     import torch
 
-    from warmpot.select.within import hold_out
+    from warmpot.select.best_iterate import hold_out
     from warmpot.train import fit, load_config
 
     torch.set_num_threads(1)
@@ -172,9 +172,9 @@ def groups(results: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, lis
 
 def picked(iterates: list[dict[str, Any]], validator: str, before: float) -> dict[str, Any]:
     """Return the best by a validator among those that are no collapse, as the library does."""
-    from warmpot.select.guard import collapsed
+    from warmpot.select.choice import collapse_reason
 
-    fit = [it for it in iterates if validator in it["scores"] and not collapsed(it["classes"], before)]
+    fit = [it for it in iterates if validator in it["scores"] and not collapse_reason(it["classes"], before)]
     return max(fit, key=lambda it: it["scores"][validator], default=iterates[0])
 
 

@@ -32,7 +32,7 @@ SLOW = (
     "test_bounds_and_choices.py::test_a_sweep_is_not_below_source_only",
     "test_bounds_and_choices.py::test_training_for_the_bound_proves_something",
     "cli/test_sweep.py::test_ctrl_c_ends_the_workers_at_once_and_the_sweep_can_be_resumed",
-    "test_sweep.py::test_workers_find_the_same_though_one_is_killed",
+    "select/test_study.py::test_workers_find_the_same_though_one_is_killed",
 )
 """Long tests of what a shorter one tests too, or of what changes seldom: `make test-all` runs them."""
 

@@ -61,7 +61,7 @@ def progress(title: str, logger: logging.Logger, show: bool | None = None) -> It
 
 
 def format_duration(seconds: float) -> str:
-    """Write a time in words.
+    """Return a duration as text.
 
     Examples
     --------

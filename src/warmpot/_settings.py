@@ -1,4 +1,4 @@
-"""Small validated objects: frozen dataclasses made from plain mappings, and back."""
+"""Settings: frozen dataclasses from plain mappings with checks, and back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def suggestion(word: str, known: typing.Iterable[str]) -> str:
-    """Write a remedy for a name that is not known: the nearest one. All of them stand in the same message."""
+    """Return the remedy for an unknown name: the nearest of the known ones, which the same message lists."""
     known = list(known)
     if not known:
         return "Leave it out."
@@ -37,10 +37,10 @@ def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
     Parameters
     ----------
     cls : type
-        A dataclass whose fields are bool, int, float, str, an optional one of these, one of these or a literal word
-        (``float | Literal["auto"]``), a mapping or such a dataclass.
+        A dataclass whose fields are bool, int, float, str, each optional or with literal words
+        (``float | Literal["auto"]``), a mapping or another such dataclass.
     mapping : mapping
-        What a YAML file or flags gave.
+        Values from a YAML file or from flags.
     where : str
         Name of the mapping, for messages.
     """
@@ -91,7 +91,7 @@ def _converted(hint: Any, value: Any, where: str) -> Any:
 
 
 def to_mapping(settings: Any) -> dict[str, Any]:
-    """Turn a settings object into plain dictionaries, as YAML and JSON can hold them; computed fields are left out."""
+    """Return settings as plain dictionaries for YAML and JSON, without computed fields."""
 
     def plain(value: Any) -> Any:
         if dataclasses.is_dataclass(value):
@@ -104,7 +104,7 @@ def to_mapping(settings: Any) -> dict[str, Any]:
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay `changes` over `base`, deeply.
+    """Return `base` with `changes` applied, deeply.
 
     Examples
     --------

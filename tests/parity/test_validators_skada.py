@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 from warmpot.errors import MissingExtraError
 from warmpot.nets._timm import import_timm
-from warmpot.select import Evidence, make_validator
+from warmpot.select import Candidate, make_validator
 
 
 @pytest.fixture(autouse=True)
@@ -38,34 +38,34 @@ class Fixed:
         return np.log(self.predict_proba(x))
 
 
-def both(seed: int, sharpness: float) -> tuple[Evidence, np.ndarray, np.ndarray, np.ndarray]:
-    """Evidence with random logits, and the same as skada packs it."""
+def both(seed: int, sharpness: float) -> tuple[Candidate, np.ndarray, np.ndarray, np.ndarray]:
+    """Candidate with random logits, and the same as skada packs it."""
     rng = np.random.default_rng(seed)
     logits = sharpness * rng.normal(size=(70, 5))
     labels = np.arange(30) % 5
-    evidence = Evidence(np.zeros((30, 1)), logits[:30], labels, np.zeros((40, 1)), logits[30:])
+    candidate = Candidate(np.zeros((30, 1)), logits[:30], labels, np.zeros((40, 1)), logits[30:])
     y = np.concatenate([labels, np.full(40, -1)])
-    return evidence, logits, y, np.repeat([1, -2], [30, 40])
+    return candidate, logits, y, np.repeat([1, -2], [30, 40])
 
 
 @pytest.mark.parametrize("sharpness", [0.1, 1.0, 5.0])
 def test_entropy(sharpness: float) -> None:
     from skada.metrics import PredictionEntropyScorer
 
-    evidence, x, y, domain = both(0, sharpness)
+    candidate, x, y, domain = both(0, sharpness)
     theirs = PredictionEntropyScorer()(Fixed(), x, y, sample_domain=domain)
     # theirs is the mean over samples and classes, the paper's a sum over classes
-    assert make_validator("entropy").score(evidence) == pytest.approx(5 * theirs, rel=1e-12)
+    assert make_validator("entropy").score(candidate) == pytest.approx(5 * theirs, rel=1e-12)
 
 
 @pytest.mark.parametrize("sharpness", [0.1, 1.0, 5.0])
 def test_soft_neighbourhood_density(sharpness: float) -> None:
     from skada.metrics import SoftNeighborhoodDensity
 
-    evidence, x, y, domain = both(1, sharpness)
+    candidate, x, y, domain = both(1, sharpness)
     theirs = SoftNeighborhoodDensity()(Fixed(), x, y, sample_domain=domain)
     # they keep a sample's similarity to itself, turned to -1 / T: at most exp(-20) of its row
-    assert make_validator("snd").score(evidence) == pytest.approx(theirs, abs=1e-6)
+    assert make_validator("snd").score(candidate) == pytest.approx(theirs, abs=1e-6)
 
 
 @pytest.mark.parametrize("loss", ["error", "cross_entropy"])
@@ -96,7 +96,7 @@ def test_deep_embedded_validation(skada: Any, loss: str, shift: float) -> None:
         return np.log(model.predict_proba(points, sample_domain=np.full(len(points), -2)))
 
     features = model[0].transform
-    evidence = Evidence(features(train), logits(train), y_train, features(xt), logits(xt),
+    candidate = Candidate(features(train), logits(train), y_train, features(xt), logits(xt),
                         features(held), logits(held), y_held)  # fmt: skip
-    assert make_validator("dev", {"loss": loss}).score(evidence) == pytest.approx(theirs, rel=1e-3)
+    assert make_validator("dev", {"loss": loss}).score(candidate) == pytest.approx(theirs, rel=1e-3)
     assert abs(theirs) > 1e-3

@@ -1,4 +1,4 @@
-"""What holds of validators on any evidence: names of classes and order of samples do not matter, ranges are kept."""
+"""What holds of validators on any candidate: names of classes and order of samples do not matter, ranges are kept."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warmpot.select import VALIDATORS, Evidence, choose, degenerate, make_validator
+from warmpot.select import VALIDATORS, Candidate, choose, explain_collapse, make_validator
 
 seeds = st.integers(0, 2**32 - 1)
 
 
-def random_evidence(seed: int) -> Evidence:
-    """Evidence with everything in it; features are continuous, so no two distances tie."""
+def random_evidence(seed: int) -> Candidate:
+    """Candidate with everything in it; features are continuous, so no two distances tie."""
     rng = np.random.default_rng(seed)
     c, d, n_s, n_t, n_h = rng.integers([2, 1, 8, 2, 4], [6, 5, 30, 30, 12])
     head = rng.normal(size=(c, d)), rng.normal(size=c)
@@ -28,7 +28,7 @@ def random_evidence(seed: int) -> Evidence:
 
     source, target, held = side(n_s, 0.0), side(n_t, rng.normal()), side(n_h, 0.0)
     inputs = [rng.normal(size=(n, d + 1)) for n in (n_s, n_t, n_h)] if rng.random() < 0.5 else [None] * 3
-    return Evidence(
+    return Candidate(
         *source, rng.integers(c, size=n_s), *target, *held, rng.integers(c, size=n_h), *inputs,
         source_weights=rng.random(n_s), transport=float(rng.random()), head=(sharp * head[0], sharp * head[1]),
     )  # fmt: skip
@@ -124,7 +124,7 @@ def test_the_winner_is_the_best_that_is_not_degenerate(seeds: list[int], base: i
             1, reference.n_classes)) * (seed % 11)) for seed in seeds
     ]  # fmt: skip
     choice = choose(candidates, make_validator("entropy"), reference)
-    sound = [k for k, e in enumerate(candidates) if degenerate(e, reference) is None]
+    sound = [k for k, e in enumerate(candidates) if explain_collapse(e, reference) is None]
     assert set(choice.refusals) == set(range(len(candidates))) - set(sound)
     if sound:
         assert choice.index in sound

@@ -87,9 +87,9 @@ def work(tmp_path_factory: Any) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def on_ray(work: Any) -> Iterator[dict[str, Any]]:
     ray = pytest.importorskip("ray", reason="needs Ray: pip install 'warmpot[ray]'")
-    from warmpot._jobs.on_ray import _join_ray
+    from warmpot._jobs.ray import connect
 
-    _join_ray(ray, "local", 2)
+    connect(ray, "local", 2)
     yield {"ray_address": "local", "workers": 2}
     ray.shutdown()
 
@@ -143,9 +143,9 @@ def test_what_is_raised_keeps_its_type_and_text_and_the_rest_goes_on(made: Made,
     assert (found[0], found[4]) == (Done(0, 0), Done(4, 4))
     assert str(found[1]) == "Awkward: awkward 1"
     assert "in fails" in found[1].trace
-    assert (found[1].attempts, found[1].died) == (1, False)
+    assert (found[1].attempts, found[1].kind) == (1, "Awkward")
     assert (found[2].kind, found[2].text) == ("SystemExit", "enough")
-    if run.pool.__class__.__name__ != "Here":  # there, it can stay a function
+    if run.pool.__class__.__name__ != "InProcess":  # there, it can stay a function
         assert "lambda" in found[3].text or "pickle" in found[3].text
 
 
@@ -165,10 +165,10 @@ def test_a_job_that_always_dies_is_told_and_the_rest_is_done(made: Made, work: A
         found = all_of(run, [Job(x, (x, 99 if x == 0 else 0)) for x in range(3)])
     assert [found[x] for x in (1, 2)] == [Done(1, 10), Done(2, 20)]
     assert isinstance(found[0], Failed)
-    assert (found[0].died, found[0].attempts) == (True, 2)
+    assert (found[0].kind, found[0].attempts) == ("WorkerDied", 2)
     assert found[0].text.startswith("the worker ")
     assert found[0].text.endswith(", in each of 2 attempts")
-    if run.pool.__class__.__name__ == "Processes":
+    if run.pool.__class__.__name__ == "LocalProcesses":
         assert "was killed by SIGKILL (out of memory?)" in found[0].text
     assert (tmp_path / "ran").read_text().split().count("0") == 2
 
@@ -188,7 +188,7 @@ def test_threads_are_given_back(work: Any) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        with runner(work.times, 1, threads=1) as run:
+        with runner(work.times, 1) as run:
             assert torch.get_num_threads() == 1
             list(run([Job(0, (1,))]))
         assert torch.get_num_threads() == 2

@@ -1,35 +1,35 @@
-"""Independent jobs, as of a grid: in this process, in local processes, or on Ray (extra ``ray``).
+"""Run independent jobs in this process, in local processes or on Ray (extra ``ray``).
 
-A job is a call ``function(shared, *args)``. Its outcome comes back as soon as it is there, so that the caller can keep
-it at once. A job that raises is an outcome too. A worker that dies takes only its own job with it, and that job is
-tried again; no finished job is ever run twice.
+A job is a call ``function(shared, *args)``. Its outcome is yielded as soon as it is available, so that the caller can
+store it at once; an exception is an outcome too. A worker that dies takes only its own job with it, and that job is
+retried. A finished job never runs twice.
 
-Every job runs with the same number of threads (one, unless told otherwise), wherever it runs: sums in another order
-are other numbers, and a result must not depend on how many workers there were.
+Every job runs with one thread, wherever it runs: floating-point sums depend on their order, and a result must not
+depend on the number of workers.
 """
 
 from __future__ import annotations
 
-import itertools
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from warmpot._jobs.pool import Answer, Died, Here, Pool
+from warmpot._jobs.pools import InProcess, LocalProcesses, Pool, WorkerDied
 from warmpot.errors import WarmpotError
 
 __all__ = ["RETRIES", "Done", "Failed", "Job", "Runner", "runner"]
 
 RETRIES = 2
-"""Times that a job is tried again when its worker dies."""
+"""How often a job is retried when its worker dies."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One call; the `key` comes back with its outcome."""
+    """One call; its outcome has the same `key`."""
 
     key: Any
     args: tuple[Any, ...] = ()
@@ -46,19 +46,9 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """A job without a value.
+    """A job that raised an exception of class `kind`, or whose worker died in every attempt (``WorkerDied``).
 
-    Attributes
-    ----------
-    key : object
-        Of the job.
-    kind : str
-        Name of the exception's class; of a worker that died, ``WorkerDied``.
-    text : str
-        Its message, or what is known of the death.
-    trace : str
-        Its traceback; empty when the worker died.
-    attempts : int
+    `text` is the message or the cause of death; `trace` is the traceback, empty for a death.
     """
 
     key: Any
@@ -66,11 +56,6 @@ class Failed:
     text: str
     trace: str = ""
     attempts: int = 1
-
-    @property
-    def died(self) -> bool:
-        """Whether the worker died, each time: on another machine, or with fewer at a time, it may not."""
-        return self.kind == "WorkerDied"
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text}"
@@ -82,51 +67,47 @@ class Runner:
 
     pool: Pool
     retries: int = RETRIES
-    _numbers: Iterator[int] = field(default_factory=itertools.count, repr=False)
 
     @property
     def workers(self) -> int:
-        """Jobs at a time."""
+        """Number of jobs that run at the same time."""
         return self.pool.workers
 
     def __call__(self, jobs: Iterable[Job]) -> Iterator[Done | Failed]:
-        """Yield the outcomes in the order in which they come.
+        """Yield outcomes in the order in which jobs finish.
 
-        `jobs` is asked for the next one only when a worker is free and the caller has seen all outcomes before it.
+        The next job is taken from `jobs` only when a worker is free and the caller has received all earlier outcomes.
         """
-        left, again = iter(jobs), deque[tuple[Job, int]]()
-        running: dict[int, tuple[Job, int]] = {}
+        remaining, retried = iter(jobs), deque[tuple[Job, int]]()
+        running: dict[Future[Any], tuple[Job, int]] = {}
         while True:
             while len(running) < self.workers:
-                job, attempt = again.popleft() if again else (next(left, None), 1)
+                job, attempt = retried.popleft() if retried else (next(remaining, None), 1)
                 if job is None:
                     break
-                running[number := next(self._numbers)] = job, attempt
-                self.pool.start(number, job.args)
+                running[self.pool.submit(job.args)] = job, attempt
             if not running:
                 return
-            for which, answer in self.pool.finished():
-                if which not in running:  # of a call whose iterator was left
-                    continue
-                job, attempt = running.pop(which)
-                if isinstance(answer, Died) and attempt <= self.retries:
-                    again.append((job, attempt + 1))
-                else:
-                    yield _outcome(job.key, answer, attempt)
-
-
-def _outcome(key: Any, answer: Answer, attempt: int) -> Done | Failed:
-    if not isinstance(answer, Died):
-        good, found = answer
-        if good:
-            return Done(key, found, attempt)
-        kind, text, trace = found
-        return Failed(key, kind, text, trace, attempt)
-    if not answer.began:
-        got, remedy = f"one that {answer.reason}", "In a script, guard what starts it: if __name__ == '__main__':"
-        raise WarmpotError("worker process", got=got, allowed="one that begins to work", remedy=remedy)
-    times = f", in each of {attempt} attempts" if attempt > 1 else ""
-    return Failed(key, "WorkerDied", f"the worker {answer.reason}{times}", attempts=attempt)
+            wait(running, return_when=FIRST_COMPLETED)
+            for future in [future for future in running if future.done()]:
+                job, attempt = running.pop(future)
+                try:
+                    succeeded, value = self.pool.result(future)
+                except WorkerDied as death:
+                    if attempt <= self.retries:
+                        retried.append((job, attempt + 1))
+                        continue
+                    if not death.started:
+                        remedy = "In a script, guard what starts it: if __name__ == '__main__':"
+                        got, allowed = f"one that {death}", "one that starts"
+                        raise WarmpotError("worker process", got=got, allowed=allowed, remedy=remedy) from None
+                    times = f", in each of {attempt} attempts" if attempt > 1 else ""
+                    succeeded, value = False, ("WorkerDied", f"the worker {death}{times}", "")
+                yield (
+                    Done(job.key, value, attempt)
+                    if succeeded
+                    else Failed(job.key, value[0], value[1], value[2], attempt)
+                )
 
 
 @contextmanager
@@ -137,7 +118,6 @@ def runner(
     workers: int | None = None,
     ray_address: str | None = None,
     retries: int = RETRIES,
-    threads: int = 1,
     gpus: float = 0.0,
 ) -> Iterator[Runner]:
     """Yield a `Runner` of ``function(shared, *args)``; its workers end with the block.
@@ -145,38 +125,33 @@ def runner(
     Parameters
     ----------
     function : callable
-        Of a module that workers can import; what it takes and returns must be picklable. With one worker and no Ray
-        it is called here, and neither matters.
+        In a module that workers can import; its arguments and results must be picklable. With one worker and no Ray
+        it is called in this process, without these restrictions.
     shared : object
-        What all jobs need; sent once to every worker, which has its own copy.
+        What all jobs need. It is sent once to every worker, which has its own copy.
     workers : int, optional
-        Jobs at a time; default: one, or with Ray as many as the cluster has CPUs for.
+        Number of jobs at the same time. Default: one, or with Ray as many as the cluster has CPUs for.
     ray_address : str, optional
-        Run on Ray: ``local`` starts one on this machine, ``auto`` finds the one that runs here (or ``RAY_ADDRESS``),
-        ``host:port`` or ``ray://host:port`` joins a cluster. A connection that the caller has made is used, and left.
-        warmpot must be installed on all nodes, in one version; function, data and results travel through Ray's object
-        store. Files that the data points to (images, memory-mapped shards) must have the same path on all nodes.
+        Run on Ray: ``local`` starts it on this machine, ``auto`` connects to the one that runs here (or at
+        ``RAY_ADDRESS``), ``host:port`` or ``ray://host:port`` to a cluster. If the caller is already connected, that
+        connection is used and stays open. All nodes need the same version of warmpot; function, data and results are
+        sent through Ray's object store. Files that the data refers to (images, memory-mapped shards) must have the
+        same path on all nodes.
     retries : int
-        Times that a job is tried again when its worker dies. A job that raises is not: it would raise again.
-    threads : int
-        Of every job; keep ``workers * threads`` within the cores.
+        How often a job is retried when its worker dies. A job that raises an exception is not retried.
     gpus : float
-        Share of a GPU that Ray gives to every job, which sees no other; local processes see all of them.
+        GPUs per job on Ray, which hides the others from it; a job in a local process sees all GPUs.
     """
     pool: Pool
     if ray_address is not None:
-        from warmpot._jobs.on_ray import OnRay
+        from warmpot._jobs.ray import RayPool
 
-        pool = OnRay(pickle.dumps((function, shared)), ray_address, workers, threads, gpus)
+        pool = RayPool(pickle.dumps((function, shared)), ray_address, workers, gpus)
     elif workers is None or workers == 1:
-        pool = Here(function, shared, threads)
+        pool = InProcess(function, shared)
     else:
-        from warmpot._jobs.processes import Processes
-
-        pool = Processes(pickle.dumps((function, shared)), workers, threads)
+        pool = LocalProcesses(pickle.dumps((function, shared)), workers)
     try:
         yield Runner(pool, retries)
-    except BaseException:
-        pool.end(now=True)
-        raise
-    pool.end(now=False)
+    finally:
+        pool.close()

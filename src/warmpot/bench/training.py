@@ -20,8 +20,8 @@ from warmpot.bench.store import BINS, LAST, ORACLE, Record
 from warmpot.data import Task, Truth
 from warmpot.methods import OWN
 from warmpot.select import make_validator
-from warmpot.select.guard import collapsed
-from warmpot.select.within import ValidatorChooser
+from warmpot.select.best_iterate import ValidatorChooser
+from warmpot.select.choice import collapse_reason
 from warmpot.train import Fitted, RunConfig, fit
 from warmpot.train.health import effective_classes
 from warmpot.train.run_folder import versions
@@ -109,7 +109,7 @@ def train_cell(data: GridData, cell: Cell) -> Record:
         outlier_samples=float(outlier.mean()),
         histogram=_histograms(fitted, outlier),
         capped=weight_cap(fitted.config, len(task.ys)) is not None,
-        collapsed=collapsed(last, first) is not None,
+        collapsed=collapse_reason(last, first) is not None,
         seconds=seconds,
     )
 

@@ -119,7 +119,7 @@ def _show_finished(folder: Path, report: bool) -> None:
 
 def _train(request: RunRequest, note: Callable[..., None], verbose: bool, *, report: bool) -> None:
     """Train and print a summary; on Ctrl-C, print how to resume. The report comes last."""
-    from warmpot.select.within import fit_chosen
+    from warmpot.select.best_iterate import fit_chosen
     from warmpot.train.run_folder import read_facts
 
     folder, data, config = request.folder, request.data, request.config

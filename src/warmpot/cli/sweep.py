@@ -28,12 +28,11 @@ from warmpot.cli.report import write_report
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
-    from warmpot.select import Swept
-    from warmpot.select.space import Space
+    from warmpot.select import SweepResult
 
 __all__ = ["sweep"]
 
-MOST_TRIALS = 15
+MOST_SHOWN = 15
 """Number of candidates shown; all are in trials.jsonl."""
 SPACE = Annotated[
     Path | None,
@@ -74,16 +73,15 @@ def sweep(
     """
     from warmpot.select import DEFAULT_SPACE, DEFAULT_VALIDATOR
     from warmpot.select import sweep as run
-    from warmpot.select.space import Space
 
     blocks = DEFAULT_SPACE if space is None else _read_space(space)
-    search_space, before, start = Space(blocks), _result_files(out), time.time()
+    before, start = _result_files(out), time.time()
     changes, data = nested_changes(settings or [], {}), DataFiles(source, target, label)
     with messages(not quiet) as note:
         task, truth = data.read()
         note(f"{describe_task(task)} -> {out}")
         try:
-            swept = run(
+            result = run(
                 task, out=out, space=blocks, validator=validator or DEFAULT_VALIDATOR, changes=changes, trials=trials,
                 workers=workers, ray_address=ray_address, gpus=gpus, seed=seed, progress_bar=False if quiet else None,
                 facts=data.facts(),
@@ -95,13 +93,17 @@ def sweep(
             write_report(out, task, truth, not quiet)
     if quiet:
         return
-    _show_candidates(swept, search_space)
+    _show_candidates(result)
     rows: list[tuple[str, ...]] = [
-        ("chosen", search_space.name(swept.best.point), f"by {swept.validator}, without target labels"),
-        ("time", f"{time.time() - start:.1f} s", "nothing was left to train" if before == _result_files(out) else ""),
-        *score(swept.fitted.outputs, truth),
+        ("chosen", result.space.name(result.best.point), f"by {result.validator}, without target labels"),
+        (
+            "time",
+            f"{time.time() - start:.1f} s",
+            "nothing was left to train" if before == _result_files(out) else "",
+        ),
+        *score(result.fitted.outputs, truth),
     ]
-    shares = swept.fitted.predictor.class_shares(swept.fitted.outputs)
+    shares = result.fitted.predictor.class_shares(result.fitted.outputs)
     show(facts_grid(rows), f"Classes estimated to be present: {class_summary(shares)}")
     show_written(out)
     show(f"Use it with: warmpot predict {quoted(out / BEST_RUN)} DATA --out predictions.csv")
@@ -119,23 +121,23 @@ def _read_space(file: Path) -> Any:
 
 
 def _result_files(out: Path) -> list[bytes]:
-    """Return the candidates and the winner of a finished sweep, as bytes to compare."""
+    """Return the trials and the best settings of a finished sweep, as bytes to compare."""
     files = out / TRIALS, out / BEST_CONFIG, out / BEST_RUN / MODEL_FACTS
     return [file.read_bytes() for file in files[:2]] if all(file.is_file() for file in files) else []
 
 
-def _show_candidates(swept: Swept, space: Space) -> None:
+def _show_candidates(result: SweepResult) -> None:
     """Print the table of candidates, the best first."""
     ranked = sorted(
-        swept.trials,
-        key=lambda t: (t is not swept.best, t.problem is not None, -(t.score if t.score is not None else -1e300)),
+        result.trials,
+        key=lambda t: (t is not result.best, t.problem is not None, -(t.score if t.score is not None else -1e300)),
     )
     rows = []
-    for trial in ranked[:MOST_TRIALS]:
+    for trial in ranked[:MOST_SHOWN]:
         numbers = ["" if value is None else f"{value:.4g}" for value in (trial.score, trial.classes)]
-        remark = "chosen" if trial is swept.best else one_line(trial.problem or "")
-        rows.append([space.name(trial.point), *numbers, str(trial.step), f"{trial.seconds:.1f}", remark])
-    columns = ("candidate", swept.validator, "classes", "iterate", "seconds", "")
+        remark = "chosen" if trial is result.best else one_line(trial.problem or "")
+        rows.append([result.space.name(trial.point), *numbers, str(trial.step), f"{trial.seconds:.1f}", remark])
+    columns = ("candidate", result.validator, "classes", "iterate", "seconds", "")
     show(table_grid(columns, rows, left=("candidate", "")))
-    if len(ranked) > MOST_TRIALS:
-        show(f"and {len(ranked) - MOST_TRIALS} more")
+    if len(ranked) > MOST_SHOWN:
+        show(f"and {len(ranked) - MOST_SHOWN} more")

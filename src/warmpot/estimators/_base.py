@@ -189,7 +189,7 @@ class TrainedEstimator(TargetRequests):
         -------
         self
         """
-        from warmpot.select.within import fit_chosen
+        from warmpot.select.best_iterate import fit_chosen
 
         domains = read_domains(self, X, y, X_target, sample_domain, **self._label_checks)
         ys, classes = self._encode_labels(np.asarray(domains.ys))

@@ -89,7 +89,8 @@ def _front(run: FinishedRun) -> str:
 
 
 def _title(run: FinishedRun) -> str:
-    source, target, method = map(escape_markdown, (run.data_name("source"), run.data_name("target"), run.setting("method")))
+    names = run.data_name("source"), run.data_name("target"), run.setting("method")
+    source, target, method = map(escape_markdown, names)
     return f"# {source} to {target}: {method}"
 
 

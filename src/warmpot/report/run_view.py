@@ -13,7 +13,7 @@ from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.data import Task, Truth
 from warmpot.data.lazy import Rows, sample_shape
 from warmpot.errors import WarmpotError
-from warmpot.select.evidence import Evidence
+from warmpot.select.candidate import Candidate
 from warmpot.select.registry import make_validator
 from warmpot.train.finished_run import FinishedRun
 from warmpot.weights import effective_share, estimate_present_classes
@@ -63,7 +63,7 @@ class RunView:
         Target labels, for evaluation only.
     source, target : Points or None
         Outputs of the model for (a random part of) both domains.
-    evidence : Evidence or None
+    candidate : Candidate or None
         The same as input of validators; None in regression.
     command : str
         Command that writes the page again.
@@ -75,7 +75,7 @@ class RunView:
     truth: Truth | None = None
     source: Points | None = None
     target: Points | None = None
-    evidence: Evidence | None = None
+    candidate: Candidate | None = None
     command: str = "warmpot report RUN"
 
     @cached_property
@@ -242,11 +242,11 @@ class RunView:
 
     def scores(self, *validators: str) -> dict[str, float]:
         """Return the scores of validators; empty without data or without classes."""
-        if self.evidence is None:
+        if self.candidate is None:
             return {}
         for name in validators:
             if name not in self._scores:
-                self._scores[name] = make_validator(name).score(self.evidence)
+                self._scores[name] = make_validator(name).score(self.candidate)
         return {name: self._scores[name] for name in validators}
 
     @cached_property
@@ -285,13 +285,13 @@ def view_run(run: FinishedRun, task: Task | None, truth: Truth | None, missing: 
         return RunView(run, missing=f"the data is not that of the run: {difference}")
     view = RunView(run, task, truth=None if truth is None or not truth.known.any() else truth)
     try:
-        source, target, evidence = _apply_model(run, task, np.random.default_rng(seed))
+        source, target, candidate = _apply_model(run, task, np.random.default_rng(seed))
     except (WarmpotError, OSError, ImportError) as error:  # a backbone that is not installed, a disk that is gone
         return replace(view, missing=f"the model could not be applied to the data: {' '.join(str(error).split())}")
     predicted = view.predicted[target.rows] if view.classes and run.n_target else None
     if predicted is not None and (predicted != target.logits.argmax(axis=1)).mean() > OTHER_PREDICTIONS:
         return RunView(run, missing="the data is not that of the run: the model predicts other classes for it")
-    return replace(view, source=source, target=target, evidence=evidence)
+    return replace(view, source=source, target=target, candidate=candidate)
 
 
 def _difference(run: FinishedRun, task: Task) -> str:
@@ -307,9 +307,9 @@ def _difference(run: FinishedRun, task: Task) -> str:
     return f"{sample_shape(task.xs)} instead of {width}" if task.xs.ndim == 2 and width != task.width else ""
 
 
-def _apply_model(run: FinishedRun, task: Task, rng: np.random.Generator) -> tuple[Points, Points, Evidence | None]:
+def _apply_model(run: FinishedRun, task: Task, rng: np.random.Generator) -> tuple[Points, Points, Candidate | None]:
     """Apply the model to (a random part of) both domains."""
-    from warmpot.select.within import evidence_of
+    from warmpot.select.best_iterate import candidate_from_snapshot
     from warmpot.train.snapshots import Snapshot
 
     predictor = run.load_predictor()
@@ -318,15 +318,15 @@ def _apply_model(run: FinishedRun, task: Task, rng: np.random.Generator) -> tupl
     part = replace(task, xs=_subset(task.xs, rows["source"]), ys=task.ys[rows["source"]],
                    xt=_subset(task.xt, rows["target"]), source_names=(), target_names=())  # fmt: skip
     source, target = predictor.outputs(part.xs, "source", source=True), predictor.outputs(part.xt, "target")
-    evidence = None
+    candidate = None
     if task.classes:
         snapshot = Snapshot(run.step, predictor.network, source, target, cost_per_mass(run.last_line))
-        evidence = evidence_of(snapshot, part)
+        candidate = candidate_from_snapshot(snapshot, part)
     points = {
         side: Points(rows[side], _scaled(predictor, x), outputs.features.numpy(), outputs.logits.numpy())
         for side, x, outputs in (("source", part.xs, source), ("target", part.xt, target))
     }
-    return points["source"], points["target"], evidence
+    return points["source"], points["target"], candidate
 
 
 def cost_per_mass(line: Mapping[str, Any]) -> float | None:

@@ -1,28 +1,38 @@
-"""Choices without target labels: validators, the choice within a run and across runs, a guard against collapse."""
+"""Choices without target labels: validators, the best iterate of a run, the best settings, a check for collapse."""
 
 from __future__ import annotations
 
+from warmpot._deprecation import moved_names
 from warmpot.select.base import Validator
-from warmpot.select.evidence import Evidence
-from warmpot.select.guard import Choice, choose, degenerate
+from warmpot.select.best_iterate import fit_chosen
+from warmpot.select.candidate import Candidate
+from warmpot.select.choice import Choice, choose, explain_collapse
 from warmpot.select.oracle import Oracle
 from warmpot.select.registry import DEFAULT_VALIDATOR, VALIDATORS, make_validator
 from warmpot.select.space import DEFAULT_SPACE
-from warmpot.select.sweep import Swept, sweep
-from warmpot.select.within import fit_chosen
+from warmpot.select.study import SweepResult, sweep
 
 __all__ = [
     "DEFAULT_SPACE",
     "DEFAULT_VALIDATOR",
     "VALIDATORS",
+    "Candidate",
     "Choice",
-    "Evidence",
     "Oracle",
-    "Swept",
+    "SweepResult",
     "Validator",
     "choose",
-    "degenerate",
+    "explain_collapse",
     "fit_chosen",
     "make_validator",
     "sweep",
 ]
+
+__getattr__ = moved_names(
+    __name__,
+    {
+        "Evidence": "warmpot.select:Candidate",
+        "Swept": "warmpot.select:SweepResult",
+        "degenerate": "warmpot.select:explain_collapse",
+    },
+)

@@ -1,4 +1,4 @@
-"""What every validator has: a name, what it needs, and a score without target labels."""
+"""Base class of the validators: a name, what it needs, and a score without target labels."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from warmpot.errors import InputError
-from warmpot.select.evidence import Evidence
+from warmpot.select.candidate import Candidate
 
 __all__ = ["NEEDS", "Validator"]
 
 NEEDS = {
-    "held": ("held_labels", "Keep a part of the source out of the training."),
+    "held": ("held_labels", "Hold out a part of the source."),
     "transport": ("transport", "Use a method that has a plan."),
     "head": ("head", "Use a network with a linear head."),
 }
-"""What a validator may need beyond the outputs on both domains: the field of `Evidence` and what to do without."""
+"""What a validator may need besides outputs on both domains: the field of `Candidate`, and the remedy if it is None."""
 
 
 class Validator(ABC):
-    """A validator is a frozen dataclass: its fields are its parameters.
+    """Gives a candidate a score; subclasses are frozen dataclasses whose fields are the parameters.
 
     Class attributes
     ----------------
     name : str
-        What users call it.
+        Name in settings and on the command line.
     summary : str
         One line for lists.
     needs : frozenset of str
@@ -38,21 +38,21 @@ class Validator(ABC):
     needs: ClassVar[frozenset[str]] = frozenset()
     across_runs: ClassVar[bool] = True
 
-    def score(self, evidence: Evidence) -> float:
-        """Judge one candidate; the larger the better, always finite.
+    def score(self, candidate: Candidate) -> float:
+        """Return the score of a candidate: larger is better.
 
         Raises
         ------
         InputError
-            When something the validator `needs` is not in the evidence.
+            If the candidate lacks something that the validator `needs`.
         """
         for need in sorted(self.needs):
             field, remedy = NEEDS[need]
-            if getattr(evidence, field) is None:
-                allowed = f"evidence with {field}"
+            if getattr(candidate, field) is None:
+                allowed = f"a candidate with {field}"
                 raise InputError(f"validator {self.name!r}", got=f"no {field}", allowed=allowed, remedy=remedy)
-        return float(self._score(evidence))
+        return float(self._score(candidate))
 
     @abstractmethod
-    def _score(self, evidence: Evidence) -> float:
-        """Return the score; what the validator needs is there."""
+    def _score(self, candidate: Candidate) -> float:
+        """Return the score of a candidate that has everything needed."""

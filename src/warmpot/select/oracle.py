@@ -1,4 +1,4 @@
-"""The oracle: the only place of this room that sees target labels."""
+"""The oracle: the only validator that uses target labels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 from warmpot.data.task import Truth
 from warmpot.errors import InputError
 from warmpot.select.base import Validator
-from warmpot.select.evidence import Evidence
+from warmpot.select.candidate import Candidate
 
 __all__ = ["Oracle"]
 
@@ -18,10 +18,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Oracle(Validator):
-    """Accuracy on the target: what no user can choose by. A measure of the regret of all other validators.
+    """Accuracy on the target, to measure the regret of the other validators; unlabelled data does not allow it.
 
-    It is made from a `Truth`, never from a name, it says so in the log, and its name stands in every `Choice` it makes.
-    Samples of a class that the source does not know count as wrong.
+    It is made from a `Truth`, never by name, it logs a warning, and its name is in every `Choice`. Samples of a class
+    that the source lacks count as wrong.
     """
 
     truth: Truth
@@ -33,12 +33,12 @@ class Oracle(Validator):
         logger.warning("oracle: choosing by target labels; no such choice can be made on unlabelled data")
 
     def __repr__(self) -> str:
-        return "Oracle(oracle: sees target labels)"
+        return "Oracle(oracle: uses target labels)"
 
-    def _score(self, evidence: Evidence) -> float:
-        predictions, classes = evidence.target_predictions, len(self.truth.classes)
-        if (len(predictions), evidence.n_classes) != (len(self.truth.yt), classes):
-            got = f"{len(predictions)} samples of {evidence.n_classes} classes"
-            allowed = f"{len(self.truth.yt)} of {classes}, as the labels have"
+    def _score(self, candidate: Candidate) -> float:
+        predictions, classes = candidate.target_predictions, len(self.truth.classes)
+        if (len(predictions), candidate.n_classes) != (len(self.truth.yt), classes):
+            got = f"{len(predictions)} samples of {candidate.n_classes} classes"
+            allowed = f"{len(self.truth.yt)} of {classes}, as in the labels"
             raise InputError("oracle", got=got, allowed=allowed, remedy="Pass the Truth of the same task.")
         return float((predictions == self.truth.yt).mean())

@@ -1,4 +1,4 @@
-"""The validators by name; the oracle is not among them, it must be made on purpose."""
+"""The validators by name; not the oracle, which is made explicitly."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _ALL: tuple[type[Validator], ...] = (
     *(PlanValue, TransportValue, Bound),
 )
 DEFAULT_VALIDATOR = "neighbours"
-"""Who chooses when nobody is named; docs/selection.md has the figures behind it."""
+"""The default validator; docs/selection.md has the comparison behind this choice."""
 VALIDATORS: dict[str, type[Validator]] = {cls.name: cls for cls in _ALL}
 
 
 def make_validator(name: str, params: Mapping[str, Any] | None = None) -> Validator:
-    """Make a validator from its name and parameters; unknown ones are refused with the nearest known.
+    """Make a validator from its name and parameters.
 
     Examples
     --------

@@ -1,8 +1,9 @@
-"""What a sweep may try: blocks of settings, each fixed, one of several, or in a range."""
+"""What a sweep tries: blocks of settings, each fixed, one of several values, or in a range."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,25 +16,22 @@ from warmpot.train import RunConfig, load_config
 from warmpot.train.config import LAST
 from warmpot.train.recipes import DEFAULT, preset_for
 
-__all__ = ["DEFAULT_SPACE", "REFERENCE", "Range", "Space"]
+__all__ = ["DEFAULT_SPACE", "REFERENCE", "Point", "Range", "Space"]
 
 REFERENCE = "source-only"
 """The preset that every sweep tries first; its point is empty."""
+DEFAULT_SPACE: tuple[dict[str, Any], ...] = ({"preset": "full"}, {"preset": "bound"}, {"preset": "frozen"})
+"""What a sweep tries by default, after the reference."""
+MOST_CHECKED = 1000
+"""Number of points that are checked before a sweep starts: a longer check would delay it noticeably."""
 
-DEFAULT_SPACE: tuple[dict[str, Any], ...] = (
-    {"preset": "full"},
-    {"preset": "bound"},
-    {"preset": "frozen"},
-)
-"""What is tried when nothing is said, beside the source-only reference of every sweep."""
-
-Choices = Mapping[str, Any]
-"""One point of a space: the number of its block, and a value for every setting of the block that is not fixed."""
+Point = dict[str, Any]
+"""The number of a block (key ``block``), and a value for every setting of the block that is not fixed."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`; whole numbers if both are; even in the logarithm with `log`."""
+    """Numbers from `low` to `high`, integers if both are; uniform in the logarithm if `log`."""
 
     low: float
     high: float
@@ -41,15 +39,15 @@ class Range:
 
     def __post_init__(self) -> None:
         numbers = all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in (self.low, self.high))
-        good = numbers and math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high
-        if not good or (self.log and self.low <= 0):
+        valid = numbers and math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high
+        if not valid or (self.log and self.low <= 0):
             remedy = "Write it as {low: 0.1, high: 10, log: true}."
             got = f"low {self.low!r}, high {self.high!r}, log {self.log}"
             raise InputError("range", got=got, allowed="low < high, above 0 with log", remedy=remedy)
 
     @property
     def whole(self) -> bool:
-        """Whether it holds whole numbers."""
+        """Whether the numbers are integers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
 
@@ -59,39 +57,41 @@ class Space:
     Parameters
     ----------
     blocks : mapping or sequence of mappings
-        A value is a fixed setting, a list of choices, or a mapping with ``low``, ``high`` and maybe ``log``; any other
-        mapping holds the settings below its name. Every candidate comes from one block, so methods with different
-        settings can be compared.
+        A value is a fixed setting, a list of choices, or a range: a mapping with ``low``, ``high`` and optionally
+        ``log``. Any other mapping holds nested settings. Every candidate comes from one block, so methods with
+        different settings can be compared.
+    changes : mapping, optional
+        Nested settings of all candidates, unless a block sets them.
 
     Examples
     --------
     >>> space = Space([{"preset": "source-only"}, {"preset": "full", "params.alpha": [0.5, 0.8]}])
     >>> list(space.points())
     [{'block': 0}, {'block': 1, 'params.alpha': 0.5}, {'block': 1, 'params.alpha': 0.8}]
-    >>> space.config({"block": 1, "params.alpha": 0.5}, {}).params["alpha"]
+    >>> space.config({"block": 1, "params.alpha": 0.5}).params["alpha"]
     0.5
     """
 
-    def __init__(self, blocks: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        found = [blocks] if isinstance(blocks, Mapping) else blocks
-        listed = isinstance(found, Sequence) and len(found) > 0
-        if not listed or not all(isinstance(block, Mapping) for block in found):
+    def __init__(
+        self, blocks: Mapping[str, Any] | Sequence[Mapping[str, Any]], changes: Mapping[str, Any] | None = None
+    ) -> None:
+        block_list = [blocks] if isinstance(blocks, Mapping) else blocks
+        nonempty = isinstance(block_list, Sequence) and len(block_list) > 0
+        if not nonempty or not all(isinstance(block, Mapping) for block in block_list):
             remedy = "Write a mapping such as `params.alpha: [0.5, 0.8]`, or a list of them."
             got = "nothing" if blocks is None else repr(blocks)
             raise InputError("space", got=got, allowed="mappings of settings", remedy=remedy)
         self.fixed: list[dict[str, Any]] = []
         self.free: list[dict[str, list[Any] | Range]] = []
-        for block in found:
-            values = dict(_settings(block, ""))
+        for block in block_list:
+            values = dict(_flatten(block, ""))
             self.free.append({name: value for name, value in values.items() if isinstance(value, (list, Range))})
             self.fixed.append({name: value for name, value in values.items() if name not in self.free[-1]})
-        self.check({})
-
-    def check(self, changes: Mapping[str, Any]) -> None:
-        """Refuse a wrong name or value before any work."""
-        for point in itertools.islice(self._corners(), 1000):
+        self._changes = dict(changes or {})
+        self._configs: dict[str, RunConfig] = {}
+        for point in itertools.islice(self._combinations(ends=True), MOST_CHECKED):
             try:
-                choose = self.config(point, changes).choose
+                choose = self.config(point).choose
             except InputError as error:
                 raise error.within(f"space, {self.name(point)}: ") from None
             if choose != LAST:
@@ -100,24 +100,23 @@ class Space:
     @property
     def finite(self) -> bool:
         """Whether all points can be listed."""
-        return not any(isinstance(value, Range) for block in self.free for value in block.values())
+        return not any(isinstance(values, Range) for block in self.free for values in block.values())
 
-    def points(self) -> Iterator[dict[str, Any]]:
-        """All points, block by block; a range has none."""
+    def points(self) -> Iterator[Point]:
+        """Yield all points, block by block; a block with a range has none."""
+        return self._combinations(ends=False)
+
+    def _combinations(self, *, ends: bool) -> Iterator[Point]:
+        """Yield all combinations of values; of a range, both ends or nothing."""
         for number, block in enumerate(self.free):
-            lists = [value if isinstance(value, list) else [] for value in block.values()]
-            for values in itertools.product(*lists):
-                yield {"block": number, **dict(zip(block, values, strict=True))}
+            lists = [
+                values if isinstance(values, list) else [values.low, values.high] * ends for values in block.values()
+            ]
+            for combination in itertools.product(*lists):
+                yield {"block": number, **dict(zip(block, combination, strict=True))}
 
-    def _corners(self) -> Iterator[dict[str, Any]]:
-        """Points at the ends of all ranges and lists: enough to find a setting that is not allowed."""
-        for number, block in enumerate(self.free):
-            ends = [value if isinstance(value, list) else [value.low, value.high] for value in block.values()]
-            for values in itertools.product(*ends):
-                yield {"block": number, **dict(zip(block, values, strict=True))}
-
-    def name(self, point: Choices) -> str:
-        """Name a point in a few words: its preset and what sets it apart.
+    def name(self, point: Point) -> str:
+        """Describe a point in a few words: its preset and what distinguishes it.
 
         Examples
         --------
@@ -129,33 +128,35 @@ class Space:
         free, fixed = self.free[point["block"]], self.fixed[point["block"]]
         method = point.get("method", fixed.get("method"))
         preset = point.get("preset", fixed.get("preset")) or (preset_for(method) if method else DEFAULT)
-        alike = sum(preset == block.get("preset", "full") for block in self.fixed) > 1
-        shown = {name: f"{value}" for name, value in fixed.items() if alike}
+        ambiguous = sum(preset == block.get("preset", "full") for block in self.fixed) > 1
+        shown = {name: f"{value}" for name, value in fixed.items() if ambiguous}
         for name in free:
-            ranged = isinstance(free[name], Range) and isinstance(point[name], float)
-            shown[name] = f"{point[name]:.3g}" if ranged else f"{point[name]}"
+            rounded = isinstance(free[name], Range) and isinstance(point[name], float)
+            shown[name] = f"{point[name]:.3g}" if rounded else f"{point[name]}"
         return ", ".join([preset, *(f"{name} {value}" for name, value in shown.items() if name != "preset")])
 
-    def config(self, point: Choices, changes: Mapping[str, Any]) -> RunConfig:
-        """Resolve the run of a point; `changes` win, as far as they are not part of the space."""
-        named = {**self.fixed[point["block"]], **{name: value for name, value in point.items() if name != "block"}}
-        preset = named.pop("preset", None)
-        found: dict[str, Any] = dict(changes)
-        for name, value in named.items():
-            found = merged(found, with_value(name, value))
-        return load_config(preset, changes=found)
+    def config(self, point: Point) -> RunConfig:
+        """Return the settings of a point, resolved once."""
+        key = json.dumps(point, default=repr)
+        if key not in self._configs:
+            settings = {**self.fixed[point["block"]], **point}
+            del settings["block"]
+            preset, changes = settings.pop("preset", None), self._changes
+            for name, value in settings.items():
+                changes = merged(changes, with_value(name, value))
+            self._configs[key] = load_config(preset, changes=changes)
+        return self._configs[key]
 
 
-def _settings(block: Mapping[Any, Any], above: str) -> Iterator[tuple[str, Any]]:
+def _flatten(block: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     """Yield dotted names with their values, lists and ranges."""
     for key, value in block.items():
-        name = f"{above}{key}"
+        name = f"{prefix}{key}"
         if isinstance(value, Mapping) and not {"low", "high"} & set(value):
-            yield from _settings(value, f"{name}.")
+            yield from _flatten(value, f"{name}.")
             continue
         if isinstance(value, list) and not value:
-            got, remedy = "an empty list", "Give some values."
-            raise InputError(name, got=got, allowed="one value or more", remedy=remedy)
+            raise InputError(name, got="an empty list", allowed="one value or more", remedy="Give some values.")
         yield name, _range(name, value) if isinstance(value, Mapping) else value
 
 
@@ -165,7 +166,7 @@ def _range(name: str, ends: Mapping[Any, Any]) -> Range:
         remedy = "Leave it out."
         raise InputError(f"{name}.{unknown[0]}", got="an unknown key", allowed="low, high, log", remedy=remedy)
     if not {"low", "high"} <= set(ends):
-        got, remedy = f"{next(end for end in ('low', 'high') if end in ends)} alone", "Give the other end too."
+        got, remedy = f"{'low' if 'low' in ends else 'high'} alone", "Give the other end too."
         raise InputError(name, got=got, allowed="low and high: a range needs low and high", remedy=remedy)
     try:
         return Range(ends["low"], ends["high"], bool(ends.get("log", False)))

@@ -1,7 +1,7 @@
-"""Validators that ask whether the target predictions fit the geometry of the data.
+"""Validators that compare the target predictions with the geometry of the data.
 
-A candidate learns its features, and collapsed ones make any prediction look consistent; the inputs are the same for all
-candidates. Both scores are 0 for predictions no better than chance and for a single class.
+Features are learned, and collapsed ones make any prediction look consistent; inputs are the same for all candidates.
+Both scores are 0 for random predictions and for a single class.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from warmpot._checks import check_choice, check_count
 from warmpot._typing import FloatArray, IntArray
 from warmpot.select.base import Validator
-from warmpot.select.evidence import Evidence
+from warmpot.select.candidate import Candidate
 from warmpot.weights import estimate_present_classes, predicted_shares
 
 __all__ = ["Neighbours", "Reverse"]
@@ -33,37 +33,37 @@ class Neighbours(Validator):
     The mean share of the `k` nearest other target samples that get the same prediction, above what the class shares
     give by chance (Cohen's kappa): 1 for perfect agreement, 0 for random predictions and for a single class.
 
-    Deviations: no paper's; k-nearest-neighbour consistency is folklore.
+    Deviations: not from a paper; k-nearest-neighbour consistency is folklore.
 
     Parameters
     ----------
     k : int
-        At most half of the other samples are asked: were all of them neighbours, nothing would set candidates apart.
+        Number of neighbours, at most half of the other samples: with all of them, every candidate would score the same.
     space : "inputs" or "features"
-        Where the neighbours are; "inputs" means the features when the evidence holds no inputs.
+        Space of the distances; features are used if the candidate has no inputs.
     """
 
     k: int = 5
     space: str = "inputs"
 
     name: ClassVar[str] = "neighbours"
-    summary: ClassVar[str] = "whether near target samples are predicted alike, beyond chance"
+    summary: ClassVar[str] = "whether near target samples get the same prediction, beyond chance"
 
     def __post_init__(self) -> None:
         check_count("k", self.k)
         check_choice("space", self.space, SPACES)
 
-    def _score(self, evidence: Evidence) -> float:
+    def _score(self, candidate: Candidate) -> float:
         from sklearn.neighbors import NearestNeighbors
 
-        predictions, x = evidence.target_predictions, evidence.points("target", self.space)
+        predictions, x = candidate.target_predictions, candidate.points("target", self.space)
         if len(x) == 1:
             return 0.0
         k = min(self.k, max((len(x) - 1) // 2, 1))
         search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(x - x.mean(axis=0))
         near = search.kneighbors(return_distance=False)
         agreement = float((predictions[near] == predictions[:, None]).mean())
-        shares = predicted_shares(evidence.target_logits)
+        shares = predicted_shares(candidate.target_logits)
         return _above_chance(agreement, float(shares @ shares))
 
 
@@ -71,17 +71,17 @@ class Neighbours(Validator):
 class Reverse(Validator):
     """Reverse validation (Zhong et al. 2010; Ganin et al. 2016): learn from the target, test on the source.
 
-    A classifier is trained on the target samples with their predicted classes and tested on the held part of the
-    source (on all of it if none was held). Under partial domain adaptation it cannot know the classes that the target
-    lacks, so only the source classes believed present count (`estimate_present_classes`). To name few classes is
-    then easy: the score is the mean recall of these classes above chance, which is 0 for a single class.
+    A classifier is trained on the target samples with their predicted classes and tested on the held-out part of the
+    source (on all of it if none is held out). In partial domain adaptation it cannot know the classes that the target
+    lacks, so only source classes estimated to be present count (`estimate_present_classes`). Fewer classes are easier,
+    so the score is the mean recall of these classes above chance, which is 0 for a single class.
 
-    Deviations: the reverse classifier is the nearest class mean, not the method again; above-chance recall as said.
+    Deviations: the reverse classifier is the nearest class mean, not the method itself; recall above chance.
 
     Parameters
     ----------
     space : "features" or "inputs"
-        Where it is learned. True labels test it, so collapsed features gain nothing here.
+        Space of the classifier. It is tested with true labels, so collapsed features do not help.
     """
 
     space: str = "features"
@@ -92,23 +92,23 @@ class Reverse(Validator):
     def __post_init__(self) -> None:
         check_choice("space", self.space, SPACES)
 
-    def _score(self, evidence: Evidence) -> float:
-        present = np.sort(list(estimate_present_classes(predicted_shares(evidence.target_logits))))
-        side, labels = "source", evidence.source_labels
-        if evidence.held_labels is not None:
-            side, labels = "held", evidence.held_labels
-        counts = np.isin(labels, present)
-        if len(present) < 2 or not counts.any():
+    def _score(self, candidate: Candidate) -> float:
+        present = np.sort(list(estimate_present_classes(predicted_shares(candidate.target_logits))))
+        part, labels = "source", candidate.source_labels
+        if candidate.held_labels is not None:
+            part, labels = "held", candidate.held_labels
+        counted = np.isin(labels, present)
+        if len(present) < 2 or not counted.any():
             return 0.0
-        x, points = evidence.points("target", self.space), evidence.points(side, self.space)[counts]
-        found, labels = present[_nearest_mean(x, evidence.target_predictions, present, points)], labels[counts]
-        recalls = [float((found[labels == k] == k).mean()) for k in np.unique(labels)]
+        x, points = candidate.points("target", self.space), candidate.points(part, self.space)[counted]
+        predictions, labels = present[_nearest_mean(x, candidate.target_predictions, present, points)], labels[counted]
+        recalls = [float((predictions[labels == k] == k).mean()) for k in np.unique(labels)]
         return _above_chance(float(np.mean(recalls)), 1 / len(present))
 
 
 def _nearest_mean(x: FloatArray, y: IntArray, classes: IntArray, points: FloatArray) -> IntArray:
-    """Position in `classes` of the one whose mean is nearest to each point."""
-    centre = x.mean(axis=0)  # a common shift keeps the digits of the products
+    """Return the index in `classes` of the nearest class mean of each point."""
+    centre = x.mean(axis=0)  # centred products lose fewer digits
     means = np.stack([x[y == k].mean(axis=0) for k in classes]) - centre
-    found: IntArray = ((points - centre) @ means.T - 0.5 * (means * means).sum(axis=1)).argmax(axis=1)
-    return found
+    nearest: IntArray = ((points - centre) @ means.T - 0.5 * (means * means).sum(axis=1)).argmax(axis=1)
+    return nearest

@@ -1,4 +1,4 @@
-"""Validators that read a transport plan between the source and the target."""
+"""Validators that use a transport plan from the source to the target."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from warmpot.bounds.lipschitz import Lipschitz, head_lipschitz
 from warmpot.bounds.report import BoundReport
 from warmpot.bounds.theorems import joint_bound
 from warmpot.select.base import Validator
-from warmpot.select.evidence import Evidence
+from warmpot.select.candidate import Candidate
 
 __all__ = ["Bound", "PlanValue", "TransportValue"]
 
@@ -20,8 +20,8 @@ __all__ = ["Bound", "PlanValue", "TransportValue"]
 class PlanValue(Validator):
     """Minus the cost per unit of mass of the candidate's own last plan.
 
-    In units of its own cost and at its own alpha: roughly comparable between the rounds of one run, not between runs
-    whose eta or alpha differ.
+    In units of its own cost and for its own alpha: roughly comparable between the rounds of one run, but not between
+    runs with different eta or alpha.
     """
 
     name: ClassVar[str] = "plan"
@@ -29,50 +29,59 @@ class PlanValue(Validator):
     needs: ClassVar[frozenset[str]] = frozenset({"transport"})
     across_runs: ClassVar[bool] = False
 
-    def _score(self, evidence: Evidence) -> float:
-        assert evidence.transport is not None
-        return -evidence.transport
+    def _score(self, candidate: Candidate) -> float:
+        assert candidate.transport is not None
+        return -candidate.transport
 
 
 @dataclass(frozen=True)
-class TransportValue(Validator):
-    """Minus the partial transport value per unit of mass, in units common to all candidates.
-
-    The plan is solved anew, exactly, with one cost for all candidates,
-
-        C_ij = ||f_i - f~_j|| / r + 1 - softmax(w(x~_j))[y_i],      r^2 = mean_ik ||f_i - f_k||^2,
-
-    so neither the scale of the features nor the candidate's own eta, alpha and beta matter. Features that collapse to a
-    point shrink r as much as the distances. Both parts are about 1 for a pair at random.
-
-    Deviations: no paper's validator; the cost is that of Theorem 3.3 with the total-variation loss and ``1 / r`` in the
-    place of the Lipschitz constant.
-
-    Parameters
-    ----------
-    alpha, beta : float
-        In (0, 1]: mass moved, and share of the source believed to matter. The same for all candidates.
-    """
-
+class _JointBoundValidator(Validator):
     alpha: float = 0.8
     beta: float = 0.35
-
-    name: ClassVar[str] = "transport"
-    summary: ClassVar[str] = "how cheaply features and labels of the source reach the target, in common units"
 
     def __post_init__(self) -> None:
         check_fraction("alpha", self.alpha)
         check_fraction("beta", self.beta)
 
-    def _score(self, evidence: Evidence) -> float:
-        spread = math.sqrt(2.0 * float(evidence.source_features.var(axis=0).sum()))
-        gamma = 1.0 / spread if spread > 0 else 0.0
-        found = _joint(evidence, gamma, self.alpha, self.beta, plan="paper", loss="tv")
-        return -sum(term.value for term in found.terms if term.name.startswith("transport") and term.value is not None)
+    def _joint_bound(self, candidate: Candidate, gamma: Lipschitz | float, *, plan: str, loss: str) -> BoundReport:
+        return joint_bound(
+            candidate.source_features, candidate.source_labels, candidate.target_features, candidate.source_proba,
+            candidate.target_proba, gamma=gamma, alpha=self.alpha, beta=self.beta, plan=plan, loss=loss,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Bound(Validator):
+class TransportValue(_JointBoundValidator):
+    """Minus the partial transport value per unit of mass, in units common to all candidates.
+
+    A new plan is solved exactly, with one cost for all candidates,
+
+        C_ij = ||f_i - f~_j|| / r + 1 - softmax(w(x~_j))[y_i],      r^2 = mean_ik ||f_i - f_k||^2,
+
+    so neither the scale of the features nor the candidate's own eta, alpha and beta matter. Features that collapse to a
+    point shrink r as much as the distances. Both terms are about 1 for a random pair.
+
+    Deviations: not from a paper; the cost is that of Theorem 3.3 with the total-variation loss and ``1 / r`` instead of
+    the Lipschitz constant.
+
+    Parameters
+    ----------
+    alpha, beta : float
+        In (0, 1], the same for all candidates: transported mass, and estimated share of the source that is useful.
+    """
+
+    name: ClassVar[str] = "transport"
+    summary: ClassVar[str] = "transport cost of features and labels from source to target, in common units"
+
+    def _score(self, candidate: Candidate) -> float:
+        spread = math.sqrt(2.0 * float(candidate.source_features.var(axis=0).sum()))
+        gamma = 1.0 / spread if spread > 0 else 0.0
+        terms = self._joint_bound(candidate, gamma, plan="paper", loss="tv").terms
+        return -sum(term.value for term in terms if term.name.startswith("transport") and term.value is not None)
+
+
+@dataclass(frozen=True)
+class Bound(_JointBoundValidator):
     """Minus the part of the joint bound (Theorem 3.3) that can be computed without target labels.
 
     The ideal term is left out; it differs between candidates too, so the best score is not the best guarantee.
@@ -85,28 +94,11 @@ class Bound(Validator):
         In (0, 1], the same for all candidates: the bound holds for any.
     """
 
-    alpha: float = 0.8
-    beta: float = 0.35
-
     name: ClassVar[str] = "bound"
     summary: ClassVar[str] = "the computable part of the joint bound (Theorem 3.3)"
     needs: ClassVar[frozenset[str]] = frozenset({"head"})
 
-    def __post_init__(self) -> None:
-        check_fraction("alpha", self.alpha)
-        check_fraction("beta", self.beta)
-
-    def _score(self, evidence: Evidence) -> float:
-        assert evidence.head is not None
-        gamma = head_lipschitz(evidence.head[0], "euclidean")
-        return -_joint(evidence, gamma, self.alpha, self.beta, plan="tightest", loss="euclidean").total
-
-
-def _joint(
-    evidence: Evidence, gamma: Lipschitz | float, alpha: float, beta: float, *, plan: str, loss: str
-) -> BoundReport:
-    source, target, labels = evidence.source_features, evidence.target_features, evidence.source_labels
-    return joint_bound(
-        source, labels, target, evidence.source_proba, evidence.target_proba,
-        gamma=gamma, alpha=alpha, beta=beta, plan=plan, loss=loss,
-    )  # fmt: skip
+    def _score(self, candidate: Candidate) -> float:
+        assert candidate.head is not None
+        gamma = head_lipschitz(candidate.head[0], "euclidean")
+        return -self._joint_bound(candidate, gamma, plan="tightest", loss="euclidean").total

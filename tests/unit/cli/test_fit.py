@@ -420,7 +420,7 @@ def test_ctrl_c_before_anything_was_written_offers_no_resume(monkeypatch: pytest
     def fit(*args: Any, **kwargs: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("warmpot.select.within.fit", fit)
+    monkeypatch.setattr("warmpot.select.best_iterate.fit", fit)
     result = run("fit", "source.npz", "target.npz", "--quiet")
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 

@@ -101,7 +101,7 @@ def test_the_closest_name_is_suggested() -> None:
 def test_the_default_validator_is_marked_and_needs_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     lines = done("methods").stdout.splitlines()
-    ends = {"neighbours (default)": "beyond chance", "dev": "like the target", "plan": "within one run only"}
+    ends = {"neighbours (default)": "beyond chance", "dev": "towards the target", "plan": "within one run only"}
     needs = {"dev": "needs a held-out part of the source", "plan": "needs a plan"}
     for name, end in ends.items():
         at = next(i for i, line in enumerate(lines) if re.match(rf"{re.escape(name)} .*{end} *$", line))

@@ -183,7 +183,7 @@ def test_shares_and_weights_are_those_of_the_files(trained: tuple[Path, Task, Tr
     title = heading(weight_histograms(seen)[2].figure.axes[0])
     assert title == f"outlier: {100 * seen.weights[outlier].sum():.2f}% of the weight"
     assert "estimated absent" in heading(weight_histograms(view_run(read_run(run), task, None))[2].figure.axes[0])
-    assert seen.evidence is not None
+    assert seen.candidate is not None
     assert set(seen.scores("neighbours", "reverse")) == {"neighbours", "reverse"}
 
 
@@ -482,7 +482,7 @@ def test_what_the_plan_leaves_out() -> None:
 
 def test_the_chosen_iterate_is_the_checkpoint_s(tmp_path: Path) -> None:
     task, _ = small_task(["a", "b", "c", "d"])
-    from warmpot.select.within import fit_chosen
+    from warmpot.select.best_iterate import fit_chosen
 
     config = load_config("full", changes={"full": {**QUICK["full"], "rounds": 4}, "choose": "entropy"})
     fitted = fit_chosen(task, config, out=tmp_path / "run", progress_bar=False)

@@ -27,7 +27,7 @@ from warmpot.data import Task, Truth, make_task
 from warmpot.data.images import load_images
 from warmpot.errors import InputError
 from warmpot.nets import build_backbone
-from warmpot.select.within import fit_chosen
+from warmpot.select.best_iterate import fit_chosen
 from warmpot.train import Fitted, Predictor, RunConfig, fit, load_config
 from warmpot.train.images import ImageSettings, prepare
 

@@ -21,7 +21,7 @@ def test_a_method_is_its_preset_in_files_changes_and_spaces(tmp_path: Path, meth
     assert load_config(changes={"method": method}) == wanted
     space = Space({"method": [method], "seed": 0})
     (point,) = space.points()
-    assert space.config(point, {}) == wanted
+    assert space.config(point) == wanted
     assert space.name(point).startswith(wanted.preset)
 
 

@@ -11,7 +11,7 @@ from warmpot.report.run_commands import repeat_command
 from warmpot.report.run_view import RunView
 from warmpot.report.sections.wording import class_names
 from warmpot.report.style import label
-from warmpot.select.guard import collapsed
+from warmpot.select.choice import collapse_reason
 from warmpot.train.health import LONE, SPREAD
 
 __all__ = ["MOST_SUSPECTS", "problem_notices", "run_warnings", "suspicious_classes"]
@@ -72,7 +72,7 @@ def _training(view: RunView) -> Iterator[Notice]:
     if upto:
         first, last = upto[0]["effective_classes"], upto[-1]["effective_classes"]
         fewest = min(line["effective_classes"] for line in upto[len(upto) // 2 :])
-        if why := collapsed(last, first):
+        if why := collapse_reason(last, first):
             text = f"Collapse: {why.replace('those of the reference', 'at the start')}."
             yield Notice("bad", text, ANOTHER)
         elif last < LONE:

@@ -1,4 +1,4 @@
-"""Validators on evidence whose scores are known in closed form; the guard; the oracle."""
+"""Validators on candidate whose scores are known in closed form; the guard; the oracle."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from warmpot.bounds.lipschitz import head_lipschitz
 from warmpot.bounds.theorems import joint_bound
 from warmpot.data.task import Truth
 from warmpot.errors import InputError
-from warmpot.select import VALIDATORS, Evidence, Oracle, Validator, choose, degenerate, make_validator
-from warmpot.select.evidence import log_softmax
+from warmpot.select import VALIDATORS, Candidate, Oracle, Validator, choose, explain_collapse, make_validator
+from warmpot.select.candidate import log_softmax
 from warmpot.transport import solve_partial
 
 SURE = 1000.0
@@ -28,7 +28,7 @@ def one_hot(codes: Any, n_classes: int) -> np.ndarray:
     return SURE * np.eye(n_classes)[np.asarray(codes)]
 
 
-def evidence(target_logits: Any, **changes: Any) -> Evidence:
+def candidate(target_logits: Any, **changes: Any) -> Candidate:
     """Two source samples a class at the class's unit vector; target features there too unless told."""
     logits = np.asarray(target_logits, dtype=float)
     c = logits.shape[1]
@@ -41,26 +41,26 @@ def evidence(target_logits: Any, **changes: Any) -> Evidence:
         "target_features": np.eye(c)[np.arange(len(logits)) % c],
         "target_logits": logits,
     }
-    return Evidence(**fields | changes)
+    return Candidate(**fields | changes)
 
 
-def held(e: Evidence, **changes: Any) -> Evidence:
+def held(e: Candidate, **changes: Any) -> Candidate:
     kept = {"held_features": e.source_features, "held_logits": e.source_logits, "held_labels": e.source_labels}
     return dataclasses.replace(e, **kept | changes)
 
 
-def score(name: str, e: Evidence, **params: Any) -> float:
+def score(name: str, e: Candidate, **params: Any) -> float:
     return make_validator(name, params).score(e)
 
 
 BALANCED = np.tile(np.arange(4), 5)
 
 
-def full(target_logits: Any, **changes: Any) -> Evidence:
-    """Evidence that serves every validator."""
+def full(target_logits: Any, **changes: Any) -> Candidate:
+    """Candidate that serves every validator."""
     c = np.shape(target_logits)[1]
     rest: dict[str, Any] = {"transport": 0.5, "head": (SURE * np.eye(c), np.zeros(c))}
-    return held(evidence(target_logits, **rest | changes))
+    return held(candidate(target_logits, **rest | changes))
 
 
 @pytest.mark.parametrize("name", VALIDATORS)
@@ -88,15 +88,15 @@ def test_every_score_is_finite_whatever_the_predictions(name: str, logits: np.nd
 def test_closed_forms(name: str, uniform: float, balanced: float | None, single: float) -> None:
     # equal samples share a point, so the four nearest of five are its own class
     params = {"k": 4} if name == "neighbours" else {}
-    assert score(name, evidence(np.zeros((20, 4))), **params) == pytest.approx(uniform, abs=1e-12)
-    assert score(name, evidence(one_hot(np.full(20, 2), 4)), **params) == pytest.approx(single, abs=1e-12)
+    assert score(name, candidate(np.zeros((20, 4))), **params) == pytest.approx(uniform, abs=1e-12)
+    assert score(name, candidate(one_hot(np.full(20, 2), 4)), **params) == pytest.approx(single, abs=1e-12)
     if balanced is not None:
-        assert score(name, evidence(one_hot(BALANCED, 4)), **params) == pytest.approx(balanced, abs=1e-12)
+        assert score(name, candidate(one_hot(BALANCED, 4)), **params) == pytest.approx(balanced, abs=1e-12)
 
 
 def test_few_samples_are_not_all_neighbours() -> None:
     codes = np.array([0, 0, 0, 1, 1, 1])
-    e = evidence(one_hot(codes, 4), target_features=np.eye(4)[codes])
+    e = candidate(one_hot(codes, 4), target_features=np.eye(4)[codes])
     assert score("neighbours", e) == 1.0  # with all five others as neighbours: below 0, whatever the predictions
     assert score("neighbours", dataclasses.replace(e, target_logits=one_hot(codes[::2].repeat(2), 4))) < 0.5
 
@@ -105,19 +105,19 @@ def test_density_of_clusters() -> None:
     # four alike (similarity 1/T) and fifteen at right angles (similarity 0)
     weights = np.array([math.exp(20.0)] * 4 + [1.0] * 15)
     p = weights / weights.sum()
-    assert score("snd", evidence(one_hot(BALANCED, 4))) == pytest.approx(-(p @ np.log(p)), rel=1e-12)
-    assert score("snd", evidence(np.zeros((2, 2)))) == 0.0
+    assert score("snd", candidate(one_hot(BALANCED, 4))) == pytest.approx(-(p @ np.log(p)), rel=1e-12)
+    assert score("snd", candidate(np.zeros((2, 2)))) == 0.0
 
 
 def test_density_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    e = evidence(np.random.default_rng(0).normal(size=(23, 4)))
+    e = candidate(np.random.default_rng(0).normal(size=(23, 4)))
     whole = score("snd", e)
     monkeypatch.setattr("warmpot.select.predictions.BLOCK", 5)
     assert score("snd", e) == pytest.approx(whole, rel=1e-12)
 
 
 def test_source_accuracy() -> None:
-    e = evidence(np.zeros((3, 4)))
+    e = candidate(np.zeros((3, 4)))
     assert score("source", held(e)) == 1.0
     wrong = np.roll(e.source_labels, 1)  # every other one
     assert score("source", held(e, held_labels=wrong)) == 0.5
@@ -125,7 +125,7 @@ def test_source_accuracy() -> None:
 
 def test_dev_of_equal_domains_is_the_source_risk() -> None:
     # one and the same set of features: the ratio is 1 everywhere
-    e = evidence(np.zeros((8, 4)))
+    e = candidate(np.zeros((8, 4)))
     same = dataclasses.replace(e, target_features=e.source_features)
     wrong = np.roll(e.source_labels, 1)
     assert score("dev", held(same, held_labels=wrong)) == pytest.approx(-0.5, abs=1e-12)
@@ -141,8 +141,8 @@ def test_dev_sees_errors_where_the_target_is() -> None:
             "target_features": x[:100] + np.array([1.0, 0.0]), "target_logits": np.zeros((100, 2)),
             "held_features": x[200:], "held_labels": labels[200:]}  # fmt: skip
     kept, right = x[200:], labels[200:]
-    near = Evidence(**base, held_logits=one_hot(np.where(kept[:, 0] > 0.5, 1 - right, right), 2))
-    far = Evidence(**base, held_logits=one_hot(np.where(kept[:, 0] < -0.5, 1 - right, right), 2))
+    near = Candidate(**base, held_logits=one_hot(np.where(kept[:, 0] > 0.5, 1 - right, right), 2))
+    far = Candidate(**base, held_logits=one_hot(np.where(kept[:, 0] < -0.5, 1 - right, right), 2))
     assert score("dev", far) > score("dev", near) + 0.2
     assert score("dev", far) > score("source", far) - 1.0  # nearer than the plain risk
 
@@ -150,7 +150,7 @@ def test_dev_sees_errors_where_the_target_is() -> None:
 def test_reverse_counts_only_classes_believed_present() -> None:
     # the target holds classes 0 and 1 of 4; predictions are right
     codes = np.array([0, 1] * 6)
-    e = evidence(one_hot(codes, 4), target_features=np.eye(4)[codes])
+    e = candidate(one_hot(codes, 4), target_features=np.eye(4)[codes])
     assert score("reverse", e) == 1.0
     # swapped: whoever learns from it is wrong on the source everywhere; chance is a half
     assert score("reverse", dataclasses.replace(e, target_logits=one_hot(1 - codes, 4))) == -1.0
@@ -167,7 +167,7 @@ def test_reverse_is_sklearns_adjusted_balanced_accuracy() -> None:
     rng = np.random.default_rng(1)
     labels, codes = rng.integers(3, size=90), rng.integers(3, size=60)
     xs, xt = rng.normal(size=(90, 2)) + 2 * np.eye(3)[labels, :2], rng.normal(size=(60, 2)) + 2 * np.eye(3)[codes, :2]
-    e = Evidence(xs, np.zeros((90, 3)), labels, xt, one_hot(codes, 3))
+    e = Candidate(xs, np.zeros((90, 3)), labels, xt, one_hot(codes, 3))
     found = NearestCentroid().fit(xt, codes).predict(xs)
     assert score("reverse", e) == pytest.approx(balanced_accuracy_score(labels, found, adjusted=True), rel=1e-12)
 
@@ -175,7 +175,7 @@ def test_reverse_is_sklearns_adjusted_balanced_accuracy() -> None:
 @pytest.mark.parametrize("name", ["neighbours", "reverse"])
 def test_inputs_are_where_candidates_are_compared(name: str) -> None:
     codes = np.tile([0, 1], 10)
-    e = evidence(one_hot(codes, 4), target_features=np.eye(4)[codes])
+    e = candidate(one_hot(codes, 4), target_features=np.eye(4)[codes])
     collapsed = dataclasses.replace(e, source_features=np.zeros((8, 4)), target_features=np.zeros((20, 4)))
     seen = dataclasses.replace(collapsed, source_inputs=e.source_features, target_inputs=e.target_features)
     assert score(name, seen, space="inputs") == score(name, e, space="inputs") == 1.0
@@ -184,7 +184,7 @@ def test_inputs_are_where_candidates_are_compared(name: str) -> None:
 
 def test_reverse_tests_on_the_held_part_in_the_space_it_learned_in() -> None:
     codes = np.tile([0, 1], 6)
-    e = held(evidence(one_hot(codes, 4), target_features=np.eye(4)[1 - codes]))
+    e = held(candidate(one_hot(codes, 4), target_features=np.eye(4)[1 - codes]))
     assert score("reverse", e) == -1.0
     inputs = {"source_inputs": np.zeros((8, 4)), "target_inputs": np.eye(4)[codes], "held_inputs": e.held_features}
     assert score("reverse", dataclasses.replace(e, **inputs), space="inputs") == 1.0
@@ -192,7 +192,7 @@ def test_reverse_tests_on_the_held_part_in_the_space_it_learned_in() -> None:
 
 def test_transport_is_zero_where_everything_fits_and_one_per_wrong_label() -> None:
     codes = np.tile(np.arange(4), 2)
-    right = evidence(one_hot(codes, 4), target_features=np.eye(4)[codes])
+    right = candidate(one_hot(codes, 4), target_features=np.eye(4)[codes])
     assert score("transport", right) == pytest.approx(0.0, abs=1e-12)
     # labels that say nothing: 1 - 1/4 on top of distance 0
     unsure = dataclasses.replace(right, target_logits=np.zeros((8, 4)))
@@ -201,7 +201,7 @@ def test_transport_is_zero_where_everything_fits_and_one_per_wrong_label() -> No
 
 def test_transport_has_no_unit_of_features() -> None:
     rng = np.random.default_rng(0)
-    e = evidence(rng.normal(size=(12, 4)), target_features=rng.normal(size=(12, 4)))
+    e = candidate(rng.normal(size=(12, 4)), target_features=rng.normal(size=(12, 4)))
     scaled = dataclasses.replace(e, source_features=1e3 * e.source_features, target_features=1e3 * e.target_features)
     assert score("transport", scaled) == pytest.approx(score("transport", e), rel=1e-6)
     assert score("transport", e) < -0.1
@@ -209,7 +209,7 @@ def test_transport_has_no_unit_of_features() -> None:
 
 def test_transport_is_the_value_of_its_cost() -> None:
     rng = np.random.default_rng(0)
-    e = evidence(
+    e = candidate(
         rng.normal(size=(6, 4)), source_features=rng.normal(size=(8, 3)), target_features=rng.normal(size=(6, 3))
     )
     apart = np.linalg.norm(e.source_features[:, None] - e.source_features, axis=2)
@@ -222,7 +222,7 @@ def test_transport_is_the_value_of_its_cost() -> None:
 def test_plan_and_bound() -> None:
     rng = np.random.default_rng(0)
     weight = rng.normal(size=(4, 4))
-    e = evidence(rng.normal(size=(12, 4)), target_features=rng.normal(size=(12, 4)), transport=0.25,
+    e = candidate(rng.normal(size=(12, 4)), target_features=rng.normal(size=(12, 4)), transport=0.25,
                  head=(weight, np.zeros(4)), source_logits=rng.normal(size=(8, 4)))  # fmt: skip
     assert score("plan", e) == -0.25
     report = joint_bound(e.source_features, e.source_labels, e.target_features, e.source_proba, e.target_proba,
@@ -232,8 +232,8 @@ def test_plan_and_bound() -> None:
 
 @pytest.mark.parametrize("name", [name for name, cls in VALIDATORS.items() if cls.needs])
 def test_what_is_missing_is_named(name: str) -> None:
-    with pytest.raises(InputError, match=rf"validator '{name}': got no \w+; allowed: evidence with"):
-        score(name, evidence(np.zeros((4, 3))))
+    with pytest.raises(InputError, match=rf"validator '{name}': got no \w+; allowed: a candidate with"):
+        score(name, candidate(np.zeros((4, 3))))
 
 
 def test_registry() -> None:
@@ -271,12 +271,12 @@ def test_no_way_in_for_target_labels() -> None:
     assert "oracle" not in VALIDATORS
     with pytest.raises(InputError, match=r"validator: .*needs target labels.*only in Python.*warmpot\.select\.Oracle"):
         make_validator("oracle")
-    fields = [field.name for field in dataclasses.fields(Evidence)]
+    fields = [field.name for field in dataclasses.fields(Candidate)]
     assert [name for name in fields if "label" in name or "truth" in name or name.startswith("y")] == [
         "source_labels", "held_labels",
     ]  # fmt: skip
     for cls in (*VALIDATORS.values(), Oracle):
-        assert list(inspect.signature(cls.score).parameters) == ["self", "evidence"]
+        assert list(inspect.signature(cls.score).parameters) == ["self", "candidate"]
     for cls in VALIDATORS.values():
         assert not {"truth", "labels", "yt", "y"} & {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
 
@@ -284,7 +284,7 @@ def test_no_way_in_for_target_labels() -> None:
 class TestEvidence:
     def test_tensors_come_out_as_float64_arrays(self) -> None:
         x, logits = torch.eye(2), torch.tensor([[2.0, 0.0], [0.0, 2.0]], requires_grad=True)
-        e = Evidence(x, logits, torch.tensor([0, 1]), x, logits, head=(logits, torch.zeros(2)))  # type: ignore[arg-type]
+        e = Candidate(x, logits, torch.tensor([0, 1]), x, logits, head=(logits, torch.zeros(2)))  # type: ignore[arg-type]
         assert e.target_logits.dtype == e.source_features.dtype == np.float64
         assert e.source_labels.dtype == np.int64
         assert e.head is not None
@@ -305,9 +305,9 @@ class TestEvidence:
         ({"source_labels": np.zeros(6)}, "source_labels: got float64"),
         ({"source_labels": np.zeros((6, 1), int)}, "source_labels: got int64, shape"),
         ({"source_labels": np.zeros(5, int)}, "source: got 6 features, 6 logits, 5 labels"),
-        ({"held_features": np.zeros((2, 3))}, "evidence: got held_features only"),
-        ({"source_inputs": np.zeros((6, 3))}, "evidence: got source_inputs only"),
-        ({"held_inputs": np.zeros((6, 3))}, "evidence: got held_inputs only"),
+        ({"held_features": np.zeros((2, 3))}, "candidate: got held_features only"),
+        ({"source_inputs": np.zeros((6, 3))}, "candidate: got source_inputs only"),
+        ({"held_inputs": np.zeros((6, 3))}, "candidate: got held_inputs only"),
         ({"source_inputs": np.zeros((6, 7)), "target_inputs": np.zeros((4, 8))}, "target_inputs: got 8 columns"),
         ({"source_weights": -np.ones(6)}, "source_weights"),
         ({"transport": math.nan}, "transport"),
@@ -316,19 +316,19 @@ class TestEvidence:
     ])  # fmt: skip
     def test_bad_evidence_is_refused_by_name(self, changes: dict[str, Any], message: str) -> None:
         with pytest.raises(InputError, match=message):
-            dataclasses.replace(evidence(np.zeros((4, 3))), **changes)
+            dataclasses.replace(candidate(np.zeros((4, 3))), **changes)
 
     def test_regression_is_refused(self) -> None:
         x = np.zeros((2, 1))
         with pytest.raises(InputError, match="2 or more classes"):
-            Evidence(x, x, np.zeros(2, np.int64), x, x)
+            Candidate(x, x, np.zeros(2, np.int64), x, x)
 
 
 class TestGuard:
     rng = np.random.default_rng(0)
-    reference = evidence(one_hot(BALANCED, 4) / SURE * 2.0)
-    better = evidence(one_hot(BALANCED, 4) / SURE * 4.0)
-    collapsed = evidence(one_hot(np.zeros(20, int), 4))
+    reference = candidate(one_hot(BALANCED, 4) / SURE * 2.0)
+    better = candidate(one_hot(BALANCED, 4) / SURE * 4.0)
+    collapsed = candidate(one_hot(np.zeros(20, int), 4))
 
     def test_entropy_alone_picks_the_collapse_and_the_guard_refuses_it(self) -> None:
         validator = make_validator("entropy")
@@ -347,13 +347,13 @@ class TestGuard:
         assert set(choice.refusals) == {0, 1}
 
     def test_a_quarter_of_the_classes_is_the_least(self) -> None:
-        reference = evidence(one_hot(np.arange(16), 16))
-        few, fewer = (evidence(one_hot(np.arange(48) % k, 16)) for k in (4, 3))
-        assert degenerate(few, reference) is None
-        assert degenerate(fewer, reference) is not None
+        reference = candidate(one_hot(np.arange(16), 16))
+        few, fewer = (candidate(one_hot(np.arange(48) % k, 16)) for k in (4, 3))
+        assert explain_collapse(few, reference) is None
+        assert explain_collapse(fewer, reference) is not None
 
     def test_a_target_of_one_class_is_no_collapse(self) -> None:
-        assert degenerate(self.collapsed, self.collapsed) is None
+        assert explain_collapse(self.collapsed, self.collapsed) is None
 
     def test_the_first_wins_a_tie(self) -> None:
         assert choose([self.better] * 3, make_validator("infomax"), self.reference).index == 0
@@ -362,8 +362,8 @@ class TestGuard:
         class Broken(Validator):
             name = "broken"
 
-            def _score(self, evidence: Evidence) -> float:
-                return math.nan if evidence is TestGuard.better else 1.0
+            def _score(self, candidate: Candidate) -> float:
+                return math.nan if candidate is TestGuard.better else 1.0
 
         choice = choose([self.better, self.reference], Broken(), self.reference)
         assert choice.index == 1
@@ -372,7 +372,7 @@ class TestGuard:
 
 class TestOracle:
     truth = Truth(np.array([0, 1, -1, 1]), ("a", "b", "c"))
-    right = evidence(one_hot([0, 1, 2, 0], 3))
+    right = candidate(one_hot([0, 1, 2, 0], 3))
 
     def test_unknown_classes_count_as_wrong(self) -> None:
         assert Oracle(self.truth).score(self.right) == 0.5
@@ -387,3 +387,13 @@ class TestOracle:
     def test_labels_of_another_task_are_refused(self) -> None:
         with pytest.raises(InputError, match="oracle: got 4 samples of 3 classes; allowed: 4 of 2"):
             Oracle(Truth(self.truth.yt, ("a", "b"))).score(self.right)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("Evidence", "Candidate"), ("Swept", "SweepResult"), ("degenerate", "explain_collapse")]
+)
+def test_old_names_work_with_a_warning(old: str, new: str) -> None:
+    import warmpot.select
+
+    with pytest.warns(DeprecationWarning, match=f"use warmpot.select.{new}"):
+        assert getattr(warmpot.select, old) is getattr(warmpot.select, new)

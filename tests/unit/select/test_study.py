@@ -15,9 +15,9 @@ from warmpot._jobs import Done
 from warmpot.data import as_table, make_task
 from warmpot.errors import InputError, MissingExtraError, WarmpotError
 from warmpot.select import fit_chosen, sweep
-from warmpot.select.search import Searched
+from warmpot.select.best_iterate import hold_out
+from warmpot.select.proposers import OptunaProposer
 from warmpot.select.space import Space
-from warmpot.select.within import hold_out
 from warmpot.train import load_config
 
 QUICK = {"full": {"rounds": 2, "iterations": 4, "width": 8}}
@@ -59,11 +59,13 @@ def test_a_wrong_space_is_refused_before_any_work(blocks: Any, words: str) -> No
 
 
 def test_points_are_all_combinations_of_every_block() -> None:
-    space = Space([{"preset": "source-only"}, {"preset": "full", "params.alpha": [0.5, 0.8], "full.rounds": [2, 3]}])
+    space = Space(
+        [{"preset": "source-only"}, {"preset": "full", "params.alpha": [0.5, 0.8], "full.rounds": [2, 3]}], {"seed": 7}
+    )
     assert space.finite
     points = list(space.points())
     assert len(points) == 5
-    configs = [space.config(point, {"seed": 7}) for point in points]
+    configs = [space.config(point) for point in points]
     assert {(c.preset, c.params.get("alpha"), c.full.rounds if c.preset == "full" else 0) for c in configs} == {
         ("source-only", None, 0), ("full", 0.5, 2), ("full", 0.5, 3), ("full", 0.8, 2), ("full", 0.8, 3)
     }  # fmt: skip
@@ -115,7 +117,7 @@ def test_the_best_round_by_a_validator_is_kept(task: Any) -> None:
 
 
 def tied(monkeypatch: Any) -> None:
-    monkeypatch.setattr("warmpot.select.structure.Neighbours._score", lambda self, evidence: 0.25)
+    monkeypatch.setattr("warmpot.select.structure.Neighbours._score", lambda self, candidate: 0.25)
 
 
 def test_the_last_of_equal_rounds_is_kept(task: Any, monkeypatch: Any, caplog: Any) -> None:
@@ -131,7 +133,7 @@ def test_weights_are_those_of_the_round_that_was_chosen(
 ) -> None:
     """Round 0 had no plan: its weights are those of source-only."""
     scores = iter([1.0, 0.0, 0.0] if chosen == 0 else [0.0, 1.0, 0.0])
-    monkeypatch.setattr("warmpot.select.structure.Neighbours._score", lambda self, evidence: next(scores))
+    monkeypatch.setattr("warmpot.select.structure.Neighbours._score", lambda self, candidate: next(scores))
     config = load_config("full", changes={**QUICK, "choose": "neighbours"})
     fitted = fit_chosen(task, config, out=tmp_path / "run", progress_bar=False)
     assert fitted.step == chosen
@@ -162,7 +164,7 @@ def test_choosing_in_regression_is_refused() -> None:
     x = rng.normal(size=(20, 2))
     task = make_task(as_table(x, x[:, 0], task="regression"), as_table(x))[0]
     config = load_config("full", changes={"loss": "squared", "choose": "entropy"})
-    with pytest.raises(InputError, match="real labels"):
+    with pytest.raises(InputError, match="continuous targets"):
         fit_chosen(task, config, progress_bar=False)
 
 
@@ -171,14 +173,14 @@ SPACE = [{"preset": "full", "params.alpha": [0.5, 0.9]}]
 
 def test_a_sweep_takes_the_best_score_and_can_be_stopped(task: Any, tmp_path: Any, monkeypatch: Any) -> None:
     whole = sweep(task, out=str(tmp_path / "whole"), space=SPACE, changes=QUICK, progress_bar=False)
-    assert repr(whole).startswith(f"Swept({whole.best.preset}, neighbours ")
+    assert repr(whole).startswith(f"SweepResult({whole.best.preset}, neighbours ")
     assert len(repr(whole)) < 60
     assert [trial.point for trial in whole.trials] == [{}, *Space(SPACE).points()]
     assert whole.best.score == max(trial.score for trial in whole.trials if trial.problem is None)
     assert (tmp_path / "whole" / "best" / "predictions.csv").exists()
     assert load_config(file=tmp_path / "whole" / "best.yaml") == whole.config
 
-    from warmpot.select import sweep as package_function  # the module is shadowed by its function
+    from warmpot.select import sweep as package_function
 
     module = sys.modules[package_function.__module__]
     real, tried = module._try, []
@@ -209,7 +211,7 @@ def test_among_equals_the_first_of_the_space_wins_and_the_reference_last(
     tied(monkeypatch)
     points = list(Space(SPACE).points())
     left = iter([points[k] for k in order])
-    monkeypatch.setattr("warmpot.select.search.Listed.propose", lambda self: next(left, None))
+    monkeypatch.setattr("warmpot.select.proposers.GridProposer.propose", lambda self: next(left, None))
     found = sweep(task, out=tmp_path / "a", space=SPACE, changes=QUICK, progress_bar=False)
     assert [trial.point for trial in found.trials] == [{}, points[order[0]], points[order[1]]]
     assert [trial.score for trial in found.trials] == [0.25] * 3
@@ -238,7 +240,7 @@ def test_a_new_winner_takes_the_place_of_the_old(task: Any, tmp_path: Any, monke
     pytest.importorskip("optuna")
     space = [{"preset": "full", "params.alpha": {"low": 0.3, "high": 1.0}}]
     tried = iter([0.0, 1.0, 2.0, 3.0])
-    monkeypatch.setattr("warmpot.select.structure.Neighbours._score", lambda self, evidence: next(tried))
+    monkeypatch.setattr("warmpot.select.structure.Neighbours._score", lambda self, candidate: next(tried))
     for trials in (1, 3):
         found = sweep(task, out=tmp_path / "a", space=space, trials=trials, changes=QUICK, progress_bar=False)
         assert found.best is found.trials[-1]
@@ -251,7 +253,7 @@ from pathlib import Path
 
 import warmpot.select
 
-plain = sys.modules[warmpot.select.sweep.__module__]._try
+plain = sys.modules[warmpot.select.study.__module__]._try
 real = getattr(plain, "real", plain)  # in the process that put `tries` in its place
 
 
@@ -344,7 +346,7 @@ def test_optuna_proposes_for_all_workers_and_learns_in_its_own_order(
         run.workers = 3  # type: ignore[attr-defined]
         return lambda *args, **more: nullcontext(run)
 
-    monkeypatch.setattr(module, "_final", lambda *args: None)
+    monkeypatch.setattr(module, "_fit_best", lambda *args: None)
     for backwards in (False, True):
         monkeypatch.setattr(module, "runner", fakes(backwards))
         found = sweep(task, out=tmp_path / str(backwards), space=space, trials=20, workers=3, progress_bar=False)
@@ -381,7 +383,7 @@ def test_a_reference_that_fails_is_named(task: Any, tmp_path: Any, monkeypatch: 
 def test_a_collapsed_candidate_cannot_win_though_entropy_loves_it(task: Any, tmp_path: Any, monkeypatch: Any) -> None:
     """A step of entropy minimisation without end: every target sample gets one class, with certainty."""
     module = sys.modules[sweep.__module__]
-    real = module.evidence_of
+    real = module.candidate_from_snapshot
 
     def one_class(snapshot: Any, task: Any, held: Any) -> Any:
         found = real(snapshot, task, held)
@@ -390,7 +392,7 @@ def test_a_collapsed_candidate_cannot_win_though_entropy_loves_it(task: Any, tmp
             found.target_logits[:, 0] = 50.0
         return found
 
-    monkeypatch.setattr(module, "evidence_of", one_class)
+    monkeypatch.setattr(module, "candidate_from_snapshot", one_class)
     found = sweep(task, out=tmp_path / "a", space=SPACE, changes=QUICK, validator="entropy", progress_bar=False)
     assert all(t.score > found.trials[0].score for t in found.trials[1:])
     assert all("classes" in t.problem for t in found.trials[1:])
@@ -414,7 +416,7 @@ def test_optuna_searches_ranges_and_hears_of_earlier_trials(task: Any, tmp_path:
 def test_the_sampler_learns(tmp_path: Any) -> None:
     """Forty proposals for a score with one peak end nearer to it than chance."""
     pytest.importorskip("optuna")
-    searcher = Searched(Space({"params.alpha": {"low": 0.01, "high": 1.0}}), [], 40, seed=0)
+    searcher = OptunaProposer(Space({"params.alpha": {"low": 0.01, "high": 1.0}}), [], 40, seed=0)
     asked: list[float] = []
     by_chance = np.abs(np.linspace(0.01, 1.0, 1000) - 0.7).mean()
     while (point := searcher.propose()) is not None:
@@ -450,9 +452,11 @@ def test_a_wrong_validator_within_the_runs_is_refused_at_once(task: Any, tmp_pat
 def test_optuna_is_not_drawn_towards_collapses(task: Any, tmp_path: Any, monkeypatch: Any) -> None:
     pytest.importorskip("optuna")
     module, told = sys.modules[sweep.__module__], []
-    monkeypatch.setattr(module, "collapsed", lambda classes, before: "collapsed, says the test")
-    learn = Searched.learn
-    monkeypatch.setattr(Searched, "learn", lambda self, point, score: (told.append(score), learn(self, point, score)))
+    monkeypatch.setattr(module, "collapse_reason", lambda classes, reference: "collapsed, says the test")
+    learn = OptunaProposer.learn
+    monkeypatch.setattr(
+        OptunaProposer, "learn", lambda self, point, score: (told.append(score), learn(self, point, score))
+    )
     space = {"params.alpha": {"low": 0.3, "high": 1.0}}
     sweep(task, out=tmp_path / "a", space=space, trials=2, changes=QUICK, progress_bar=False)
     assert told == [None, None]

@@ -1,0 +1,185 @@
+"""The best iterate of one run: `fit_chosen` is `warmpot.train.fit` with the validator that the settings name."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from warmpot._run_files import SOURCE_WEIGHTS
+from warmpot._typing import BoolArray, FloatArray, IntArray
+from warmpot.data import Task
+from warmpot.data.lazy import Rows
+from warmpot.errors import InputError
+from warmpot.nets.network import ColumnScale, make_scale
+from warmpot.select.base import Validator
+from warmpot.select.candidate import Candidate
+from warmpot.select.choice import collapse_reason, effective_target_classes
+from warmpot.select.registry import make_validator
+from warmpot.train import Fitted, RunConfig, fit
+from warmpot.train.config import LAST
+from warmpot.train.predictor import apply_network
+from warmpot.train.run_folder import RunFolder
+from warmpot.train.snapshots import Snapshot
+
+__all__ = ["HeldOut", "ValidatorChooser", "candidate_from_snapshot", "fit_chosen", "hold_out", "warn_about_ties"]
+
+logger = logging.getLogger(__name__)
+
+
+class HeldOut(NamedTuple):
+    """A part of the source that is not trained on: inputs, labels, and a mask over all source samples."""
+
+    x: Rows
+    y: IntArray
+    rows: BoolArray
+
+
+def hold_out(task: Task, share: float, seed: int) -> tuple[Task, HeldOut]:
+    """Split a classification task: hold out a share (in (0, 1)) of every class, but leave at least one sample of each.
+
+    Returns
+    -------
+    task : Task
+        The task without the held-out samples.
+    held : HeldOut
+    """
+    rng = np.random.default_rng(seed)
+    mask = np.zeros(task.n_source, dtype=bool)
+    for code in range(task.n_classes):
+        rows = rng.permutation(np.flatnonzero(task.ys == code))
+        mask[rows[: min(math.ceil(share * len(rows)), len(rows) - 1)]] = True
+    if not mask.any():
+        got, remedy = "one sample of every class", "Choose a validator that needs no held-out part."
+        raise InputError("source", got=got, allowed="two samples of some class, to hold one out", remedy=remedy)
+    names = tuple(name for name, held in zip(task.source_names, mask, strict=False) if not held)
+    rest = dataclasses.replace(task, xs=_subset(task.xs, ~mask), ys=task.ys[~mask], source_names=names)
+    return rest, HeldOut(_subset(task.xs, mask), np.asarray(task.ys[mask], np.int64), mask)
+
+
+def _subset(x: Rows, rows: BoolArray) -> Rows:
+    return x[rows] if isinstance(x, np.ndarray) else x.subset(rows)
+
+
+def candidate_from_snapshot(snapshot: Snapshot, task: Task, held: HeldOut | None = None) -> Candidate:
+    """Return what a validator may use of a snapshot; inputs are scaled as the engines scale them by default."""
+    network = snapshot.network
+    outputs = apply_network(network.for_source(), held.x) if held is not None else None
+    return Candidate(
+        source_features=snapshot.source.features.numpy(),
+        source_logits=snapshot.source.logits.numpy(),
+        source_labels=np.asarray(task.ys, np.int64),
+        target_features=snapshot.target.features.numpy(),
+        target_logits=snapshot.target.logits.numpy(),
+        held_features=outputs.features.numpy() if outputs else None,
+        held_logits=outputs.logits.numpy() if outputs else None,
+        held_labels=held.y if held else None,
+        **_scaled_inputs(task.xs, task.xt, *([held.x] if held else [])),
+        transport=snapshot.transport,
+        head=(network.head.weight.detach().numpy(), network.head.bias.detach().numpy()),
+    )
+
+
+def _scaled_inputs(*parts: Rows) -> dict[str, NDArray[Any]]:
+    """Return the scaled inputs by field of `Candidate`; nothing for images."""
+    arrays = [part for part in parts if isinstance(part, np.ndarray)]
+    if len(arrays) < len(parts):
+        return {}
+    inputs = [torch.from_numpy(np.ascontiguousarray(x)) for x in arrays]
+    scale = make_scale("auto", inputs[0].shape[1])
+    if isinstance(scale, ColumnScale):
+        scale.fit(*inputs[:2])
+    names = ("source_inputs", "target_inputs", "held_inputs")
+    return {name: scale(x).numpy() for name, x in zip(names, inputs, strict=False)}
+
+
+class ValidatorChooser:
+    """A `Chooser` that prefers the snapshot with the best score that has not collapsed compared with the first.
+
+    The last of equal scores wins: without a reason to choose, the result is the last iterate, as without a choice.
+    """
+
+    def __init__(self, validator: Validator, task: Task, held: HeldOut | None) -> None:
+        self._validator, self._task, self._held = validator, task, held
+        self._best: float | None = None
+        self._reference: float | None = None
+
+    def offer(self, snapshot: Snapshot) -> tuple[bool, dict[str, Any]]:
+        """Score a snapshot; the first one is always the best so far."""
+        candidate = candidate_from_snapshot(snapshot, self._task, self._held)
+        classes = effective_target_classes(candidate)
+        first = self._reference is None
+        self._reference = classes if self._reference is None else self._reference
+        if "transport" in self._validator.needs and candidate.transport is None:
+            return first, {}  # no plan yet, so no score
+        score = self._validator.score(candidate)
+        better = not collapse_reason(classes, self._reference) and (self._best is None or score >= self._best)
+        if better:
+            self._best = score
+        return better or first, {"score": score}
+
+    def state(self) -> dict[str, Any]:
+        """Return what a resumed run needs."""
+        return {"best": self._best, "before": self._reference}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Restore `state`."""
+        self._best, self._reference = state["best"], state["before"]
+
+
+def warn_about_ties(scores: Sequence[float], validator: str, what: str) -> None:
+    """Warn if a validator gave the same score to everything."""
+    if len(scores) > 1 and len(set(scores)) == 1:
+        logger.warning("all %s score the same (%.4g): %s cannot tell them apart", what, scores[0], validator)
+
+
+def fit_chosen(
+    task: Task,
+    config: RunConfig,
+    *,
+    out: Path | str | None = None,
+    resume: bool = False,
+    progress_bar: bool | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> Fitted:
+    """Train on a task and return the best iterate by the validator ``config.choose``; see `warmpot.train.fit`.
+
+    Target labels are not used. If the validator needs a held-out part of the source, the share ``config.held`` of every
+    class is not trained on: the weights of these samples are 0, and the plan, which has no rows for them, is left out.
+    """
+    out = None if out is None else Path(out)
+    if config.choose == LAST:
+        return fit(task, config, out=out, resume=resume, progress_bar=progress_bar, facts=facts)
+    validator, rest, held = make_validator(config.choose), task, None
+    if task.for_regression:
+        got, remedy = f"{config.choose!r} for continuous targets", "Leave `choose` at last."
+        raise InputError("choose", got=got, allowed=LAST, remedy=remedy)
+    if "held" in validator.needs:
+        rest, held = hold_out(task, config.held, config.seed)
+        counts = len(held.y), task.n_source, config.choose
+        logger.warning("%d of %d source samples are held out to choose by %s; they are not trained on", *counts)
+    chooser = ValidatorChooser(validator, rest, held)
+    fitted = fit(rest, config, out=out, resume=resume, progress_bar=progress_bar, facts=facts, chooser=chooser)
+    warn_about_ties([line["score"] for line in fitted.history if "score" in line], config.choose, "iterates")
+    if held is None:
+        return fitted
+    training = _with_zeros(fitted.training_weights, held.rows)
+    plan = None if fitted.plan_weights is None else _with_zeros(fitted.plan_weights, held.rows)
+    if out is not None and (out / SOURCE_WEIGHTS).exists():  # only one of several processes writes files
+        RunFolder(out).write_weights(plan, training, task)
+    # rows of the plan and of its certificate are those of the samples that were trained on, not of the task
+    return dataclasses.replace(fitted, plan_weights=plan, training_weights=training, solution=None)
+
+
+def _with_zeros(weights: FloatArray, held: BoolArray) -> FloatArray:
+    """Extend weights to all source samples: 0 for those held out."""
+    extended = np.zeros(len(held))
+    extended[~held] = weights
+    return extended
