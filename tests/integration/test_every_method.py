@@ -152,10 +152,13 @@ ODD: dict[str, Callable[[], Task]] = {
 def assert_sound(fitted: Fitted) -> None:
     assert np.isfinite(fitted.outputs).all()
     np.testing.assert_allclose(fitted.outputs.sum(axis=1), 1.0, atol=1e-6)
-    weights = fitted.source_weights
-    assert np.isfinite(weights).all()
-    assert weights.min() >= 0
-    assert 0 < weights.sum() <= 1 + 1e-6
+    assert np.isfinite(fitted.training_weights).all()
+    assert fitted.training_weights.min() >= 0
+    assert fitted.training_weights.sum() == pytest.approx(1.0)
+    if fitted.plan_weights is not None:
+        assert np.isfinite(fitted.plan_weights).all()
+        assert fitted.plan_weights.min() >= 0
+        assert 0 < fitted.plan_weights.sum() <= 1 + 1e-6
     assert all(np.isfinite(list(line.values())).all() for line in fitted.history)
 
 
@@ -194,17 +197,17 @@ def stop_after(patch: pytest.MonkeyPatch, count: int) -> None:
     """Ask for a stop during the step of this number, as Ctrl-C does."""
     calls, step = 0, Learner.step
 
-    def pressing(self: Learner, view: BatchContext) -> Any:
+    def pressing(self: Learner, number: int, context: BatchContext) -> Any:
         nonlocal calls
         calls += 1
         if calls == count:
             os.kill(os.getpid(), signal.SIGINT)
-        return step(self, view)
+        return step(self, number, context)
 
     patch.setattr(Learner, "step", pressing)
 
 
-@pytest.mark.parametrize("stop", [9, 10], ids=["within a stretch", "before a refresh"])
+@pytest.mark.parametrize("stop", [9, 10], ids=["within a period", "before a refresh"])
 @pytest.mark.parametrize("name", METHODS)
 def test_a_stopped_run_goes_on_bit_for_bit(tmp_path: Path, name: str, stop: int) -> None:
     """Refreshes lie at every other step (class shares), or at 4, 7, 10, 14, 17 (critics): before and after the stop."""
@@ -259,8 +262,7 @@ def run_all(devices: int) -> dict[str, Any]:
     # BatchNorm, whose statistics each process takes from its own share, before a refresh looks at the whole data
     batch_norm = configured("pwan", 10, {"weights": "chi2_ball", "minibatch": {"hardware": flags}})
     done = train_in_batches(task, batch_norm, fabric, run=None, start=None, report=lambda *_: None)
-    assert isinstance(done.weights, torch.Tensor)
-    found["batch norm"] = {"weights": done.weights.tolist(), "losses": [line["loss"] for line in done.history]}
+    found["batch norm"] = {"weights": done.training_weights.tolist(), "losses": [line["loss"] for line in done.history]}
     for name in METHODS:
         refused = ""
         if devices > 1:
@@ -274,10 +276,9 @@ def run_all(devices: int) -> dict[str, Any]:
             changes["params"] = {"periods": 1}  # a further batch of 6 throughout; odd ones are cut to equal shares
         config = of_method(name, 10, changes)
         done = train_in_batches(task, config, fabric, run=None, start=None, report=lambda *_: None)
-        weights = np.ones(1) if done.weights is None else np.asarray(getattr(done.weights, "p", done.weights))
         parameters = torch.cat([p.detach().flatten() for p in done.network.parameters()])
         found[name] = {
-            "parameters": parameters.tolist(), "weights": weights.tolist(), "refused": refused,
+            "parameters": parameters.tolist(), "weights": done.training_weights.tolist(), "refused": refused,
             "losses": [line["loss"] for line in done.history],
         }  # fmt: skip
     return found
@@ -349,9 +350,8 @@ def test_any_weighting_goes_with_any_method(name: str, weights: str) -> None:
     task, _ = make_toy(n=60, m=40)
     fitted = fit(task, of_method(name, 12, {"weights": weights}), progress_bar=False)
     assert_sound(fitted)
-    if weights != OWN:
-        assert fitted.source_weights.sum() == pytest.approx(1.0)
-        assert fitted.solution is None
+    assert fitted.training_weights.sum() == pytest.approx(1.0)
+    assert (fitted.solution is not None) == (weights in (OWN, "plan"))
     assert np.array_equal(fitted.outputs, unweighted(name)) == (weights == "uniform")  # the weights are used
 
 

@@ -7,6 +7,7 @@ import ot
 import pytest
 import torch
 
+from warmpot.losses import LABEL_LOSSES
 from warmpot.methods import BatchContext, Memory, TrainProgress, Warmpot
 from warmpot.nets import Outputs, build_network
 from warmpot.train import load_config
@@ -15,7 +16,7 @@ N, M, WIDTH, CLASSES = 26, 22, 12, 5
 
 
 def view(source: Outputs, labels: torch.Tensor, target: Outputs, progress: float, loss: str) -> BatchContext:
-    return BatchContext(source, labels, target, TrainProgress(round(1000 * progress), 1000), loss)
+    return BatchContext(source, labels, target, TrainProgress(round(1000 * progress), 1000), LABEL_LOSSES[loss])
 
 
 def _batch(seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
