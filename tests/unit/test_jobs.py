@@ -220,9 +220,10 @@ def test_a_cluster_that_is_not_there_is_told_at_once(work: Any, monkeypatch: Any
         pass
 
 
-BEGIN = "import jobs_work\nfrom warmpot._jobs import Job, runner\n"
+BEGIN = "import signal\nimport jobs_work\nfrom warmpot._jobs import Job, runner\n"
 LASTS = """
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell start with it ignored
     with runner(jobs_work.lasts, workers=2) as run:
         list(run([Job(0), Job(1)]))
 """

@@ -73,7 +73,7 @@ def test_a_description_explains_each_parameter(monkeypatch: pytest.MonkeyPatch) 
     at = next(i for i, line in enumerate(lines) if line.startswith("power 6 Exponent"))
     assert lines[at + 1] == "power_weight 0.3"  # of the same entry
     assert any(line.startswith("pca_head true Start the head from principal axes of the target") for line in lines)
-    assert "- While pooled features do not change (frozen features), neighbours are found once." in lines
+    assert "- While pooled features do not change (frozen features), neighbours are searched once." in lines
     lines = [" ".join(line.split()) for line in done("methods", "capped").stdout.splitlines()]
     assert "critic.spectral true Keep it 1-Lipschitz by spectral normalisation." in lines
     assert any(line.startswith("periods 6 The critic is trained") for line in lines)

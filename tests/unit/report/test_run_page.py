@@ -730,8 +730,8 @@ def test_both_kinds_of_weights_are_shown_by_name(tmp_path: Path) -> None:
     assert section is not None
     assert "sum to alpha, here 0.9" in section.lead
     table = next(block for block in section.blocks if isinstance(block, Table))
-    shares = dict(zip(table.head, table.rows[0], strict=True))
-    assert [shares[name].text for name in ("share of training weight", "share of plan weight")] == ["75.00%", "100.00%"]  # type: ignore[union-attr]
+    shares = dict(zip([column.name for column in table.columns], table.cells[0], strict=True))
+    assert [shares[name].text for name in ("share of training weight", "share of plan weight")] == ["75.00%", "100.00%"]
     old = write(dataclasses.replace(run, plan_weights=None), tmp_path / "old", weight_column="weight")
     view = RunView(read_run(old))
     assert view.weight_shares == pytest.approx([0.75, 0.25])
