@@ -19,12 +19,12 @@ def main() -> None:
         model.fit(source.x, source.y, X_target=target.x)  # no target labels
         print(f"{type(model).__name__:<21} accuracy on the target {model.score(target.x, target.y):.0%}")
 
-    print("\ndigit   source weight   predicted in the target")
-    share = np.bincount(source.y, model.source_weights_, 10) / model.source_weights_.sum()
+    print("\ndigit   training weight   predicted in the target")
+    share = np.bincount(source.y, model.training_weights_, 10)
     predicted = np.bincount(model.predict(target.x), minlength=10) / len(target.x)
     for digit in range(10):
         note = "" if digit in target.y else "   (does not occur)"
-        print(f"{digit:>5}   {share[digit]:13.0%}   {predicted[digit]:23.0%}{note}")
+        print(f"{digit:>5}   {share[digit]:15.0%}   {predicted[digit]:23.0%}{note}")
 
 
 if __name__ == "__main__":
