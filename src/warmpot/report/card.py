@@ -11,43 +11,19 @@ import numpy as np
 import yaml
 
 from warmpot._run_files import MODEL_FACTS
-from warmpot._settings import to_mapping
 from warmpot._tables import escape_markdown, markdown_grid, printable
-from warmpot.data import ViewSettings
 from warmpot.methods.descriptions import markdown_notes
-from warmpot.report.run_commands import changed_settings, repeat_command
-from warmpot.report.run_view import RunView
+from warmpot.report.run_view import RunView, cost_per_mass
+from warmpot.report.sections.parts import ALWAYS_A_CLASS
+from warmpot.report.sections.provenance import repeat_command, status
 from warmpot.train.config import LAST
 from warmpot.train.export import Agreement
 from warmpot.train.finished_run import UNKNOWN, FinishedRun, read_run
-from warmpot.train.recipes import preset_names
 
-__all__ = ["model_card", "status"]
+__all__ = ["model_card"]
 
 MOST_CLASSES = 100
 """Classes named on a card; the model has all of them."""
-REPRODUCTION = "reproduction of the official code's objective"
-PRESETS = {
-    "paper": "the paper's formulas as printed",
-    **dict.fromkeys(("mpot-imagenet", "jumbot-imagenet"), "interpretation: its authors did not run it there"),
-    **dict.fromkeys(
-        ("arpm-warmpot", "arpm-warmpot-imagenet", "arpm-plan", "arpm-plan-imagenet"),
-        "interpretation: the paper gives one number and no code",
-    ),
-}
-"""Presets that are not reproductions; docs/methods.md has the same list."""
-PAPERS = "resnet50.tv_in1k"
-OURS = ("frozen", "tuned")
-"""Parts of the names of presets whose training loop is not that of the paper."""
-NEUTRAL = (
-    "seed=",
-    "tensorboard=",
-    "images.",
-    "minibatch.hardware.",
-    "minibatch.log_every=",
-    "minibatch.checkpoint_every=",
-)
-"""Settings that do not change the method."""
 
 
 def model_card(run: Path | str, agreement: Agreement | None = None) -> str:
@@ -69,8 +45,11 @@ def model_card(run: Path | str, agreement: Agreement | None = None) -> str:
         Markdown; names of classes, columns and files are escaped.
     """
     read = read_run(Path(run))
-    parts = (_front(read), _title(read), _predicts(read), _made(read), _data(read), _results(read, agreement),
-             _limits(read), _repeat(read))  # fmt: skip
+    names = read.data_name("source"), read.data_name("target"), read.setting("method")
+    source, target, method = map(escape_markdown, names)
+    parts = [_front(read), f"# {source} to {target}: {method}"]
+    for part in (_predicts(read), _made(read), _data(read), _results(read, agreement), _limits(read), _repeat(read)):
+        parts += part
     return "\n\n".join(parts) + "\n"
 
 
@@ -78,41 +57,27 @@ def _front(run: FinishedRun) -> str:
     kind = "regression" if not run.classes else "classification"
     tags = ["domain-adaptation", "partial-domain-adaptation", "optimal-transport"]
     tags += [run.method.name] if run.method else []
-    front = {
-        "library_name": "warmpot",
-        "pipeline_tag": f"{'image' if run.images else 'tabular'}-{kind}",
-        "tags": list(dict.fromkeys(tags)),
-    }
-    if run.images and not run.classes:
-        del front["pipeline_tag"]  # hubs have no such task
+    front: dict[str, Any] = {"library_name": "warmpot"}
+    if run.classes or not run.images:  # hubs have no task for regression on images
+        front["pipeline_tag"] = f"{'image' if run.images else 'tabular'}-{kind}"
+    front["tags"] = list(dict.fromkeys(tags))
     return f"---\n{yaml.safe_dump(front, sort_keys=False)}# license: to be filled in\n---"
 
 
-def _title(run: FinishedRun) -> str:
-    names = run.data_name("source"), run.data_name("target"), run.setting("method")
-    source, target, method = map(escape_markdown, names)
-    return f"# {source} to {target}: {method}"
-
-
-def _predicts(run: FinishedRun) -> str:
+def _predicts(run: FinishedRun) -> Iterator[str]:
+    yield "## What it predicts"
+    yield from _classes(run) if run.classes else _values(run)
+    takes = f"{run.model['n_inputs']} features"
     if run.images:
         view = run.images["view"]
-        side, whole = view["crop"], view["resize"]
-        takes = (
-            f"RGB images: resized to {whole} x {whole} pixels, then cropped to the central {side} x {side}, as bytes"
-        )
-    else:
-        takes = f"{run.model['n_inputs']} features"
+        side, crop = (f"{view[name]} x {view[name]}" for name in ("resize", "crop"))
+        takes = f"RGB images: resized to {side} pixels, then cropped to the central {crop}, as bytes"
     columns = run.model["facts"].get("columns", [])
     if columns:
         takes += ", in this order: " + ", ".join(escape_markdown(name) for name in columns[:MOST_CLASSES])
         takes += f" and {len(columns) - MOST_CLASSES} more" if len(columns) > MOST_CLASSES else ""
-    text = [
-        "## What it predicts",
-        "\n\n".join([*(_classes(run) if run.classes else _values(run)), f"It takes {takes}."]),
-        "It was adapted to one target. Use it for more samples *of that target*, not of the source or anything else.",
-    ]
-    return "\n\n".join(text)
+    yield f"It takes {takes}."
+    yield "It was adapted to one target. Use it for more samples *of that target*, not of the source or anything else."
 
 
 def _classes(run: FinishedRun) -> Iterator[str]:
@@ -139,37 +104,9 @@ def _values(run: FinishedRun) -> Iterator[str]:
         yield f"Predictions on the target range from {np.nanmin(values):.6g} to {np.nanmax(values):.6g}."
 
 
-def status(run: FinishedRun) -> str:
-    """Return whether the settings are a reproduction of the paper, an interpretation, ours or the user's."""
-    preset, method = run.setting("preset"), run.method
-    if method is None or not method.__module__.startswith("warmpot.") or preset not in preset_names():
-        return "the user's own"
-    if not method.uses_target:
-        return "baseline"
-    if run.setting("engine") == "full" or any(mark in preset for mark in OURS):
-        return "ours: the objective is the method's, the training loop is not"
-    text = PRESETS.get(preset, REPRODUCTION) + _other_network(run)
-    changed = any(not change.startswith(NEUTRAL) for change in changed_settings(run))
-    return text + (", with other settings: see below" if changed else "")
-
-
-def _other_network(run: FinishedRun) -> str:
-    """Return a remark unless the network is that of the papers, trained as a whole on random views."""
-    if run.images is None:
-        return ", on features, whereas the papers also train the network"
-    backbone, view = run.images["backbone"], run.images["view"]
-    plain = (backbone["name"], backbone["train_from"], backbone["batch_norm"]) == (PAPERS, "all", "train")
-    return "" if plain and view == to_mapping(ViewSettings()) else f", with another network or view than {PAPERS}"
-
-
-def _made(run: FinishedRun) -> str:
-    method, choose = run.method, run.setting("choose")
-    rows = [
-        (
-            "method",
-            f"{escape_markdown(run.setting('method'))}{escape_markdown(f': {method.summary}') if method else ''}",
-        )
-    ]
+def _made(run: FinishedRun) -> Iterator[str]:
+    method, choose, name = run.method, run.setting("choose"), escape_markdown(run.setting("method"))
+    rows = [("method", name + (escape_markdown(f": {method.summary}") if method else ""))]
     rows += [("reference", escape_markdown(method.reference))] if method else []
     chosen = f"the best iterate by {escape_markdown(choose)}, without target labels"
     rows += [
@@ -184,43 +121,37 @@ def _made(run: FinishedRun) -> str:
         trained = backbone["train_from"]
         part = "frozen" if trained is None else f"trained from {escape_markdown(trained)} on"
         rows.append(("backbone", f"{escape_markdown(backbone['name'])}, {part}"))
-    text = ["## How it was made", markdown_grid(["", ""], rows)]
+    yield from ("## How it was made", markdown_grid(["", ""], rows))
     if remarks := markdown_notes(method) if method else "":
-        text += ["Notes on the method, and how it deviates from paper and code:", remarks]
-    return "\n\n".join(text)
+        yield from ("Notes on the method, and how it deviates from paper and code:", remarks)
 
 
-def _data(run: FinishedRun) -> str:
+def _data(run: FinishedRun) -> Iterator[str]:
     labels = f"{len(run.classes)} classes" if run.classes else "continuous targets"
     rows = [
         ("source", escape_markdown(run.data_name("source")), run.n_source or "", labels),
         ("target", escape_markdown(run.data_name("target")), run.n_target or "", "none: target labels were not used"),
     ]
-    text = [
-        "## Data",
-        markdown_grid(["", "file", "samples", "labels"], rows),
-        f"Fingerprint of both: `{_hex(run.record.get('fingerprint'))}`. The data is not included.",
-    ]
-    return "\n\n".join(text)
+    yield from ("## Data", markdown_grid(["", "file", "samples", "labels"], rows))
+    fingerprint = re.sub(r"\W", "", str(run.record.get("fingerprint")))
+    yield f"Fingerprint of both: `{fingerprint}`. The data is not included."
 
 
-def _hex(value: Any) -> str:
-    return re.sub(r"\W", "", str(value))
-
-
-def _results(run: FinishedRun, agreement: Agreement | None) -> str:
-    what = "Accuracy" if run.classes else "Error"
-    indicators = [row for row in _indicators(run) if row[1]]
-    text = [
-        "## Results",
-        f"{what} on the target: **not measured**. Training had no target labels, and this card is written without any.",
-    ]
-    if indicators:
-        text += ["Indicators without labels; they detect some failures, but cannot confirm success:",
-                 markdown_grid(["indicator", "value", ""], indicators)]  # fmt: skip
+def _results(run: FinishedRun, agreement: Agreement | None) -> Iterator[str]:
+    yield "## Results"
+    text = "not measured**. Training had no target labels, and this card is written without any."
+    yield f"{'Accuracy' if run.classes else 'Error'} on the target: **{text}"
+    if indicators := list(_indicators(run)):
+        yield "Indicators without labels; they detect some failures, but cannot confirm success:"
+        yield markdown_grid(["indicator", "value", ""], indicators)
     if agreement is not None:
-        text += ["### Exported model", _comparison(agreement)]
-    return "\n\n".join(text)
+        sizes = ", ".join(map(str, agreement.batches))
+        inputs = f"{sum(agreement.batches)} inputs ({escape_markdown(agreement.inputs)}) in batches of {sizes}"
+        text = f"`model.onnx` was run by onnxruntime on {inputs}, and compared with the model in torch."
+        if agreement.same is not None:
+            text += f" Predicted classes agree on {agreement.same:.1%} of them."
+        rows = [(f"`{name}`", f"{value:.2g}") for name, value in agreement.differences.items()]
+        yield from ("### Exported model", text, markdown_grid(["output", "largest difference"], rows))
 
 
 def _indicators(run: FinishedRun) -> Iterator[tuple[str, str, str]]:
@@ -232,73 +163,41 @@ def _indicators(run: FinishedRun) -> Iterator[tuple[str, str, str]]:
     if run.n_source:
         share = RunView(run).effective_share
         yield "effective share", f"{share:.1%}", "of the source samples, by their training weights"
-    if line.get("transport") is not None and line.get("alpha"):
+    if (cost := cost_per_mass(line)) is not None:
         yield "transported mass", f"{line['alpha']:.3g}", f"share of the target that the plan matches; {when}"
-        yield "transport", f"{line['transport'] / line['alpha']:.4g}", f"cost of the plan per unit of mass; {when}"
+        yield "transport", f"{cost:.4g}", f"cost of the plan per unit of mass; {when}"
     if np.isfinite(run.confidence).any():
-        yield (
-            "confidence",
-            f"{np.nanmean(run.confidence):.1%}",
-            "mean probability of the predicted class; not calibrated",
-        )
+        mean = f"{np.nanmean(run.confidence):.1%}"
+        yield "confidence", mean, "mean probability of the predicted class; not calibrated"
 
 
-def _comparison(agreement: Agreement) -> str:
-    sizes = ", ".join(map(str, agreement.batches))
-    rows = [(f"`{name}`", f"{value:.2g}") for name, value in agreement.differences.items()]
-    inputs = f"{sum(agreement.batches)} inputs ({escape_markdown(agreement.inputs)}) in batches of {sizes}"
-    text = f"`model.onnx` was run by onnxruntime on {inputs}, and compared with the model in torch."
-    if agreement.same is not None:
-        text += f" Predicted classes agree on {agreement.same:.1%} of them."
-    return f"{text}\n\n{markdown_grid(['output', 'largest difference'], rows)}"
-
-
-def _limits(run: FinishedRun) -> str:
+def _limits(run: FinishedRun) -> Iterator[str]:
     points = []
     if run.classes:
-        points.append(
-            "Every target sample is assigned one of the source's classes, even if it belongs to none of them."
-        )
+        points.append(ALWAYS_A_CLASS)
     if run.method is not None and run.method.uses_target:
-        points.append(
-            "Assumption: the labels depend on the features in the same way in both domains"
-            + (
-                ", and the target's classes are some of the source's. The method estimates which ones"
-                if run.classes
-                else ""
-            )
-            + "; errors of the estimate can reinforce themselves."
-        )
+        which = ", and the target's classes are some of the source's. The method estimates which ones"
+        text = "Assumption: the labels depend on the features in the same way in both domains"
+        points.append(f"{text}{which if run.classes else ''}; errors of the estimate can reinforce themselves.")
     else:
         points.append("Nothing was adapted to the target. Assumption: it resembles the source.")
-    points.append(
-        "No guarantee: without target labels, the accuracy on the target is unknown. Measure it on labelled samples."
-    )
-    if not run.bounds:
-        points.append("No bound was computed; `warmpot bound RUN` computes one.")
-    text = ["## Limits", "\n".join(f"- {point}" for point in points)]
-    if run.bounds:
-        text += ["Bounds on the target loss, each without a term that requires target labels:", _bounds(run)]
-    return "\n\n".join(text)
-
-
-def _bounds(run: FinishedRun) -> str:
-    """List the bounds without the terms that were computed from target labels."""
+    text = "No guarantee: without target labels, the accuracy on the target is unknown. Measure it on labelled samples."
+    points += [text, *([] if run.bounds else ["No bound was computed; `warmpot bound RUN` computes one."])]
+    yield from ("## Limits", "\n".join(f"- {point}" for point in points))
     rows = []
     for name, bound in run.bounds.items():
         remark = "vacuous" if bound.total >= 1 else ""
         if bound.confidence is not None:
-            remark = (
-                "not valid: its features depend on the target"
-                if run.adapted
-                else f"with probability {bound.confidence:g}"
-            )
+            valid = f"with probability {bound.confidence:g}"
+            remark = "not valid: its features depend on the target" if run.adapted else valid
         numbers = (f"{value:.3g}" for value in (bound.alpha, bound.beta, bound.total))
         rows.append((escape_markdown(name), escape_markdown(bound.loss), *numbers, remark))
-    return markdown_grid(["bound", "loss", "alpha", "beta", "total", ""], rows)
+    if rows:
+        yield "Bounds on the target loss, each without a term that requires target labels:"
+        yield markdown_grid(["bound", "loss", "alpha", "beta", "total", ""], rows)
 
 
-def _repeat(run: FinishedRun) -> str:
-    command = repeat_command(run, escape=printable)
+def _repeat(run: FinishedRun) -> Iterator[str]:
+    yield from ("## To repeat this run", f"```\n{repeat_command(run, escape=printable)}\n```")
     rows = [(escape_markdown(name), escape_markdown(version)) for name, version in run.versions.items()]
-    return "\n\n".join(["## To repeat this run", f"```\n{command}\n```", markdown_grid(["package", "version"], rows)])
+    yield markdown_grid(["package", "version"], rows)

@@ -7,21 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 
 from warmpot.report.page import Notice
-from warmpot.report.run_commands import repeat_command
-from warmpot.report.run_view import RunView
-from warmpot.report.sections.wording import class_names
+from warmpot.report.run_view import UNSURE, RunView
+from warmpot.report.sections.parts import class_names
+from warmpot.report.sections.provenance import repeat_command
 from warmpot.report.style import label
 from warmpot.select.choice import collapse_reason
 from warmpot.train.health import LONE, SPREAD
 
-__all__ = ["MOST_SUSPECTS", "problem_notices", "run_warnings", "suspicious_classes"]
+__all__ = ["MOST_SUSPECTS", "problem_notices", "run_warnings"]
 
-FEW = 0.5
-"""A class with less than this share of the median share of present classes is suspicious."""
-UNSURE = 0.7
-"""So is one whose mean confidence is lower, if the overall mean is not."""
-APART, AT_LEAST = 2.0, 0.02
-"""So is one whose shares of the predictions and of the weight differ by this factor and this much."""
 MOST_SUSPECTS = 3
 """Suspicious classes that get a warning of their own, and a list of samples."""
 MOST_NAMED = 8
@@ -128,30 +122,9 @@ def _rows(view: RunView, codes: list[int]) -> str:
     return f"The least confident target rows: {', '.join(shown)}{more}."
 
 
-def suspicious_classes(view: RunView) -> dict[int, str]:
-    """Return classes estimated present that may be absent, each with the reason, the largest first."""
-    if not view.present:
-        return {}
-    middle, overall = float(np.median(view.shares[view.present])), view.mean_confidence
-    reasons: dict[int, str] = {}
-    for k in view.present:
-        share, weight = float(view.shares[k]), float(view.weight_shares[k])
-        reason: list[str] = []
-        if len(view.present) > 2 and share < FEW * middle:
-            reason.append(f"predicted for only {share:.1%} of the target; the median class has {middle:.1%}")
-        if (sure := float(view.class_confidence[k])) < UNSURE <= overall:
-            reason.append(f"with a mean confidence of {sure:.0%}")
-        low, high = sorted((share, weight))
-        if view.weighted and high > APART * low and high - low > AT_LEAST:
-            reason.append(f"with {weight:.1%} of the training weight but {share:.1%} of the predictions")
-        if reason:
-            reasons[k] = ", ".join(reason)
-    return reasons
-
-
 def _suspects(view: RunView) -> Iterator[Notice]:
     """Warn about classes estimated present that may be absent."""
-    overall, reasons = view.mean_confidence, suspicious_classes(view)
+    overall, reasons = view.mean_confidence, view.suspects
     if overall < UNSURE:  # low for all classes alike: it distinguishes none
         text = f"The model is not confident: the mean confidence is {overall:.0%}."
         yield Notice("warning", text, "Another preset may adapt better: compare several with `warmpot sweep`.")

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from warmpot._run_files import SOURCE_WEIGHTS
+from warmpot._tables import ResultTable, TableCell, TableValue
 from warmpot._typing import FloatArray, IntArray
-from warmpot.report.page import Block, Cell, Details, Section, Table, Text, Value
+from warmpot.report.page import Block, Details, Picture, Section, Text, make_table
 from warmpot.report.run_view import RunView
-from warmpot.report.sections.figures import weight_histograms, weights_by_class
-from warmpot.report.sections.wording import MOST_OPEN, MOST_ROWS, class_cell, percent, value_cell
-from warmpot.report.thumbs import opener, samples
+from warmpot.report.sections.parts import (
+    MOST_BARS,
+    MOST_ROWS,
+    class_bars,
+    class_cell,
+    fold_if_long,
+    opener,
+    percent,
+    samples,
+    value_cell,
+)
+from warmpot.report.style import COLOURS, INK, label, new_figure
 
-__all__ = ["left_out_section", "weights_section"]
+__all__ = ["left_out_section", "weight_histograms", "weights_section"]
 
+BINS = 50
+"""As in the paper's histograms."""
 MOST_EXTREME = 6
 """Samples shown with the most, and with the least, weight."""
 MOST_LEFT_OUT = 12
@@ -36,10 +49,53 @@ def weights_section(view: RunView) -> Section | None:
         return Section(title, [Text(f"All source samples have the same training weight{method}.")])
     blocks: list[Block] = list(weight_histograms(view))
     if view.classes:
-        table = _class_table(view)
-        blocks.append(weights_by_class(view))
-        blocks += [Details("Weights by class", [table])] if len(table.rows) > MOST_OPEN else [table]
+        blocks += [_weights_by_class(view), fold_if_long(_class_table(view), "Weights by class")]
     return Section(title, [*blocks, *_extreme_samples(view)], lead=_lead(view))
+
+
+def weight_histograms(view: RunView) -> list[Picture]:
+    """Plot the paper's histograms of training weights relative to the largest: all, shared, outlier classes."""
+    groups = {"all": view.has_weight}
+    if view.classes:  # by the target labels if they are known, else by the estimate
+        known = view.truly_present
+        inside = np.isin(view.labels, view.present if known is None else known)
+        names = ("estimated present", "estimated absent") if known is None else ("shared", "outlier")
+        groups |= {names[0]: view.has_weight & inside, names[1]: view.has_weight & ~inside}
+    edges, plots = np.linspace(0, 1, BINS + 1), []
+    captions = dict.fromkeys(("shared", "outlier"), "From target labels, for evaluation only.")
+    captions["all"] = f"In {BINS} bins."
+    for (name, mask), colour in zip(groups.items(), ("blue", "green", "orange"), strict=False):
+        figure = new_figure(4.6, 2.5)
+        axes = figure.add_subplot()
+        counts = np.histogram(view.relative_weights[mask], edges)[0]
+        axes.stairs(counts, edges, fill=True, color=COLOURS[colour])
+        count, share = int(mask.sum()), float(view.weights[mask].sum())
+        heading = f"{name}: {count:,} samples" if name == "all" else f"{name}: {100 * share:.2f}% of the weight"
+        axes.set_title(heading, fontsize=9.5)
+        axes.set(xlabel="training weight / largest", ylabel="source samples", xlim=(0, 1),
+                 ylim=(0, 1.05 * max(counts.max(initial=0), 1)))  # fmt: skip
+        axes.grid(visible=False, axis="x")
+        alt = f"Histogram of training weights, {name}: {count} samples with {share:.1%} of the weight"
+        alt += f", {counts[0]} of them in the lowest bin"
+        plots.append(Picture(f"weights-{name.replace(' ', '-')}", figure, alt, captions.get(name, "")))
+    return plots
+
+
+def _weights_by_class(view: RunView) -> Picture:
+    """Plot the share of each class in the training weight and in the samples."""
+    order = np.argsort(-view.weight_shares, kind="stable")[:MOST_BARS]
+    texts = [f"{view.weight_shares[k]:.1%} of the training weight" for k in order]
+    picture = class_bars(view, "weights-by-class", "training weight", view.weight_shares, order, texts, margin=1.2)
+    axes, places = picture.figure.axes[0], np.arange(len(order)) + 0.5
+    marks = axes.scatter(100 * view.source_shares[order], places, s=70, marker="|", color=INK, linewidths=2, zorder=3)
+    marks.set_gid("tip-samples")
+    axes.set(xlabel="% of the training weight", xlim=(0, None))
+    shares = [f"{label(view.classes[k], 60)}: {view.source_shares[k]:.1%} of the source samples" for k in order]
+    caption = "Bar: share of the training weight, blue if the class is estimated present. Line: share of the samples."
+    caption += picture.caption
+    if len(view.classes) > len(order):
+        caption += f" The {len(order)} classes with the most weight, of {len(view.classes)}."
+    return replace(picture, caption=caption, tips={**(picture.tips or {}), "samples": shares})
 
 
 def _lead(view: RunView) -> str:
@@ -56,11 +112,11 @@ def _lead(view: RunView) -> str:
     return text
 
 
-def _class_table(view: RunView) -> Table:
+def _class_table(view: RunView) -> ResultTable:
     order = np.argsort(-view.weight_shares, kind="stable")
     plan = view.run.plan_weights
     plan_shares = None if plan is None else view.weight_shares_of(np.nan_to_num(plan) / (np.nansum(plan) or 1.0))
-    rows: list[list[Value]] = []
+    rows: list[list[TableValue]] = []
     for k in order[:MOST_ROWS].tolist():
         planned = [] if plan_shares is None else [percent(plan_shares[k], 2)]
         rows.append([
@@ -69,11 +125,9 @@ def _class_table(view: RunView) -> Table:
         ])  # fmt: skip
     head = ["class", "samples", "share of samples", "share of training weight"]
     head += [*([] if plan_shares is None else ["share of plan weight"]), "at the cap", "predicted share"]
-    more = len(order) - len(rows)
-    note = (
-        f"The {len(rows)} classes with the most training weight; {more} more are in {SOURCE_WEIGHTS}." if more else ""
-    )
-    return Table(head, rows, "Weights by class", note=note)
+    more = f"; {len(order) - len(rows)} more are in {SOURCE_WEIGHTS}."
+    note = f"The {len(rows)} classes with the most training weight{more}" if len(order) > len(rows) else ""
+    return make_table(head, rows, "Weights by class", note)
 
 
 def _extreme_samples(view: RunView) -> Iterator[Block]:
@@ -82,15 +136,15 @@ def _extreme_samples(view: RunView) -> Iterator[Block]:
     order = shuffled[np.argsort(-view.relative_weights[shuffled], kind="stable")]
     open_row = opener(view, "source")
 
-    def cells(row: int) -> list[Cell]:
+    def cells(row: int) -> list[TableCell]:
         weight = float(view.relative_weights[row])
-        return [value_cell(view, view.labels, row), Cell(f"{weight:.2f}", sort=weight)]
+        return [value_cell(view, view.labels, row), TableCell(f"{weight:.2f}", value=weight)]
 
     blocks = []
     for title, rows in {"Most": order[:MOST_EXTREME], "Least": order[::-1][:MOST_EXTREME]}.items():
         caption = f"{title} training weight, relative to the largest{_ties(view.relative_weights, rows)}."
         blocks.append(samples(view, "source", rows.tolist(), open_row, ["label", "weight"], cells, caption))
-    if any(isinstance(block, Table) for block in blocks):
+    if any(isinstance(block, ResultTable) for block in blocks):
         yield Details("Source samples with the most and the least weight", blocks)
     else:
         yield from blocks
@@ -112,7 +166,7 @@ def left_out_section(view: RunView) -> Section | None:
     rows = left_out[:MOST_LEFT_OUT].tolist()
     lead += f" {len(left_out):,} of {view.run.n_target:,} samples are left out, completely or nearly."
 
-    def cells(row: int) -> list[Cell]:
+    def cells(row: int) -> list[TableCell]:
         confidence = [percent(view.confidence[row], 0)] if view.classes else []
         return [value_cell(view, view.predicted, row), *confidence, percent(view.matched[row], 0)]
 
