@@ -14,7 +14,6 @@ from warmpot._run_files import MODEL_FACTS
 from warmpot._tables import escape_markdown, markdown_grid, printable
 from warmpot.methods.descriptions import markdown_notes
 from warmpot.report.run_view import RunView, cost_per_mass
-from warmpot.report.sections.parts import ALWAYS_A_CLASS
 from warmpot.report.sections.provenance import repeat_command, status
 from warmpot.train.config import LAST
 from warmpot.train.export import Agreement
@@ -44,13 +43,38 @@ def model_card(run: Path | str, agreement: Agreement | None = None) -> str:
     str
         Markdown; names of classes, columns and files are escaped.
     """
+    import jinja2
+
     read = read_run(Path(run))
-    names = read.data_name("source"), read.data_name("target"), read.setting("method")
-    source, target, method = map(escape_markdown, names)
-    parts = [_front(read), f"# {source} to {target}: {method}"]
-    for part in (_predicts(read), _made(read), _data(read), _results(read, agreement), _limits(read), _repeat(read)):
-        parts += part
-    return "\n\n".join(parts) + "\n"
+    view, predictions = RunView(read), read.predictions
+    present = view.present if read.classes and read.n_target else []
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("warmpot.report", "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["md"] = escape_markdown
+    return environment.get_template("card.md").render(
+        run=read,
+        agreement=agreement,
+        grid=markdown_grid,
+        most=MOST_CLASSES,
+        model_facts=MODEL_FACTS,
+        facts={"columns": [], **read.model["facts"]},
+        front=_front(read),
+        present=[(escape_markdown(read.classes[k]), f"{view.shares[k]:.1%}") for k in present],
+        others=[name for k, name in enumerate(read.classes) if k not in present],
+        ends=(np.nanmin(predictions), np.nanmax(predictions)) if np.isfinite(predictions).any() else None,
+        made=list(_made(read)),
+        notes=markdown_notes(read.method) if read.method else "",
+        fingerprint=re.sub(r"\W", "", str(read.record.get("fingerprint"))),
+        indicators=list(_indicators(view)),
+        bounds=list(_bounds(read)),
+        command=repeat_command(read, escape=printable),
+        versions=[(escape_markdown(name), escape_markdown(version)) for name, version in read.versions.items()],
+    )
 
 
 def _front(run: FinishedRun) -> str:
@@ -61,108 +85,36 @@ def _front(run: FinishedRun) -> str:
     if run.classes or not run.images:  # hubs have no task for regression on images
         front["pipeline_tag"] = f"{'image' if run.images else 'tabular'}-{kind}"
     front["tags"] = list(dict.fromkeys(tags))
-    return f"---\n{yaml.safe_dump(front, sort_keys=False)}# license: to be filled in\n---"
+    return str(yaml.safe_dump(front, sort_keys=False))
 
 
-def _predicts(run: FinishedRun) -> Iterator[str]:
-    yield "## What it predicts"
-    yield from _classes(run) if run.classes else _values(run)
-    takes = f"{run.model['n_inputs']} features"
-    if run.images:
-        view = run.images["view"]
-        side, crop = (f"{view[name]} x {view[name]}" for name in ("resize", "crop"))
-        takes = f"RGB images: resized to {side} pixels, then cropped to the central {crop}, as bytes"
-    columns = run.model["facts"].get("columns", [])
-    if columns:
-        takes += ", in this order: " + ", ".join(escape_markdown(name) for name in columns[:MOST_CLASSES])
-        takes += f" and {len(columns) - MOST_CLASSES} more" if len(columns) > MOST_CLASSES else ""
-    yield f"It takes {takes}."
-    yield "It was adapted to one target. Use it for more samples *of that target*, not of the source or anything else."
-
-
-def _classes(run: FinishedRun) -> Iterator[str]:
-    yield f"One of {len(run.classes)} classes."
-    shown: list[str] = []
-    if run.n_target:
-        view = RunView(run)
-        rows = [(escape_markdown(run.classes[k]), f"{view.shares[k]:.1%}") for k in view.present[:MOST_CLASSES]]
-        yield f"{len(view.present)} of them are estimated present in the target (from predictions, which can be wrong):"
-        yield markdown_grid(["class", "predicted share of the target"], rows)
-        shown = [run.classes[k] for k in view.present]
-    others = [escape_markdown(name) for name in run.classes if name not in shown]
-    if others:
-        more = f" and {len(others) - MOST_CLASSES} more (`{MODEL_FACTS}`)" if len(others) > MOST_CLASSES else ""
-        yield f"{'The others' if shown else 'They are'}: {', '.join(others[:MOST_CLASSES])}{more}."
-
-
-def _values(run: FinishedRun) -> Iterator[str]:
-    facts = run.model["facts"]
-    known = f"mean {facts['centre']:.6g}, standard deviation {facts['scale']:.4g}"
-    yield f"A number, in units of the source labels ({known})."
-    values = run.predictions
-    if np.isfinite(values).any():
-        yield f"Predictions on the target range from {np.nanmin(values):.6g} to {np.nanmax(values):.6g}."
-
-
-def _made(run: FinishedRun) -> Iterator[str]:
-    method, choose, name = run.method, run.setting("choose"), escape_markdown(run.setting("method"))
-    rows = [("method", name + (escape_markdown(f": {method.summary}") if method else ""))]
-    rows += [("reference", escape_markdown(method.reference))] if method else []
+def _made(run: FinishedRun) -> Iterator[tuple[str, str]]:
+    method, choose = run.method, run.setting("choose")
+    name = escape_markdown(run.setting("method"))
+    yield "method", name + (escape_markdown(f": {method.summary}") if method else "")
+    if method:
+        yield "reference", escape_markdown(method.reference)
+    yield "status", status(run)
+    yield "preset, engine", f"{escape_markdown(run.setting('preset'))}, {escape_markdown(run.setting('engine'))}"
+    yield "source weights", escape_markdown(run.setting("weights"))
     chosen = f"the best iterate by {escape_markdown(choose)}, without target labels"
-    rows += [
-        ("status", status(run)),
-        ("preset, engine", f"{escape_markdown(run.setting('preset'))}, {escape_markdown(run.setting('engine'))}"),
-        ("source weights", escape_markdown(run.setting("weights"))),
-        ("result", "the last iterate" if choose == LAST else UNKNOWN if choose == UNKNOWN else chosen),
-        ("seed", escape_markdown(run.seed)),
-    ]
+    yield "result", "the last iterate" if choose == LAST else UNKNOWN if choose == UNKNOWN else chosen
+    yield "seed", escape_markdown(run.seed)
     if run.images:
-        backbone = run.images["backbone"]
-        trained = backbone["train_from"]
+        trained = run.images["backbone"]["train_from"]
         part = "frozen" if trained is None else f"trained from {escape_markdown(trained)} on"
-        rows.append(("backbone", f"{escape_markdown(backbone['name'])}, {part}"))
-    yield from ("## How it was made", markdown_grid(["", ""], rows))
-    if remarks := markdown_notes(method) if method else "":
-        yield from ("Notes on the method, and how it deviates from paper and code:", remarks)
+        yield "backbone", f"{escape_markdown(run.images['backbone']['name'])}, {part}"
 
 
-def _data(run: FinishedRun) -> Iterator[str]:
-    labels = f"{len(run.classes)} classes" if run.classes else "continuous targets"
-    rows = [
-        ("source", escape_markdown(run.data_name("source")), run.n_source or "", labels),
-        ("target", escape_markdown(run.data_name("target")), run.n_target or "", "none: target labels were not used"),
-    ]
-    yield from ("## Data", markdown_grid(["", "file", "samples", "labels"], rows))
-    fingerprint = re.sub(r"\W", "", str(run.record.get("fingerprint")))
-    yield f"Fingerprint of both: `{fingerprint}`. The data is not included."
-
-
-def _results(run: FinishedRun, agreement: Agreement | None) -> Iterator[str]:
-    yield "## Results"
-    text = "not measured**. Training had no target labels, and this card is written without any."
-    yield f"{'Accuracy' if run.classes else 'Error'} on the target: **{text}"
-    if indicators := list(_indicators(run)):
-        yield "Indicators without labels; they detect some failures, but cannot confirm success:"
-        yield markdown_grid(["indicator", "value", ""], indicators)
-    if agreement is not None:
-        sizes = ", ".join(map(str, agreement.batches))
-        inputs = f"{sum(agreement.batches)} inputs ({escape_markdown(agreement.inputs)}) in batches of {sizes}"
-        text = f"`model.onnx` was run by onnxruntime on {inputs}, and compared with the model in torch."
-        if agreement.same is not None:
-            text += f" Predicted classes agree on {agreement.same:.1%} of them."
-        rows = [(f"`{name}`", f"{value:.2g}") for name, value in agreement.differences.items()]
-        yield from ("### Exported model", text, markdown_grid(["output", "largest difference"], rows))
-
-
-def _indicators(run: FinishedRun) -> Iterator[tuple[str, str, str]]:
+def _indicators(view: RunView) -> Iterator[tuple[str, str, str]]:
+    run = view.run
     line = run.last_line
     when = f"step {line['step']}, the last" if line else ""
     if "effective_classes" in line:
         value = f"{line['effective_classes']:.1f} of {len(run.classes)}"
         yield "effective classes", value, f"exp of the entropy of the mean prediction; {when}"
     if run.n_source:
-        share = RunView(run).effective_share
-        yield "effective share", f"{share:.1%}", "of the source samples, by their training weights"
+        yield "effective share", f"{view.effective_share:.1%}", "of the source samples, by their training weights"
     if (cost := cost_per_mass(line)) is not None:
         yield "transported mass", f"{line['alpha']:.3g}", f"share of the target that the plan matches; {when}"
         yield "transport", f"{cost:.4g}", f"cost of the plan per unit of mass; {when}"
@@ -171,33 +123,12 @@ def _indicators(run: FinishedRun) -> Iterator[tuple[str, str, str]]:
         yield "confidence", mean, "mean probability of the predicted class; not calibrated"
 
 
-def _limits(run: FinishedRun) -> Iterator[str]:
-    points = []
-    if run.classes:
-        points.append(ALWAYS_A_CLASS)
-    if run.method is not None and run.method.uses_target:
-        which = ", and the target's classes are some of the source's. The method estimates which ones"
-        text = "Assumption: the labels depend on the features in the same way in both domains"
-        points.append(f"{text}{which if run.classes else ''}; errors of the estimate can reinforce themselves.")
-    else:
-        points.append("Nothing was adapted to the target. Assumption: it resembles the source.")
-    text = "No guarantee: without target labels, the accuracy on the target is unknown. Measure it on labelled samples."
-    points += [text, *([] if run.bounds else ["No bound was computed; `warmpot bound RUN` computes one."])]
-    yield from ("## Limits", "\n".join(f"- {point}" for point in points))
-    rows = []
+def _bounds(run: FinishedRun) -> Iterator[tuple[str, ...]]:
+    """Yield the bounds without the terms that were computed from target labels."""
     for name, bound in run.bounds.items():
         remark = "vacuous" if bound.total >= 1 else ""
         if bound.confidence is not None:
             valid = f"with probability {bound.confidence:g}"
             remark = "not valid: its features depend on the target" if run.adapted else valid
         numbers = (f"{value:.3g}" for value in (bound.alpha, bound.beta, bound.total))
-        rows.append((escape_markdown(name), escape_markdown(bound.loss), *numbers, remark))
-    if rows:
-        yield "Bounds on the target loss, each without a term that requires target labels:"
-        yield markdown_grid(["bound", "loss", "alpha", "beta", "total", ""], rows)
-
-
-def _repeat(run: FinishedRun) -> Iterator[str]:
-    yield from ("## To repeat this run", f"```\n{repeat_command(run, escape=printable)}\n```")
-    rows = [(escape_markdown(name), escape_markdown(version)) for name, version in run.versions.items()]
-    yield markdown_grid(["package", "version"], rows)
+        yield (escape_markdown(name), escape_markdown(bound.loss), *numbers, remark)

@@ -14,7 +14,20 @@ from warmpot.bench.store import BINS, LAST, ORACLE, Record
 from warmpot.bench.summary import Score, Summary, TaskKey, Variant, describe_rule
 from warmpot.errors import InputError
 from warmpot.report.page import Picture
-from warmpot.report.style import ACCENT, COLOURS, INK, MUTED, PAPER, heat, label, legend, new_figure, series, ticks
+from warmpot.report.style import (
+    ACCENT,
+    COLOURS,
+    INK,
+    MUTED,
+    PAPER,
+    heat,
+    label,
+    legend,
+    new_axes,
+    new_figure,
+    series,
+    ticks,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,8 +54,7 @@ def draw_tasks(summary: Summary, rule: str, number: int, dataset: str) -> Pictur
     colours = _colours(summary, rule)
     step = 0.72 / max(len(summary.variants) - 1, 1) if few else 0.0
     slot = max(2 * ROW, 0.13 * len(summary.variants)) if few else 2 * ROW
-    figure = new_figure(4.6, 1.3 + slot * len(tasks))
-    axes = figure.add_subplot()
+    figure, axes = new_axes(4.6, 1.3 + slot * len(tasks))
     tips: dict[str, list[str]] = {}
     entries: list[tuple[Any, str]] = []
     others = None
@@ -90,8 +102,7 @@ def draw_gains(summary: Summary, rule: str) -> Picture | None:
     if not np.isfinite(gains).any():
         return None
     width = max(4.6, 2.6 + 0.62 * len(summary.tasks))
-    figure = new_figure(width, 1.7 + ROW * len(variants))
-    axes = figure.add_subplot()
+    figure, axes = new_axes(width, 1.7 + ROW * len(variants))
     heat(axes, gains, signed=True, form="{:+.1f}").set_gid("tip-gain")
     short = [arrow(task) for _, task in summary.tasks]
     names = [f"{data}, {task}" for (data, _), task in zip(summary.tasks, short, strict=True)]
@@ -117,8 +128,7 @@ def draw_ranks(summary: Summary, rule: str) -> Picture | None:
         return None
     count = len(ranking.variants)
     half, first = (count + 1) // 2, 0.55 + 0.22 * len(ranking.groups)
-    figure = new_figure(8.0, 1.5 + 0.22 * len(ranking.groups) + 0.24 * half)
-    axes = figure.add_subplot()
+    figure, axes = new_axes(8.0, 1.5 + 0.22 * len(ranking.groups) + 0.24 * half)
     margin = 0.06 * (count - 1)
     axes.plot([1, count], [0, 0], color=MUTED, linewidth=1.2)
     for tick in range(1, count + 1):
@@ -167,8 +177,7 @@ def draw_choices(summary: Summary) -> Picture | None:
     if not complete:
         return None
     complete.sort(key=lambda variant: -(scores[variant][0].mean or 0))
-    figure = new_figure(4.6, 1.5 + ROW * len(complete))
-    axes = figure.add_subplot()
+    figure, axes = new_axes(4.6, 1.5 + ROW * len(complete))
     means = np.array([[float(score.mean or 0) for score in scores[variant]] for variant in complete])
     axes.hlines(range(len(complete)), means.min(axis=1), means.max(axis=1), color=MUTED, linewidth=1.2, alpha=0.5)
     handles, tips = [], {}
@@ -292,8 +301,7 @@ def draw_sensitivity(summary: Summary, rule: str) -> list[Picture]:
 def _curve(summary: Summary, rule: str, block: Mapping[str, Sequence[float]], name: str, number: int) -> Picture | None:
     """Draw accuracy against one setting of a block, for each value of the other if there are two."""
     values, (other, others) = block[name], next((pair for pair in block.items() if pair[0] != name), ("", [math.nan]))
-    figure = new_figure(4.6, 3.2)
-    axes = figure.add_subplot()
+    figure, axes = new_axes(4.6, 3.2)
     tips, handles, names = {}, [], []
     for k, (row, data, value) in enumerate(product(summary.grid.rows, summary.datasets, others)):
         fixed = {other: value} if other else {}
@@ -330,8 +338,7 @@ def _map(summary: Summary, rule: str, row: str, block: Mapping[str, Sequence[flo
     means = np.array([[math.nan if s.mean is None else s.mean for s in score_row] for score_row in scores])
     if not np.isfinite(means).any():
         return None
-    figure = new_figure(4.6, 1.2 + 0.34 * len(ys))
-    axes = figure.add_subplot()
+    figure, axes = new_axes(4.6, 1.2 + 0.34 * len(ys))
     heat(axes, means, form="{:.1f}").set_gid("tip-map")
     ticks(axes.xaxis, [f"{x:g}" for x in xs])
     ticks(axes.yaxis, [f"{y:g}" for y in ys])
@@ -391,8 +398,7 @@ def _name_rows(axes: Axes, names: Sequence[str], most: int = 22) -> None:
 def _bars(values: Mapping[Variant, float]) -> tuple[Any, Axes, list[Variant]]:
     """Draw horizontal bars, the smallest on top; return the order as well."""
     order = sorted(values, key=lambda variant: values[variant])
-    figure = new_figure(4.6, 1.0 + ROW * len(order))
-    axes = figure.add_subplot()
+    figure, axes = new_axes(4.6, 1.0 + ROW * len(order))
     for bar in axes.barh(range(len(order)), [values[variant] for variant in order], height=0.62, color=COLOURS["blue"]):
         bar.set_gid("tip-bar")
     _name_rows(axes, [variant.label for variant in order])

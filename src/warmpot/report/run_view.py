@@ -91,8 +91,7 @@ class RunView:
     @cached_property
     def known_confidence(self) -> FloatArray:
         """The confidences that are known."""
-        known: FloatArray = self.confidence[np.isfinite(self.confidence)]
-        return known
+        return np.asarray(self.confidence[np.isfinite(self.confidence)])
 
     @property
     def mean_confidence(self) -> float:
@@ -113,8 +112,7 @@ class RunView:
     @cached_property
     def has_weight(self) -> BoolArray:
         """Which source samples have a known weight."""
-        known: BoolArray = np.isfinite(self.run.training_weights)
-        return known
+        return np.asarray(np.isfinite(self.run.training_weights))
 
     @cached_property
     def weights(self) -> FloatArray:
@@ -161,14 +159,12 @@ class RunView:
     @cached_property
     def counts(self) -> IntArray:
         """Number of target samples predicted as each class."""
-        counts: IntArray = np.bincount(self.predicted, minlength=len(self.classes))
-        return counts
+        return np.asarray(np.bincount(self.predicted, minlength=len(self.classes)))
 
     @cached_property
     def shares(self) -> FloatArray:
         """Share of the target predicted as each class."""
-        shares: FloatArray = self.counts / max(len(self.predicted), 1)
-        return shares
+        return np.asarray(self.counts / max(len(self.predicted), 1))
 
     @cached_property
     def present(self) -> list[int]:
@@ -184,14 +180,12 @@ class RunView:
     @cached_property
     def source_counts(self) -> IntArray:
         """Number of source samples in each class."""
-        counts: IntArray = np.bincount(self.labels, minlength=len(self.classes))
-        return counts
+        return np.asarray(np.bincount(self.labels, minlength=len(self.classes)))
 
     @cached_property
     def source_shares(self) -> FloatArray:
         """Share of the source samples in each class."""
-        shares: FloatArray = self.source_counts / max(len(self.labels), 1)
-        return shares
+        return np.asarray(self.source_counts / max(len(self.labels), 1))
 
     def weight_shares_of(self, weights: FloatArray | BoolArray) -> FloatArray:
         """Return the sum of weights in each class."""
@@ -205,8 +199,7 @@ class RunView:
     @cached_property
     def capped_shares(self) -> FloatArray:
         """Share of the source samples of each class that are at the cap."""
-        shares: FloatArray = self.weight_shares_of(self.at_cap) / np.maximum(self.source_counts, 1)
-        return shares
+        return np.asarray(self.weight_shares_of(self.at_cap) / np.maximum(self.source_counts, 1))
 
     @cached_property
     def truly_present(self) -> list[int] | None:
@@ -236,8 +229,7 @@ class RunView:
         known, n = np.isfinite(self.confidence), len(self.classes)
         total = np.bincount(self.predicted[known], self.confidence[known], minlength=n)
         count = np.bincount(self.predicted[known], minlength=n)
-        means: FloatArray = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-        return means
+        return np.asarray(np.where(count > 0, total / np.maximum(count, 1), np.nan))
 
     @cached_property
     def suspects(self) -> dict[int, str]:
@@ -261,8 +253,7 @@ class RunView:
     def least_confident(self, classes: list[int]) -> IntArray:
         """Return the target samples predicted as one of some classes, the least confident first."""
         rows = np.flatnonzero(np.isin(self.predicted, classes))
-        ordered: IntArray = rows[np.argsort(self.confidence[rows], kind="stable")]
-        return ordered
+        return np.asarray(rows[np.argsort(self.confidence[rows], kind="stable")])
 
     def name(self, side: str, row: int) -> str:
         """Return the name of a "source" or "target" sample; "" if it has none."""

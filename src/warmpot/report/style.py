@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ACCENT", "COLD", "COLOURS", "GRID", "HEAT", "INK", "MUTED", "PAPER", "THEME", "heat", "label", "legend",
-    "new_figure", "series", "styled", "ticks", "visible",
+    "new_axes", "new_figure", "series", "styled", "ticks", "visible",
 ]  # fmt: skip
 
 THEME: Mapping[str, tuple[str, str]] = {
@@ -129,6 +129,12 @@ def new_figure(width: float = 4.6, height: float = 3.0) -> Figure:
     """Create an empty figure, without pyplot's global state; up to 6 inches wide it takes one of two columns."""
     with styled():
         return _figure_class()(figsize=(width, height), layout="constrained")
+
+
+def new_axes(width: float, height: float) -> tuple[Figure, Axes]:
+    """Create a figure with one panel."""
+    figure = new_figure(width, height)
+    return figure, figure.add_subplot()
 
 
 def heat(

@@ -12,19 +12,7 @@ from warmpot._run_files import PREDICTIONS
 from warmpot._tables import ABSENT, ResultTable, TableCell, TableValue
 from warmpot.report.page import Block, Details, Notice, Picture, Section, Text, Tiles, make_table
 from warmpot.report.run_view import RunView
-from warmpot.report.sections.parts import (
-    ALWAYS_A_CLASS,
-    MOST_BARS,
-    MOST_ROWS,
-    class_bars,
-    class_cell,
-    class_names,
-    fold_if_long,
-    measured,
-    opener,
-    percent,
-    samples,
-)  # fmt: skip
+from warmpot.report.sections import parts
 from warmpot.report.sections.warnings import MOST_SUSPECTS, problem_notices, run_warnings
 from warmpot.report.style import COLOURS, MUTED, label, new_figure
 
@@ -35,6 +23,7 @@ MOST_ABSENT = 60
 """Absent classes that are named."""
 MOST_SAMPLES = 12
 """Samples shown per suspicious class."""
+ALWAYS_A_CLASS = "Every target sample is assigned one of the source's classes, even if it belongs to none of them."
 
 
 def answer_section(view: RunView) -> Section:
@@ -55,18 +44,18 @@ def answer_section(view: RunView) -> Section:
 def _class_answer(view: RunView, notices: list[Block]) -> Section:
     n_classes, n_present, suspects = len(view.classes), len(view.present), view.suspects
     doubtful = f", {len(suspects)} doubtful" if suspects else ""
-    confidence = percent(view.mean_confidence, 0).text
+    confidence = parts.percent(view.mean_confidence, 0).text
     tiles = [
         (f"{view.run.n_target:,}", "target samples", ""),
         (f"{n_present} of {n_classes}{doubtful}", "classes estimated present", f"{n_classes - n_present} seem absent"),
         (confidence, "mean confidence", "not recorded" if confidence == ABSENT else "of the model, not calibrated"),
-        measured(view),
+        parts.measured(view),
     ]
     table, absent = _class_table(view), "No class of the source seems absent."
     if view.absent:
-        absent = f"Estimated absent: {class_names(view, view.absent, MOST_ABSENT)}."
+        absent = f"Estimated absent: {parts.class_names(view, view.absent, MOST_ABSENT)}."
     blocks: list[Block] = [Tiles(tiles), *notices, *_suspicious_samples(view, list(suspects)), _class_shares(view)]
-    blocks.append(fold_if_long(table, f"All {len(table.rows)} predicted classes"))
+    blocks.append(parts.fold_if_long(table, f"All {len(table.rows)} predicted classes"))
     blocks.append(Text(f"{absent} {ALWAYS_A_CLASS}"))
     largest = ", ".join(f"{label(view.classes[k], 40)} ({view.shares[k]:.0%})" for k in view.present[:3])
     lead = f"Each of the {view.run.n_target:,} target samples is assigned one of {n_classes} classes."
@@ -79,24 +68,24 @@ def _class_answer(view: RunView, notices: list[Block]) -> Section:
 
 def _suspicious_samples(view: RunView, suspects: list[int]) -> Iterator[Block]:
     """Yield samples of the classes that a warning asks to check."""
-    open_row = opener(view, "target")
+    open_row = parts.opener(view, "target")
 
     def cells(row: int) -> list[TableCell]:
-        return [class_cell(view, int(view.predicted[row])), percent(view.confidence[row], 0)]
+        return [parts.class_cell(view, int(view.predicted[row])), parts.percent(view.confidence[row], 0)]
 
     for k in suspects[:MOST_SUSPECTS]:
         rows, count = view.least_confident([k])[:MOST_SAMPLES].tolist(), int(view.counts[k])
         part = f"{len(rows)} of {count:,}, " if count > len(rows) else ""
         caption = f"Predicted as {label(view.classes[k], 40)}: {part}the least confident first."
-        block = samples(view, "target", rows, open_row, ["predicted", "confidence"], cells, caption)
+        block = parts.samples(view, "target", rows, open_row, ["predicted", "confidence"], cells, caption)
         yield Details(f"Samples predicted as {label(view.classes[k], 40)}", [block])
 
 
 def _class_shares(view: RunView) -> Picture:
     order = np.argsort(-view.shares, kind="stable")
-    order = order[view.shares[order] > 0][:MOST_BARS]
+    order = order[view.shares[order] > 0][: parts.MOST_BARS]
     texts = [f"{view.counts[k]:,} samples, {view.shares[k]:.1%}" for k in order]
-    picture = class_bars(view, "predicted-classes", "target", view.shares, order, texts, margin=0.9)
+    picture = parts.class_bars(view, "predicted-classes", "target", view.shares, order, texts, margin=0.9)
     axes = picture.figure.axes[0]
     for index, k in enumerate(order):
         axes.text(100 * view.shares[k], index + 0.5, f" {view.shares[k]:.1%}", va="center", fontsize=8.5, color=MUTED)
@@ -109,11 +98,11 @@ def _class_shares(view: RunView) -> Picture:
 def _class_table(view: RunView) -> ResultTable:
     order = [int(k) for k in np.argsort(-view.shares, kind="stable") if view.shares[k] > 0]
     rows: list[list[TableValue]] = []
-    for k in order[:MOST_ROWS]:
+    for k in order[: parts.MOST_ROWS]:
         mark, tone = ("present", "good") if k in view.present else ("stray", "muted")
         mark, tone = ("doubtful", "warning") if k in view.suspects else (mark, tone)
-        numbers = [percent(part[k]) for part in (view.shares, view.class_confidence, view.source_shares)]
-        rows.append([class_cell(view, k), int(view.counts[k]), *numbers, TableCell(mark, tone=tone)])
+        numbers = [parts.percent(part[k]) for part in (view.shares, view.class_confidence, view.source_shares)]
+        rows.append([parts.class_cell(view, k), int(view.counts[k]), *numbers, TableCell(mark, tone=tone)])
     head = ["class", "samples", "share", "confidence", "share of the source", "estimate"]
     more = len(order) - len(rows)
     note = f"The {len(rows)} largest; {more} more are in {PREDICTIONS}." if more else ""
@@ -126,10 +115,7 @@ def _value_answer(view: RunView, notices: list[Block]) -> Section:
     if not len(known):
         return Section(TITLE, [Tiles(tiles), *notices])
     low, middle, high = np.quantile(known, [0.05, 0.5, 0.95])
-    tiles += [
-        (f"{middle:.4g}", "median prediction", f"90% are between {low:.4g} and {high:.4g}"),
-        measured(view),
-    ]
+    tiles += [(f"{middle:.4g}", "median prediction", f"90% are between {low:.4g} and {high:.4g}"), parts.measured(view)]
     lead = f"A number is predicted for each of the {view.run.n_target:,} target samples."
     return Section(TITLE, [Tiles(tiles), *notices, _values_histogram(view)], lead=lead)
 

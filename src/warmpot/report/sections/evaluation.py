@@ -12,7 +12,7 @@ from warmpot._typing import FloatArray, IntArray
 from warmpot.report.page import EVALUATION, Block, Details, Picture, Section, make_table
 from warmpot.report.run_view import RunView
 from warmpot.report.sections.parts import MOST_ROWS, class_cell, fold_if_long, percent
-from warmpot.report.style import COLOURS, GRID, INK, heat, label, new_figure, ticks
+from warmpot.report.style import COLOURS, GRID, INK, heat, label, new_axes, new_figure, ticks
 
 __all__ = ["evaluation_section"]
 
@@ -120,8 +120,7 @@ def _confusion_matrix(view: RunView, part: IntArray, rows: IntArray, columns: In
     """Plot the confusion matrix of the classes that occur, at most `MOST_CELLS`."""
     shares: FloatArray = part / np.maximum(part.sum(axis=1, keepdims=True), 1)
     side = 0.24 if len(columns) > 12 else 0.4
-    figure = new_figure(2.0 + side * len(columns), 1.9 + side * len(rows))
-    axes = figure.add_subplot()
+    figure, axes = new_axes(2.0 + side * len(columns), 1.9 + side * len(rows))
     mesh = heat(axes, shares, low=0, high=1)
     mesh.set_gid("tip-cells")
     tips = [

@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 __all__ = [
-    "ALWAYS_A_CLASS", "MOST_BARS", "MOST_ROWS", "chosen_iterate", "class_bars", "class_cell", "class_names",
+    "MOST_BARS", "MOST_ROWS", "chosen_iterate", "class_bars", "class_cell", "class_names",
     "fold_if_long", "measured", "opener", "percent", "samples", "validator_name", "value_cell",
 ]  # fmt: skip
 
-ALWAYS_A_CLASS = "Every target sample is assigned one of the source's classes, even if it belongs to none of them."
 MOST_ROWS = 100
 """Classes in a table; the files of the run have all."""
 MOST_OPEN = 12

@@ -13,7 +13,7 @@ from warmpot._typing import FloatArray, IntArray
 from warmpot.report.page import Block, Picture, Section, Text
 from warmpot.report.run_view import RunView, cost_per_mass
 from warmpot.report.sections.parts import chosen_iterate
-from warmpot.report.style import COLOURS, INK, MUTED, PAPER, label, new_figure, series
+from warmpot.report.style import COLOURS, INK, MUTED, PAPER, label, new_axes, new_figure, series
 
 __all__ = ["EMBEDDINGS", "embed", "embedding_section", "training_curves", "training_section"]
 
@@ -208,8 +208,7 @@ def _colours(view: RunView, rows_s: IntArray, rows_t: IntArray) -> tuple[IntArra
 def _scatter(
     view: RunView, name: str, rows_s: IntArray, rows_t: IntArray, points: FloatArray, axes_names: list[str]
 ) -> Picture:
-    figure = new_figure(4.7, 4.7)
-    axes = figure.add_subplot()
+    figure, axes = new_axes(4.7, 4.7)
     cs, ct, names = _colours(view, rows_s, rows_t)
     colours = [series(k) for k in range(len(names) - 1)] + [COLOURS["grey"]]
     relative = view.relative_weights[rows_s] if view.weighted else np.ones(len(rows_s))

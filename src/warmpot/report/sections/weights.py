@@ -12,18 +12,8 @@ from warmpot._tables import ResultTable, TableCell, TableValue
 from warmpot._typing import FloatArray, IntArray
 from warmpot.report.page import Block, Details, Picture, Section, Text, make_table
 from warmpot.report.run_view import RunView
-from warmpot.report.sections.parts import (
-    MOST_BARS,
-    MOST_ROWS,
-    class_bars,
-    class_cell,
-    fold_if_long,
-    opener,
-    percent,
-    samples,
-    value_cell,
-)
-from warmpot.report.style import COLOURS, INK, label, new_figure
+from warmpot.report.sections import parts
+from warmpot.report.style import COLOURS, INK, label, new_axes
 
 __all__ = ["left_out_section", "weight_histograms", "weights_section"]
 
@@ -49,7 +39,7 @@ def weights_section(view: RunView) -> Section | None:
         return Section(title, [Text(f"All source samples have the same training weight{method}.")])
     blocks: list[Block] = list(weight_histograms(view))
     if view.classes:
-        blocks += [_weights_by_class(view), fold_if_long(_class_table(view), "Weights by class")]
+        blocks += [_weights_by_class(view), parts.fold_if_long(_class_table(view), "Weights by class")]
     return Section(title, [*blocks, *_extreme_samples(view)], lead=_lead(view))
 
 
@@ -65,8 +55,7 @@ def weight_histograms(view: RunView) -> list[Picture]:
     captions = dict.fromkeys(("shared", "outlier"), "From target labels, for evaluation only.")
     captions["all"] = f"In {BINS} bins."
     for (name, mask), colour in zip(groups.items(), ("blue", "green", "orange"), strict=False):
-        figure = new_figure(4.6, 2.5)
-        axes = figure.add_subplot()
+        figure, axes = new_axes(4.6, 2.5)
         counts = np.histogram(view.relative_weights[mask], edges)[0]
         axes.stairs(counts, edges, fill=True, color=COLOURS[colour])
         count, share = int(mask.sum()), float(view.weights[mask].sum())
@@ -83,9 +72,10 @@ def weight_histograms(view: RunView) -> list[Picture]:
 
 def _weights_by_class(view: RunView) -> Picture:
     """Plot the share of each class in the training weight and in the samples."""
-    order = np.argsort(-view.weight_shares, kind="stable")[:MOST_BARS]
+    order = np.argsort(-view.weight_shares, kind="stable")[: parts.MOST_BARS]
     texts = [f"{view.weight_shares[k]:.1%} of the training weight" for k in order]
-    picture = class_bars(view, "weights-by-class", "training weight", view.weight_shares, order, texts, margin=1.2)
+    name, what = "weights-by-class", "training weight"
+    picture = parts.class_bars(view, name, what, view.weight_shares, order, texts, margin=1.2)
     axes, places = picture.figure.axes[0], np.arange(len(order)) + 0.5
     marks = axes.scatter(100 * view.source_shares[order], places, s=70, marker="|", color=INK, linewidths=2, zorder=3)
     marks.set_gid("tip-samples")
@@ -113,16 +103,14 @@ def _lead(view: RunView) -> str:
 
 
 def _class_table(view: RunView) -> ResultTable:
-    order = np.argsort(-view.weight_shares, kind="stable")
-    plan = view.run.plan_weights
+    order, plan, percent = np.argsort(-view.weight_shares, kind="stable"), view.run.plan_weights, parts.percent
     plan_shares = None if plan is None else view.weight_shares_of(np.nan_to_num(plan) / (np.nansum(plan) or 1.0))
     rows: list[list[TableValue]] = []
-    for k in order[:MOST_ROWS].tolist():
+    for k in order[: parts.MOST_ROWS].tolist():
         planned = [] if plan_shares is None else [percent(plan_shares[k], 2)]
-        rows.append([
-            class_cell(view, k), int(view.source_counts[k]), percent(view.source_shares[k]),
-            percent(view.weight_shares[k], 2), *planned, percent(view.capped_shares[k], 0), percent(view.shares[k]),
-        ])  # fmt: skip
+        shares = [percent(view.source_shares[k]), percent(view.weight_shares[k], 2), *planned]
+        shares += [percent(view.capped_shares[k], 0), percent(view.shares[k])]
+        rows.append([parts.class_cell(view, k), int(view.source_counts[k]), *shares])
     head = ["class", "samples", "share of samples", "share of training weight"]
     head += [*([] if plan_shares is None else ["share of plan weight"]), "at the cap", "predicted share"]
     more = f"; {len(order) - len(rows)} more are in {SOURCE_WEIGHTS}."
@@ -134,16 +122,16 @@ def _extreme_samples(view: RunView) -> Iterator[Block]:
     """Yield the samples with the most and the least training weight, in random order among equal weights."""
     shuffled = np.random.default_rng(0).permutation(np.flatnonzero(view.has_weight))
     order = shuffled[np.argsort(-view.relative_weights[shuffled], kind="stable")]
-    open_row = opener(view, "source")
+    open_row = parts.opener(view, "source")
 
     def cells(row: int) -> list[TableCell]:
         weight = float(view.relative_weights[row])
-        return [value_cell(view, view.labels, row), TableCell(f"{weight:.2f}", value=weight)]
+        return [parts.value_cell(view, view.labels, row), TableCell(f"{weight:.2f}", value=weight)]
 
     blocks = []
     for title, rows in {"Most": order[:MOST_EXTREME], "Least": order[::-1][:MOST_EXTREME]}.items():
         caption = f"{title} training weight, relative to the largest{_ties(view.relative_weights, rows)}."
-        blocks.append(samples(view, "source", rows.tolist(), open_row, ["label", "weight"], cells, caption))
+        blocks.append(parts.samples(view, "source", rows.tolist(), open_row, ["label", "weight"], cells, caption))
     if any(isinstance(block, ResultTable) for block in blocks):
         yield Details("Source samples with the most and the least weight", blocks)
     else:
@@ -167,13 +155,13 @@ def left_out_section(view: RunView) -> Section | None:
     lead += f" {len(left_out):,} of {view.run.n_target:,} samples are left out, completely or nearly."
 
     def cells(row: int) -> list[TableCell]:
-        confidence = [percent(view.confidence[row], 0)] if view.classes else []
-        return [value_cell(view, view.predicted, row), *confidence, percent(view.matched[row], 0)]
+        confidence = [parts.percent(view.confidence[row], 0)] if view.classes else []
+        return [parts.value_cell(view, view.predicted, row), *confidence, parts.percent(view.matched[row], 0)]
 
     head = ["predicted", *(["confidence"] if view.classes else []), "matched"]
     part = f": {len(rows)} of {len(left_out):,}" if len(left_out) > len(rows) else ""
     caption = f"Left out, the least confident first{part}."
-    blocks: list[Block] = [samples(view, "target", rows, opener(view, "target"), head, cells, caption)]
+    blocks: list[Block] = [parts.samples(view, "target", rows, parts.opener(view, "target"), head, cells, caption)]
     blocks += [_left_out_classes(view)] if view.classes else []
     return Section(title, blocks, lead=lead)
 
@@ -183,7 +171,8 @@ def _left_out_classes(view: RunView) -> Text:
     used = [int(k) for k in np.argsort(-counts, kind="stable") if counts[k]]
     top, others = used[:MOST_CLASSES], used[MOST_CLASSES:]
     named = ", ".join(
-        f"{class_cell(view, k).text} ({counts[k]:,}{' samples' if k == top[0] and counts[k] > 1 else ''})" for k in top
+        f"{parts.class_cell(view, k).text} ({counts[k]:,}{' samples' if k == top[0] and counts[k] > 1 else ''})"
+        for k in top
     )
     classes = "classes" if len(others) > 1 else "class"
     more = f" and {len(others)} more {classes} ({counts[others].sum():,} samples in total)" if others else ""
