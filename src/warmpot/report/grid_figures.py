@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -14,20 +14,7 @@ from warmpot.bench.store import BINS, LAST, ORACLE, Record
 from warmpot.bench.summary import Score, Summary, TaskKey, Variant, describe_rule
 from warmpot.errors import InputError
 from warmpot.report.page import Picture
-from warmpot.report.style import (
-    ACCENT,
-    COLOURS,
-    INK,
-    MUTED,
-    PAPER,
-    heat,
-    label,
-    legend,
-    new_axes,
-    new_figure,
-    series,
-    ticks,
-)
+from warmpot.report.style import ACCENT, COLOURS, INK, MUTED, PAPER, heat, label, legend, new_axes, series, ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,8 +34,7 @@ ROW = 0.3
 def draw_tasks(summary: Summary, rule: str, number: int, dataset: str) -> Picture | None:
     """Draw every task of a data set: a dot for the mean of each variant, a stroke from its worst to its best seed."""
     tasks = [task for task in summary.tasks if task[0] == dataset]
-    drawable = any(summary.score(variant, task, rule).values for variant in summary.variants for task in tasks)
-    if not drawable or not _drawable(summary, rule):
+    if not _drawable(summary, rule, tasks):
         return None
     few = len(summary.variants) <= MAX_COLOURED
     colours = _colours(summary, rule)
@@ -77,12 +63,10 @@ def draw_tasks(summary: Summary, rule: str, number: int, dataset: str) -> Pictur
     for y in range(1, len(tasks)):
         axes.axhline(y - 0.5, color=MUTED, linewidth=0.5, alpha=0.35)
     entries += [(others, "others")] if others is not None else []
-    legend(figure, *zip(*entries, strict=True))
+    legend(figure, [dots for dots, _ in entries], [name for _, name in entries])
     axes.set_title(label(dataset, 40))
-    caption = (
-        f"{dataset}, {describe_rule(rule)}: mean over seeds, and a stroke from the worst seed to the best. "
-        "Point at a dot for its values."
-    )
+    caption = f"{dataset}, {describe_rule(rule)}: mean over seeds, and a stroke from the worst seed to the best. "
+    caption += "Point at a dot for its values."
     alt = f"Accuracy of {len(summary.variants)} rows on {len(tasks)} tasks of {dataset}; the tables have the numbers."
     return Picture(f"tasks-{number}", figure, alt, caption, tips)
 
@@ -91,18 +75,14 @@ def draw_gains(summary: Summary, rule: str) -> Picture | None:
     """Draw the gain of each variant over the baseline on each task, in points."""
     base = summary.baseline
     variants = [variant for variant in summary.variants if variant != base]
-    if base is None or not variants or not _drawable(summary, rule):
+    if base is None or not variants or not _drawable(summary, rule, summary.tasks):
         return None
-    gains = np.full((len(variants), len(summary.tasks)), np.nan)
-    for j, task in enumerate(summary.tasks):
-        zero = summary.score(base, task, rule).mean
-        for i, variant in enumerate(variants):
-            mean = summary.score(variant, task, rule).mean
-            gains[i, j] = math.nan if mean is None or zero is None else mean - zero
+    means = [[summary.score(variant, task, rule).mean for task in summary.tasks] for variant in (base, *variants)]
+    scores = np.array(means, float)  # None becomes NaN
+    gains = scores[1:] - scores[0]
     if not np.isfinite(gains).any():
         return None
-    width = max(4.6, 2.6 + 0.62 * len(summary.tasks))
-    figure, axes = new_axes(width, 1.7 + ROW * len(variants))
+    figure, axes = new_axes(max(4.6, 2.6 + 0.62 * len(summary.tasks)), 1.7 + ROW * len(variants))
     heat(axes, gains, signed=True, form="{:+.1f}").set_gid("tip-gain")
     short = [arrow(task) for _, task in summary.tasks]
     names = [f"{data}, {task}" for (data, _), task in zip(summary.tasks, short, strict=True)]
@@ -152,25 +132,19 @@ def draw_ranks(summary: Summary, rule: str) -> Picture | None:
     axes.set(ylim=(first + 0.4 * half, -1.3))
     axes.set_axis_off()
     grouped = {index for group in ranking.groups for index in group}
-    tips = [
-        f"{variant.label}\nmean rank {ranking.ranks[k]:.2f}, "
-        + ("similar to others" if k in grouped else "significantly different from all others")
-        for k, variant in enumerate(ranking.variants)
-    ]
+    notes = ["similar to others" if k in grouped else "significantly different from all others" for k in range(count)]
+    named = list(zip(ranking.variants, ranking.ranks, notes, strict=True))
+    tips = [f"{variant.label}\nmean rank {rank:.2f}, {note}" for variant, rank, note in named]
     tests = f"Friedman's test of equal performance: p = {ranking.friedman.pvalue:.2g}. " if ranking.friedman else ""
-    caption = (
-        f"Mean ranks over {ranking.tasks} tasks, {describe_rule(rule)}; 1 is best. Thick bars join rows whose ranks "
-        f"differ by less than Nemenyi's critical difference at 0.05. {tests}"
-    )
-    alt = "Mean ranks, the best first: " + "; ".join(
-        f"{variant.label} {rank:.2f}" for variant, rank in zip(ranking.variants, ranking.ranks, strict=True)
-    )
-    return Picture("ranks", figure, alt, caption, {"rank": tips})
+    caption = f"Mean ranks over {ranking.tasks} tasks, {describe_rule(rule)}; 1 is best. Thick bars join rows whose "
+    caption += f"ranks differ by less than Nemenyi's critical difference at 0.05. {tests}"
+    ranks = "; ".join(f"{variant.label} {rank:.2f}" for variant, rank, _ in named)
+    return Picture("ranks", figure, f"Mean ranks, the best first: {ranks}", caption, {"rank": tips})
 
 
 def draw_choices(summary: Summary) -> Picture | None:
     """Draw the accuracy of the iterates of each rule: last, label-free and oracle, mean over all tasks."""
-    if not _drawable(summary, LAST) or len(summary.rules) < 2:
+    if not _drawable(summary, LAST, summary.tasks) or len(summary.rules) < 2:
         return None
     scores = {variant: [summary.mean(variant, rule) for rule in summary.rules] for variant in summary.variants}
     complete = [variant for variant in summary.variants if all(score.mean is not None for score in scores[variant])]
@@ -192,20 +166,16 @@ def draw_choices(summary: Summary) -> Picture | None:
     tasks = f"{summary.task_count()}" if summary.excluded_note else "all"
     axes.set_xlabel(f"accuracy, per cent, mean over {tasks} tasks")
     legend(figure, handles, summary.rules)
-    caption = (
-        "Effect of the choice of the iterate. The oracle uses target labels, which are not available in practice: it "
-        "shows how much a better choice could gain."
-    )
+    caption = "Effect of the choice of the iterate. The oracle uses target labels, which are not available in "
+    caption += "practice: it shows how much a better choice could gain."
     alt = f"Accuracy of {len(complete)} rows by {', '.join(summary.rules)}; the tables have the numbers."
     return Picture("choices", figure, alt, caption, tips)
 
 
 def draw_outliers(summary: Summary) -> Picture | None:
     """Draw the share of the source weight on classes that the target does not have, by variant."""
-    weights = {variant: _mean_of(summary, variant, "outlier_weight") for variant in summary.variants}
-    samples = [_mean_of(summary, variant, "outlier_samples") for variant in summary.variants]
-    shown = {variant: weight for variant, weight in weights.items() if weight is not None}
-    share = next((value for value in samples if value is not None), None)
+    shown = _means_of(summary, "outlier_weight")
+    share = next(iter(_means_of(summary, "outlier_samples").values()), None)
     if not shown or share is None or len(summary.variants) > MAX_VARIANTS:
         return None
     figure, axes, order = _bars(shown)
@@ -213,17 +183,14 @@ def draw_outliers(summary: Summary) -> Picture | None:
     axes.set_xlim(0, max(100.0, share) if max(shown.values()) > 60 else None)
     axes.set_xlabel("share of the source weight, per cent")
     tips = [f"{variant.label}\n{shown[variant]:.1f}% of the weight" for variant in order]
-    caption = (
-        f"Weight on source classes that the target does not have, mean over tasks at the last iterate. The dashed line "
-        f"is their share of the samples, {share:.1f}%: their weight if all samples had equal weights."
-    )
+    caption = "Weight on source classes that the target does not have, mean over tasks at the last iterate. The dashed "
+    caption += f"line is their share of the samples, {share:.1f}%: their weight if all samples had equal weights."
     return Picture("outliers", figure, "Share of the weight on outlier classes by row.", caption, {"bar": tips})
 
 
 def draw_time(summary: Summary) -> Picture | None:
     """Draw the seconds per training by variant."""
-    seconds_by_variant = {variant: _mean_of(summary, variant, "seconds") for variant in summary.variants}
-    shown = {variant: seconds for variant, seconds in seconds_by_variant.items() if seconds}
+    shown = {variant: seconds for variant, seconds in _means_of(summary, "seconds").items() if seconds}
     if not shown or len(summary.variants) > MAX_VARIANTS:
         return None
     figure, axes, order = _bars(shown)
@@ -254,9 +221,8 @@ def draw_weights(summary: Summary, variant: Variant, task: TaskKey, number: int,
         ("shared", f"Shared classes{parts[0]}", shared, COLOURS["blue"]),
         ("outlier", f"Outlier classes{parts[1]}", outlier, COLOURS["orange"]),
     )
-    figure = new_figure(9.6, 2.9)
-    tips = {}
-    for axes, (kind, title, bins, colour) in zip(figure.subplots(1, 3), panels, strict=True):
+    (figure, row), tips = new_axes(9.6, 2.9, panels=3), {}
+    for axes, (kind, title, bins, colour) in zip(row, panels, strict=True):
         heights = 100 * bins / max(int(bins.sum()), 1)
         left = np.arange(len(bins)) / len(bins)
         right = left + 0.9 / len(bins)
@@ -335,7 +301,7 @@ def _curve(summary: Summary, rule: str, block: Mapping[str, Sequence[float]], na
 def _map(summary: Summary, rule: str, row: str, block: Mapping[str, Sequence[float]], number: int) -> Picture | None:
     (across, xs), (down, ys) = block.items()
     scores = [[summary.mean(_variant(row, {across: x, down: y}), rule) for x in xs] for y in ys]
-    means = np.array([[math.nan if s.mean is None else s.mean for s in score_row] for score_row in scores])
+    means = np.array([[score.mean for score in score_row] for score_row in scores], float)  # None becomes NaN
     if not np.isfinite(means).any():
         return None
     figure, axes = new_axes(4.6, 1.2 + 0.34 * len(ys))
@@ -374,9 +340,9 @@ def _capped(summary: Summary, record: Record) -> bool:
     return any(weight_cap(cell.config, 1) is not None for cell in cells)
 
 
-def _drawable(summary: Summary, rule: str) -> bool:
+def _drawable(summary: Summary, rule: str, tasks: Sequence[TaskKey]) -> bool:
     """Whether there are results, and few enough variants to name."""
-    finished = any(summary.score(variant, task, rule).values for variant in summary.variants for task in summary.tasks)
+    finished = any(summary.score(variant, task, rule).values for variant in summary.variants for task in tasks)
     return finished and len(summary.variants) <= MAX_VARIANTS
 
 
@@ -405,11 +371,11 @@ def _bars(values: Mapping[Variant, float]) -> tuple[Any, Axes, list[Variant]]:
     return figure, axes, order
 
 
-def _mean_of(summary: Summary, variant: Variant, what: str) -> float | None:
-    """Return the mean over the tasks with results."""
-    means: Iterable[float | None] = (summary.score(variant, task, what).mean for task in summary.tasks)
-    present = [mean for mean in means if mean is not None]
-    return float(np.mean(present)) if present else None
+def _means_of(summary: Summary, what: str) -> dict[Variant, float]:
+    """Return the mean over the tasks with results, by variant."""
+    means = {v: [summary.score(v, task, what).mean for task in summary.tasks] for v in summary.variants}
+    present = {variant: [mean for mean in values if mean is not None] for variant, values in means.items()}
+    return {variant: float(np.mean(values)) for variant, values in present.items() if values}
 
 
 def _seeds_text(score: Score) -> str:

@@ -15,7 +15,7 @@ from warmpot.bench.grid import GRID
 from warmpot.bench.reported import paper, reported_table
 from warmpot.bench.result_tables import FAILURES, MEANS, PAPER, TASKS, TESTS, table_sections
 from warmpot.bench.significance import LEVEL, VariantComparison, best_variant, compare_variants, verdict
-from warmpot.bench.store import LAST, Record
+from warmpot.bench.store import LAST
 from warmpot.bench.summary import ABSENT, Summary, Variant, describe_rule, group_failures, load_summary, variant_of
 from warmpot.report import grid_figures as figures
 from warmpot.report.page import Block, Code, Details, Facts, Notice, Picture, Section, Text, Tiles, write_page
@@ -76,8 +76,8 @@ def _result(summary: Summary) -> Section:
         tiles.append((f"{score.mean:.1f}%", "its accuracy", spread))
         gain = None if summary.grid.vary else _gain(summary, best)
         if gain is not None:
-            test = f"conservative test over tasks: {_p(gain.tasks_holm)}"
-            note = "too few tasks to test" if gain.tasks.too_few else test
+            p = "p < 0.001" if gain.tasks_holm < 0.001 else f"p = {gain.tasks_holm:.3f}"
+            note = "too few tasks to test" if gain.tasks.too_few else f"conservative test over tasks: {p}"
             note += ", but mixed" if verdict(gain.tasks, gain.tasks_holm) == "mixed" else ""
             tiles.append((f"{gain.tasks.difference:+.1f}", f"points over {gain.other.label}", note))
     time = format_duration(sum(record.seconds for record in summary.records))
@@ -161,7 +161,6 @@ def _notices(summary: Summary) -> Iterator[Notice]:
 
 
 def _weights(summary: Summary) -> Section:
-    """Show the histograms of weights, with the paper's number for the same task."""
     table, paper_task, share, samples = PAPER_OUTLIERS
     reported = reported_table(table)
     quote = f"The paper's WARMPOT ({reported.setting}): {share}% of the weight on {samples}% of the samples."
@@ -217,17 +216,13 @@ def _tests(summary: Summary, result_tables: Sequence[ResultTable], varied: bool)
 def _failures(summary: Summary, result_tables: Sequence[ResultTable]) -> Section:
     blocks: list[Block] = [_for_page(table) for table in result_tables]
     for group in group_failures(summary.failed)[:MAX_TRACES]:
-        names = [_training_name(record) for record in group]
-        first = group[0]
+        seeds = ["" if record.any_seed else f", seed {record.seed}" for record in group]
+        first, where = group[0], [f"{record.dataset}, {figures.arrow(record.task)}" for record in group]
+        names = [f"{variant_of(r).label}, {at}{seed}" for r, at, seed in zip(group, where, seeds, strict=True)]
         title = names[0] if len(group) == 1 else f"{len(group)} trainings of {first.dataset} with the same error"
         listed = [Text(f"{_listed(names[:MAX_TRACES])}.")] if len(group) > 1 else []
         blocks.append(Details(title, [*listed, Code(first.trace or first.error)]))
     return Section(FAILURES, blocks)
-
-
-def _training_name(record: Record) -> str:
-    seed = "" if record.any_seed else f", seed {record.seed}"
-    return f"{variant_of(record).label}, {record.dataset}, {figures.arrow(record.task)}{seed}"
 
 
 def _reproduction(summary: Summary, folder: Path) -> Section:
@@ -252,16 +247,10 @@ def _reproduction(summary: Summary, folder: Path) -> Section:
         ("versions", packages, ""),
     ]
     command = f"warmpot bench {shlex.quote(str(folder / GRID))} --data DATA --out {shlex.quote(str(folder))}"
-    text = (
-        "The command continues where it stopped: finished trainings are not repeated. DATA is the folder of the data."
-    )
-    blocks = [
-        Facts([fact for fact in facts if fact[1]]),
-        Text(text),
-        Code(command),
-        Details("The grid", [Code(grid.dump())]),
-    ]
-    return Section("How to reproduce it", blocks)
+    text = "The command continues where it stopped: finished trainings are not repeated. "
+    text += "DATA is the folder of the data."
+    blocks: list[Block] = [Facts([fact for fact in facts if fact[1]]), Text(text), Code(command)]
+    return Section("How to reproduce it", [*blocks, Details("The grid", [Code(grid.dump())])])
 
 
 def _for_page(table: ResultTable) -> ResultTable:
@@ -312,7 +301,3 @@ def _time(text: str) -> str:
     except ValueError:
         return text
     return f"{time.astimezone(timezone.utc) if time.tzinfo else time:%Y-%m-%d %H:%M} UTC"
-
-
-def _p(value: float) -> str:
-    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"

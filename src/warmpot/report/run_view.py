@@ -255,6 +255,11 @@ class RunView:
         rows = np.flatnonzero(np.isin(self.predicted, classes))
         return np.asarray(rows[np.argsort(self.confidence[rows], kind="stable")])
 
+    def run_parameter(self, name: str) -> tuple[float | None, bool]:
+        """Return "alpha" or "beta" of the run, estimated if it is not set, and whether it is set."""
+        setting = self.run.params.get(name)
+        return (float(setting), True) if isinstance(setting, int | float) else (self.run.logged(name), False)
+
     def name(self, side: str, row: int) -> str:
         """Return the name of a "source" or "target" sample; "" if it has none."""
         names = self.run.source_names if side == "source" else self.run.target_names

@@ -86,14 +86,14 @@ def series(index: int) -> str:
 def _settings() -> Any:
     from cycler import cycler
 
-    axes = {
+    axes: dict[str, Any] = {
         "axisbelow": True, "edgecolor": MUTED, "facecolor": "none", "grid": True, "labelcolor": MUTED, "labelsize": 9.5,
         "linewidth": 0.8, "prop_cycle": cycler(color=[series(index) for index in range(len(COLOURS) - 1)]),
         "spines.right": False, "spines.top": False, "titlecolor": INK, "titlelocation": "left", "titlepad": 8,
         "titlesize": 10.5, "titleweight": "bold",
     }  # fmt: skip
     ticks = {"color": MUTED, "labelsize": 9, "major.size": 0, "minor.size": 0}
-    groups = {
+    groups: dict[str, dict[str, Any]] = {
         "axes": axes, "figure": {"facecolor": "none"}, "font": {"size": 9.5}, "grid": {"color": GRID, "linewidth": 0.8},
         "legend": {"fontsize": 9, "frameon": False, "labelcolor": INK}, "lines": {"linewidth": 1.8, "markersize": 5},
         "savefig": {"facecolor": PAPER}, "svg": {"fonttype": "none", "hashsalt": "warmpot"},
@@ -131,10 +131,10 @@ def new_figure(width: float = 4.6, height: float = 3.0) -> Figure:
         return _figure_class()(figsize=(width, height), layout="constrained")
 
 
-def new_axes(width: float, height: float) -> tuple[Figure, Axes]:
-    """Create a figure with one panel."""
+def new_axes(width: float, height: float, panels: int = 1) -> tuple[Figure, Any]:
+    """Create a figure with one panel, or several side by side."""
     figure = new_figure(width, height)
-    return figure, figure.add_subplot()
+    return figure, figure.subplots(1, panels)
 
 
 def heat(

@@ -29,14 +29,13 @@ from warmpot.report import report_run
 from warmpot.report.card import model_card
 from warmpot.report.page import Details, Thumbnails, Tiles
 from warmpot.report.run_view import RunView, view_run
-from warmpot.report.sections.answer import answer_section
+from warmpot.report.sections.answer import answer_section, run_warnings
 from warmpot.report.sections.bounds import bound_section
 from warmpot.report.sections.evaluation import evaluation_section
 from warmpot.report.sections.parts import opener, samples
 from warmpot.report.sections.provenance import repeat_command
 from warmpot.report.sections.training import embed, training_curves
 from warmpot.report.sections.trust import trust_section
-from warmpot.report.sections.warnings import run_warnings
 from warmpot.report.sections.weights import left_out_section, weight_histograms, weights_section
 from warmpot.train import fit, load_config
 from warmpot.train.finished_run import FinishedRun, read_run

@@ -18,14 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["RunBounds", "bound_section", "draw_bounds", "run_bounds"]
 
 TERMS = {
-    "source loss": COLOURS["blue"],
-    "transport, features": COLOURS["orange"],
-    "transport, labels": COLOURS["brown"],
-    "target left out": COLOURS["teal"],
-    "complexity": COLOURS["purple"],
-    "confidence": COLOURS["pink"],
+    "source loss": COLOURS["blue"], "transport, features": COLOURS["orange"], "transport, labels": COLOURS["brown"],
+    "target left out": COLOURS["teal"], "complexity": COLOURS["purple"], "confidence": COLOURS["pink"],
     "Monte Carlo": COLOURS["red"],
-}
+}  # fmt: skip
 SAME = {"transport": "transport, features"}  # the only transport term of Theorem 3.2
 LABELS, TRUTH = "needs target labels", "true target loss"
 WIDEST = 8.0

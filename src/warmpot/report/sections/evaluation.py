@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,48 +32,36 @@ def evaluation_section(view: RunView) -> Section | None:
     if not view.classes:
         lead = f"Mean absolute error {accuracy:.4g}, {EVALUATION}."
         return Section(title, [_values_scatter(view)], lead=lead)
-    pairs = _count_pairs(view)
-    totals = np.bincount(pairs.true, pairs.count, minlength=len(view.classes)).astype(np.int64)
-    hits = pairs.count * (pairs.true == pairs.predicted)
-    correct = np.bincount(pairs.true, hits, minlength=len(view.classes)).astype(np.int64)
+    truth, n_classes = np.asarray(view.truth.yt, np.int64), len(view.classes)
+    codes, samples = np.unique((truth * n_classes + view.predicted)[truth >= 0], return_counts=True)
+    pairs = _Pairs(*np.divmod(codes, n_classes), samples)
+    totals = np.bincount(pairs.true, pairs.samples, minlength=n_classes).astype(np.int64)
+    hits = pairs.samples * (pairs.true == pairs.predicted)
+    correct = np.bincount(pairs.true, hits, minlength=n_classes).astype(np.int64)
     rows, columns = np.flatnonzero(totals), np.unique(pairs.predicted)
-    picture = None
+    blocks: list[Block] = []
     if max(len(rows), len(columns)) <= MOST_CELLS:
         part = np.zeros((len(rows), len(columns)), np.int64)
-        part[np.searchsorted(rows, pairs.true), np.searchsorted(columns, pairs.predicted)] = pairs.count
-        picture = _confusion_matrix(view, part, rows, columns)
-    errors = pairs.errors()
+        part[np.searchsorted(rows, pairs.true), np.searchsorted(columns, pairs.predicted)] = pairs.samples
+        blocks.append(_confusion_matrix(view, part, rows, columns))
+    order = np.argsort(-samples, kind="stable")  # the most frequent first
+    order = order[(pairs.true != pairs.predicted)[order]]
+    errors = _Pairs(*(column[order] for column in pairs))
     mean = float((correct[rows] / totals[rows]).mean())
     lead = f"Accuracy {accuracy:.1%}; mean over the classes {mean:.1%}; {EVALUATION}."
-    blocks: list[Block] = [] if picture is None else [picture]
-    blocks.append(fold_if_long(_class_table(view, totals, correct, errors), "Accuracy by class"))
     confused = _pairs_table(view, totals, errors)
-    if confused.rows:
-        blocks.append(confused if picture is None else Details("Most confused pairs", [confused]))
+    folded = [Details("Most confused pairs", [confused])] if blocks else [confused]
+    blocks.append(fold_if_long(_class_table(view, totals, correct, errors), "Accuracy by class"))
+    blocks += folded if confused.rows else []
     return Section(title, blocks, lead=lead)
 
 
-@dataclass(frozen=True, eq=False)
-class _Pairs:
-    """Pairs of true and predicted class that occur, with their counts; far fewer than all pairs of classes."""
+class _Pairs(NamedTuple):
+    """Pairs of true and predicted class that occur; far fewer than all pairs of classes. The counts are `samples`."""
 
     true: IntArray
     predicted: IntArray
-    count: IntArray
-
-    def errors(self) -> _Pairs:
-        """Return the pairs of different classes, the most frequent first."""
-        order = np.argsort(-self.count, kind="stable")
-        order = order[(self.true != self.predicted)[order]]
-        return _Pairs(self.true[order], self.predicted[order], self.count[order])
-
-
-def _count_pairs(view: RunView) -> _Pairs:
-    assert view.truth is not None
-    truth: IntArray = np.asarray(view.truth.yt, np.int64)
-    known = truth >= 0
-    codes, count = np.unique(truth[known] * len(view.classes) + view.predicted[known], return_counts=True)
-    return _Pairs(*np.divmod(codes, len(view.classes)), count)
+    samples: IntArray
 
 
 def _class_table(view: RunView, totals: IntArray, correct: IntArray, errors: _Pairs) -> ResultTable:
@@ -92,7 +80,7 @@ def _class_table(view: RunView, totals: IntArray, correct: IntArray, errors: _Pa
 
 
 def _pairs_table(view: RunView, totals: IntArray, errors: _Pairs) -> ResultTable:
-    pairs = zip(errors.true.tolist(), errors.predicted.tolist(), errors.count.tolist(), strict=True)
+    pairs = zip(errors.true.tolist(), errors.predicted.tolist(), errors.samples.tolist(), strict=True)
     rows: list[list[TableValue]] = [
         [class_cell(view, k), class_cell(view, m), count, percent(count / totals[k])]
         for k, m, count in islice(pairs, MOST_PAIRS)
@@ -101,13 +89,12 @@ def _pairs_table(view: RunView, totals: IntArray, errors: _Pairs) -> ResultTable
 
 
 def _values_scatter(view: RunView) -> Picture:
-    """Plot predicted against true values."""
     assert view.truth is not None
     truth = view.truth.yt
     figure = new_figure(4.6, 4.2)
     axes, rows = figure.add_subplot(), np.random.default_rng(0).permutation(len(view.predicted))[:MOST_MARKS]
-    marks = axes.scatter(truth[rows], view.predicted[rows], s=14, color=COLOURS["blue"], alpha=0.6, linewidths=0)
-    marks.set_gid("tip-values")
+    style = {"s": 14, "color": COLOURS["blue"], "alpha": 0.6, "linewidths": 0, "gid": "tip-values"}
+    axes.scatter(truth[rows], view.predicted[rows], **style)
     tips = [f"target {k}: predicted {view.predicted[k]:.4g}, true {truth[k]:.4g}" for k in rows.tolist()]
     ends = [float(truth.min()), float(truth.max())]
     axes.plot(ends, ends, color=INK, linewidth=1, linestyle=(0, (4, 3)))
@@ -117,12 +104,10 @@ def _values_scatter(view: RunView) -> Picture:
 
 
 def _confusion_matrix(view: RunView, part: IntArray, rows: IntArray, columns: IntArray) -> Picture:
-    """Plot the confusion matrix of the classes that occur, at most `MOST_CELLS`."""
     shares: FloatArray = part / np.maximum(part.sum(axis=1, keepdims=True), 1)
     side = 0.24 if len(columns) > 12 else 0.4
     figure, axes = new_axes(2.0 + side * len(columns), 1.9 + side * len(rows))
-    mesh = heat(axes, shares, low=0, high=1)
-    mesh.set_gid("tip-cells")
+    heat(axes, shares, low=0, high=1).set_gid("tip-cells")
     tips = [
         f"{label(view.classes[k], 40)} predicted as {label(view.classes[m], 40)}: {part[i, j]} ({shares[i, j]:.0%})"
         for i, k in enumerate(rows) for j, m in enumerate(columns)

@@ -37,13 +37,8 @@ PAPERS = "resnet50.tv_in1k"
 OURS = ("frozen", "tuned")
 """Parts of the names of presets whose training loop is not that of the paper."""
 NEUTRAL = (
-    "seed=",
-    "tensorboard=",
-    "images.",
-    "minibatch.hardware.",
-    "minibatch.log_every=",
-    "minibatch.checkpoint_every=",
-)
+    "seed=", "tensorboard=", "images.", "minibatch.hardware.", "minibatch.log_every=", "minibatch.checkpoint_every=",
+)  # fmt: skip
 """Settings that do not change the method."""
 
 

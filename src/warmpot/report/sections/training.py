@@ -13,7 +13,7 @@ from warmpot._typing import FloatArray, IntArray
 from warmpot.report.page import Block, Picture, Section, Text
 from warmpot.report.run_view import RunView, cost_per_mass
 from warmpot.report.sections.parts import chosen_iterate
-from warmpot.report.style import COLOURS, INK, MUTED, PAPER, label, new_axes, new_figure, series
+from warmpot.report.style import COLOURS, INK, MUTED, PAPER, label, new_axes, series
 
 __all__ = ["EMBEDDINGS", "embed", "embedding_section", "training_curves", "training_section"]
 
@@ -57,16 +57,15 @@ def training_curves(view: RunView) -> list[Picture]:
     for line in lines:
         if (cost := cost_per_mass(line)) is not None:
             line["per_mass"] = cost
-    unit = view.run.unit
     others = {name for _, names in CURVES.values() for name in names} | set(NOT_LOSSES)
-    losses = dict.fromkeys(name for line in lines for name in line if name not in others)
+    losses = {name: name for line in lines for name in line if name not in others}
     plots = []
-    for panel, (title, names) in {"losses": ("losses", {name: name for name in losses}), **CURVES}.items():
-        drawn = {name: [(line["step"], line[name]) for line in lines if _finite(line.get(name))] for name in names}
-        drawn = {name: points for name, points in drawn.items() if points}
-        if drawn:
-            titled = {names[name].replace("_", " "): points for name, points in drawn.items()}
-            plots.append(_curve(panel, title, titled, unit, view))
+    for panel, (title, names) in {"losses": ("losses", losses), **CURVES}.items():
+        drawn = {
+            text.replace("_", " "): points for name, text in names.items()
+            if (points := [(line["step"], line[name]) for line in lines if _finite(line.get(name))])
+        }  # fmt: skip
+        plots += [_curve(view, panel, title, drawn)] if drawn else []
     return plots
 
 
@@ -74,25 +73,21 @@ def _finite(value: Any) -> bool:
     return isinstance(value, int | float) and bool(np.isfinite(value))
 
 
-def _curve(
-    panel: str, title: str, lines: Mapping[str, Sequence[tuple[int, float]]], unit: str, view: RunView
-) -> Picture:
-    figure = new_figure(4.6, 2.5)
-    axes, tips, ranges = figure.add_subplot(), {}, []
+def _curve(view: RunView, panel: str, title: str, lines: Mapping[str, Sequence[tuple[int, float]]]) -> Picture:
+    figure, axes = new_axes(4.6, 2.5)
+    tips, ranges, unit = {}, [], view.run.unit
     few = max(len(points) for points in lines.values()) <= 60
     for index, (name, points) in enumerate(lines.items()):
         steps, values = zip(*points, strict=True)
         axes.plot(steps, values, color=series(index), label=name)
         if few:  # few enough for a tip each
-            marks = axes.scatter(steps, values, s=16, color=series(index))
-            marks.set_gid(f"tip-{panel}{index}")
+            axes.scatter(steps, values, s=16, color=series(index), gid=f"tip-{panel}{index}")
             tips[f"{panel}{index}"] = [f"{unit} {s}: {name} {v:.4g}" for s, v in points]
         ranges.append(f"{name} from {values[0]:.4g} to {values[-1]:.4g}")
     last = max(points[-1][0] for points in lines.values())
     if view.run.step != last or view.run.setting("choose") != "last":
-        axes.axvline(
-            view.run.step, color=INK, linewidth=1, linestyle=(0, (4, 3)), label=f"result: {unit} {view.run.step}"
-        )
+        text = f"result: {unit} {view.run.step}"
+        axes.axvline(view.run.step, color=INK, linewidth=1, linestyle=(0, (4, 3)), label=text)
     every = [value for points in lines.values() for _, value in points]
     if min(every) >= 0 and panel != "score":
         axes.set_ylim(0, 1.08 * max(every) or 1.0)
@@ -115,13 +110,12 @@ def embedding_section(view: RunView, how: str) -> Section | None:
         "pca": "The first two principal components of both domains together.",
         "tsne": "t-SNE of both domains together: close samples are similar; distances between groups mean little.",
     }
-    colours = "Colour: class of a source sample, predicted class of a target sample."
-    colours = colours if view.classes else "Colour: value."
+    colours = "class of a source sample, predicted class of a target sample" if view.classes else "value"
     sizes = " Larger source samples have a larger training weight." if view.weighted else ""
     blocks: list[Block] = list(plots)
     if len(plots) == 1:
         blocks.append(Text("For images there is only the plot after the network: the inputs are pixels, not features."))
-    lead = f"{methods[how]} {colours}{sizes} Point at or tap a sample to see which one it is."
+    lead = f"{methods[how]} Colour: {colours}.{sizes} Point at or tap a sample to see which one it is."
     return Section("Source and target in a plane", blocks, lead=lead)
 
 

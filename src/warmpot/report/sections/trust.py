@@ -38,7 +38,6 @@ def trust_section(view: RunView, bounds: Mapping[str, BoundReport], baselines: M
 
 
 def _proven(view: RunView, bounds: Mapping[str, BoundReport]) -> tuple[str, str]:
-    """Return what the best valid bound proves."""
     valid = {name: bound for name, bound in bounds.items() if bound.confidence is None or not view.run.adapted}
     if not valid:
         return "not computed", "the section What can be proven shows the command"

@@ -9,7 +9,6 @@ import numpy as np
 
 from warmpot._run_files import SOURCE_WEIGHTS
 from warmpot._tables import ResultTable, TableCell, TableValue
-from warmpot._typing import FloatArray, IntArray
 from warmpot.report.page import Block, Details, Picture, Section, Text, make_table
 from warmpot.report.run_view import RunView
 from warmpot.report.sections import parts
@@ -71,14 +70,13 @@ def weight_histograms(view: RunView) -> list[Picture]:
 
 
 def _weights_by_class(view: RunView) -> Picture:
-    """Plot the share of each class in the training weight and in the samples."""
     order = np.argsort(-view.weight_shares, kind="stable")[: parts.MOST_BARS]
     texts = [f"{view.weight_shares[k]:.1%} of the training weight" for k in order]
     name, what = "weights-by-class", "training weight"
     picture = parts.class_bars(view, name, what, view.weight_shares, order, texts, margin=1.2)
     axes, places = picture.figure.axes[0], np.arange(len(order)) + 0.5
-    marks = axes.scatter(100 * view.source_shares[order], places, s=70, marker="|", color=INK, linewidths=2, zorder=3)
-    marks.set_gid("tip-samples")
+    style = {"s": 70, "marker": "|", "color": INK, "linewidths": 2, "zorder": 3, "gid": "tip-samples"}
+    axes.scatter(100 * view.source_shares[order], places, **style)
     axes.set(xlabel="% of the training weight", xlim=(0, None))
     shares = [f"{label(view.classes[k], 60)}: {view.source_shares[k]:.1%} of the source samples" for k in order]
     caption = "Bar: share of the training weight, blue if the class is estimated present. Line: share of the samples."
@@ -130,18 +128,14 @@ def _extreme_samples(view: RunView) -> Iterator[Block]:
 
     blocks = []
     for title, rows in {"Most": order[:MOST_EXTREME], "Least": order[::-1][:MOST_EXTREME]}.items():
-        caption = f"{title} training weight, relative to the largest{_ties(view.relative_weights, rows)}."
+        equal = int((np.abs(view.relative_weights - view.relative_weights[rows[-1]]) < 1e-3).sum())
+        ties = f" ({len(rows)} of {equal:,} with this weight, at random)" if equal > len(rows) else ""
+        caption = f"{title} training weight, relative to the largest{ties}."
         blocks.append(parts.samples(view, "source", rows.tolist(), open_row, ["label", "weight"], cells, caption))
     if any(isinstance(block, ResultTable) for block in blocks):
         yield Details("Source samples with the most and the least weight", blocks)
     else:
         yield from blocks
-
-
-def _ties(relative: FloatArray, rows: IntArray) -> str:
-    """Return how many samples have the weight of those shown, if there are more."""
-    equal = int((np.abs(relative - float(relative[rows[-1]])) < 1e-3).sum())
-    return f" ({len(rows)} of {equal:,} with this weight, at random)" if equal > len(rows) else ""
 
 
 def left_out_section(view: RunView) -> Section | None:
@@ -181,13 +175,9 @@ def _left_out_classes(view: RunView) -> Text:
 
 def _why_left_out(view: RunView) -> str:
     """Explain that the mass alpha makes the plan leave samples out, whatever the samples are."""
-    mass, setting = float(np.nanmean(view.matched)), view.run.params.get("alpha")
-    fixed = isinstance(setting, int | float)
-    alpha = float(setting) if fixed else view.run.logged("alpha")  # type: ignore[arg-type]
-    if setting is None or alpha is None or alpha >= 1:
+    mass, (alpha, fixed) = float(np.nanmean(view.matched)), view.run_parameter("alpha")
+    if view.run.params.get("alpha") is None or alpha is None or alpha >= 1:
         return f"The plan leaves out {1 - mass:.0%} of the target's mass: the samples that cost most to match."
-    how = "set" if fixed else "estimated"
-    return (
-        f"alpha = {alpha:.2g} ({how}) makes the plan leave out {1 - mass:.0%} of the target's mass, however well the "
-        "samples fit. It leaves out those that cost most to match, which may still belong to a class of the source."
-    )
+    text = f"alpha = {alpha:.2g} ({'set' if fixed else 'estimated'}) makes the plan leave out {1 - mass:.0%} of the "
+    text += "target's mass, however well the samples fit. It leaves out those that cost most to match, which may still "
+    return f"{text}belong to a class of the source."
