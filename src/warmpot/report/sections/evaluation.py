@@ -93,8 +93,8 @@ def _values_scatter(view: RunView) -> Picture:
     truth = view.truth.yt
     figure = new_figure(4.6, 4.2)
     axes, rows = figure.add_subplot(), np.random.default_rng(0).permutation(len(view.predicted))[:MOST_MARKS]
-    style = {"s": 14, "color": COLOURS["blue"], "alpha": 0.6, "linewidths": 0, "gid": "tip-values"}
-    axes.scatter(truth[rows], view.predicted[rows], **style)
+    marks = axes.scatter(truth[rows], view.predicted[rows], s=14, color=COLOURS["blue"], alpha=0.6, linewidths=0)
+    marks.set_gid("tip-values")
     tips = [f"target {k}: predicted {view.predicted[k]:.4g}, true {truth[k]:.4g}" for k in rows.tolist()]
     ends = [float(truth.min()), float(truth.max())]
     axes.plot(ends, ends, color=INK, linewidth=1, linestyle=(0, (4, 3)))

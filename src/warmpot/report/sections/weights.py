@@ -75,8 +75,8 @@ def _weights_by_class(view: RunView) -> Picture:
     name, what = "weights-by-class", "training weight"
     picture = parts.class_bars(view, name, what, view.weight_shares, order, texts, margin=1.2)
     axes, places = picture.figure.axes[0], np.arange(len(order)) + 0.5
-    style = {"s": 70, "marker": "|", "color": INK, "linewidths": 2, "zorder": 3, "gid": "tip-samples"}
-    axes.scatter(100 * view.source_shares[order], places, **style)
+    marks = axes.scatter(100 * view.source_shares[order], places, s=70, marker="|", color=INK, linewidths=2, zorder=3)
+    marks.set_gid("tip-samples")
     axes.set(xlabel="% of the training weight", xlim=(0, None))
     shares = [f"{label(view.classes[k], 60)}: {view.source_shares[k]:.1%} of the source samples" for k in order]
     caption = "Bar: share of the training weight, blue if the class is estimated present. Line: share of the samples."
