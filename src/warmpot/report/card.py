@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -48,15 +49,12 @@ def model_card(run: Path | str, agreement: Agreement | None = None) -> str:
     read = read_run(Path(run))
     view, predictions = RunView(read), read.predictions
     present = view.present if read.classes and read.n_target else []
+    template = (files("warmpot.report") / "templates" / "card.md").read_text(encoding="utf-8")
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("warmpot.report", "templates"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     environment.filters["md"] = escape_markdown
-    return environment.get_template("card.md").render(
+    return environment.from_string(template).render(
         run=read,
         agreement=agreement,
         grid=markdown_grid,
