@@ -17,8 +17,7 @@ from _jobs import ROOT, between
 from warmpot._tables import to_markdown
 from warmpot.bench.result_tables import all_tables
 from warmpot.bench.summary import Summary, load_summary
-from warmpot.report.grid_figures import draw_gains, draw_ranks, draw_weights
-from warmpot.report.grid_sensitivity import draw_sensitivity
+from warmpot.report.grid_figures import draw_gains, draw_ranks, draw_sensitivity, draw_weights
 from warmpot.report.page import Picture
 
 RESULTS = ROOT / "benchmarks" / "results"

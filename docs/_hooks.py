@@ -141,7 +141,7 @@ def _catalogue_entry(name: str, kind: Any) -> str:
 
 def _presets(name: str) -> list[tuple[str, str, str]]:
     from warmpot.cli.methods import preset_summary
-    from warmpot.report.card import OURS, PRESETS, REPRODUCTION
+    from warmpot.report.sections.provenance import OURS, PRESETS, REPRODUCTION
     from warmpot.train import load_config, preset_names
 
     rows = []

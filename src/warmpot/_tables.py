@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -15,32 +16,19 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 __all__ = [
-    "ABSENT",
-    "LATEX_PREAMBLE",
-    "ResultTable",
-    "TableCell",
-    "TableColumn",
-    "TableValue",
-    "column_groups",
-    "escape_latex",
-    "escape_markdown",
-    "markdown_grid",
-    "printable",
-    "to_latex",
-    "to_markdown",
-    "to_rich",
-]
+    "ABSENT", "LATEX_PREAMBLE", "ResultTable", "TableCell", "TableColumn", "TableValue", "column_groups",
+    "escape_latex", "escape_markdown", "markdown_grid", "printable", "to_latex", "to_markdown", "to_rich",
+]  # fmt: skip
 
 ABSENT = "\N{EN DASH}"
 """Text of a cell without a value."""
 TONES = ("", "good", "info", "warning", "bad", "muted")
 MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]|~$#@]|:(?=//))")  # "://": GitHub turns a bare address into a link
-HTML_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-LATEX_SPECIAL = {
+LATEX_SPECIAL = str.maketrans({
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "|": r"\textbar{}",
-}  # fmt: skip
+})  # fmt: skip
 LATEX_PREAMBLE = r"""% Written by warmpot bench. In the preamble: \usepackage{booktabs,graphicx}
 \providecommand{\benchfit}[1]{\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{#1}}"""
 """Needed once before the tables of `to_latex`: shrinks those that are wider than the page."""
@@ -48,19 +36,9 @@ LATEX_PREAMBLE = r"""% Written by warmpot bench. In the preamble: \usepackage{bo
 
 @dataclass(frozen=True)
 class TableCell:
-    """A cell of a table.
+    """A cell of a table: plain text, bold or not, with the number to sort by; by default, the text is sorted by.
 
-    Attributes
-    ----------
-    text : str
-        Plain text.
-    bold : bool
-    value : float, optional
-        Number to sort by; by default, the text is sorted by. NaN comes last.
-    title : str
-        HTML only: text shown on hover and focus.
-    tone : str
-        HTML only: "good", "info", "warning", "bad" or "muted".
+    HTML also shows a title on hover and focus, and a tone: "good", "info", "warning", "bad" or "muted".
     """
 
     text: str
@@ -96,18 +74,9 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class ResultTable:
-    r"""A table, independent of the output format.
+    r"""A table, independent of the output format; the first cell of a row names it.
 
-    Attributes
-    ----------
-    columns : sequence of TableColumn
-    rows : sequence of sequences of TableValue
-        The first cell names the row.
-    title : str
-    name : str
-        Short and unique, for file names and labels.
-    notes : sequence of str
-        Sentences below the table.
+    The name is short and unique, for file names and labels. Notes are sentences below the table.
 
     Examples
     --------
@@ -168,7 +137,7 @@ def escape_markdown(text: Any) -> str:
     &lt;b&gt;a\|b&lt;/b&gt; \*c\*
     """
     escaped = MARKDOWN_SPECIAL.sub(r"\\\1", " ".join(printable(text).split()))
-    return "".join(HTML_ENTITIES.get(letter, letter) for letter in escaped) or "(empty)"
+    return html.escape(escaped, quote=False) or "(empty)"
 
 
 def escape_latex(text: Any) -> str:
@@ -180,7 +149,7 @@ def escape_latex(text: Any) -> str:
     50\% of A\_1 $\to$ B
     """
     parts = " ".join(printable(text).split()).split("->")
-    return r"$\to$".join("".join(LATEX_SPECIAL.get(letter, letter) for letter in part) for part in parts)
+    return r"$\to$".join(part.translate(LATEX_SPECIAL) for part in parts)
 
 
 def markdown_grid(head: Sequence[str], rows: Iterable[Sequence[Any]], rules: Sequence[str] = ()) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from warmpot.report.style import ABSENT
+from warmpot._tables import ABSENT
 
 PAGES = ["bench_page", "run_page"]
 Opener = Callable[..., Any]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from itertools import product
 from pathlib import Path
 
 from warmpot._progress import format_duration
@@ -14,22 +15,10 @@ from warmpot.bench.grid import GRID
 from warmpot.bench.reported import paper, reported_table
 from warmpot.bench.result_tables import FAILURES, MEANS, PAPER, TASKS, TESTS, table_sections
 from warmpot.bench.significance import LEVEL, VariantComparison, best_variant, compare_variants, verdict
-from warmpot.bench.store import LAST, Record
+from warmpot.bench.store import LAST
 from warmpot.bench.summary import ABSENT, Summary, Variant, describe_rule, group_failures, load_summary, variant_of
 from warmpot.report import grid_figures as figures
-from warmpot.report.grid_sensitivity import draw_sensitivity
-from warmpot.report.page import (
-    Block,
-    Code,
-    Details,
-    Facts,
-    Notice,
-    Picture,
-    Section,
-    Text,
-    Tiles,
-    write_page,
-)
+from warmpot.report.page import Block, Code, Details, Facts, Notice, Picture, Section, Text, Tiles, write_page
 
 __all__ = ["write_grid_page"]
 
@@ -45,21 +34,10 @@ PAPER_OUTLIERS = ("office-home", "P->A", 6.04, 58.41)
 
 
 def write_grid_page(folder: Path | str, *, files: bool = True, summary: Summary | None = None) -> Path:
-    """Write ``report.html`` and ``figures/`` into a folder that ``warmpot bench`` wrote.
+    """Write ``report.html`` and ``figures/`` into a folder that ``warmpot bench`` wrote; return the page.
 
-    Parameters
-    ----------
-    folder : Path
-        The grid may be trained in part.
-    files : bool
-        Also write every figure as PNG and SVG.
-    summary : Summary, optional
-        The results of the folder, if they were read already.
-
-    Returns
-    -------
-    Path
-        The page.
+    The grid may be trained in part. `files` writes every figure as PNG and SVG, too; `summary` are the results of the
+    folder, if they were read already.
     """
     folder = Path(folder)
     summary = summary or load_summary(folder)
@@ -67,7 +45,7 @@ def write_grid_page(folder: Path | str, *, files: bool = True, summary: Summary 
     varied = bool(summary.grid.vary)  # one row at many points: curves and maps, no comparison of the points
     sections = [
         _result(summary),
-        Section("Sensitivity", draw_sensitivity(summary, LAST) if varied else []),
+        Section("Sensitivity", figures.draw_sensitivity(summary, LAST) if varied else []),
         _weights(summary) if summary.grid.figure == "histogram" else Section("Weights", []),
         _means(summary, tables.get(MEANS, []), varied),
         _paper(tables.get(PAPER, [])),
@@ -98,14 +76,15 @@ def _result(summary: Summary) -> Section:
         tiles.append((f"{score.mean:.1f}%", "its accuracy", spread))
         gain = None if summary.grid.vary else _gain(summary, best)
         if gain is not None:
-            test = f"conservative test over tasks: {_p(gain.tasks_holm)}"
-            note = "too few tasks to test" if gain.tasks.too_few else test
+            p = "p < 0.001" if gain.tasks_holm < 0.001 else f"p = {gain.tasks_holm:.3f}"
+            note = "too few tasks to test" if gain.tasks.too_few else f"conservative test over tasks: {p}"
             note += ", but mixed" if verdict(gain.tasks, gain.tasks_holm) == "mixed" else ""
             tiles.append((f"{gain.tasks.difference:+.1f}", f"points over {gain.other.label}", note))
     time = format_duration(sum(record.seconds for record in summary.records))
     finished = f"{summary.n_done} of {summary.n_trainings}"
     tiles.append((finished, "trainings finished", f"{time} in total, one thread each"))
-    return Section("Result", [Tiles(tiles), *_notices(summary)], _conclusion(summary, best))
+    good = Notice("good", "Every training of the grid is finished, and none failed or collapsed.")
+    return Section("Result", [Tiles(tiles), *(list(_notices(summary)) or [good])], _conclusion(summary, best))
 
 
 def _conclusion(summary: Summary, best: Variant | None) -> str:
@@ -146,9 +125,8 @@ def _significance(summary: Summary, comparisons: Sequence[VariantComparison]) ->
     elif len(similar) == len(comparisons):
         sentences.append("No other row differs significantly from it in the conservative test over tasks.")
     elif similar:
-        sentences.append(
-            f"In the conservative test over tasks it does not differ significantly from {_listed(similar)}."
-        )
+        test = "In the conservative test over tasks"
+        sentences.append(f"{test} it does not differ significantly from {_listed(similar)}.")
     sentences += [f"Compared with {c.variant.label} it is {_mixed(c.tasks.worse, c.tasks.better)}." for c in mixed]
     n_tasks = len(summary.finished_tasks)
     if 0.5 ** (n_tasks - 1) * len(comparisons) >= LEVEL:  # the smallest possible p-value after Holm's correction
@@ -164,50 +142,38 @@ def _number_of_tasks(summary: Summary) -> str:
     return f"{summary.task_count()} tasks" if summary.excluded_note else _count(len(summary.tasks), "task")
 
 
-def _notices(summary: Summary) -> list[Block]:
-    notices: list[Block] = []
+def _notices(summary: Summary) -> Iterator[Notice]:
     if summary.failed:
         failed = f"{_count(len(summary.failed), 'training')} failed."
-        notices.append(Notice("bad", failed, "The same command tries them again; their errors are below."))
+        yield Notice("bad", failed, "The same command tries them again; their errors are below.")
     if missing := sum(len(entry.untrained) for entry in summary.missing):
         text = (
             f"Not trained yet: {missing:,} of {summary.n_trainings:,}. Means use the seeds with results for all tasks."
         )
-        notices.append(Notice("warning", text, "The same command continues."))
-    collapsed = [record for record in summary.records if record.done and record.collapsed]
-    if collapsed:
+        yield Notice("warning", text, "The same command continues.")
+    if collapsed := [record for record in summary.records if record.done and record.collapsed]:
         rows = _listed(list(dict.fromkeys(record.row for record in collapsed)))
-        text = (
-            f"{_count(len(collapsed), 'training')} collapsed: most classes were no longer predicted at the end: {rows}."
-        )
-        notices.append(Notice("warning", text))
+        count = _count(len(collapsed), "training")
+        yield Notice("warning", f"{count} collapsed: most classes were no longer predicted at the end: {rows}.")
     if summary.foreign_records:
         records = _count(summary.foreign_records, "record")
-        notices.append(Notice("info", f"results.jsonl also contains {records} of other grids, which are ignored."))
-    if not notices:
-        notices.append(Notice("good", "Every training of the grid is finished, and none failed or collapsed."))
-    return notices
+        yield Notice("info", f"results.jsonl also contains {records} of other grids, which are ignored.")
 
 
 def _weights(summary: Summary) -> Section:
-    """Show the histograms of weights, with the paper's number for the same task."""
     table, paper_task, share, samples = PAPER_OUTLIERS
     reported = reported_table(table)
     quote = f"The paper's WARMPOT ({reported.setting}): {share}% of the weight on {samples}% of the samples."
     pictures: list[Picture] = []
-    quoted = False
-    for variant, task in ((variant, task) for variant in summary.variants for task in summary.tasks):
-        if len(pictures) == MAX_HISTOGRAMS:
-            break
+    for variant, task in product(summary.variants, summary.tasks):
         same = reported.same_dataset(task[0]) and reported.task_of(task[1]) == paper_task
-        picture = figures.draw_weights(summary, variant, task, len(pictures) + 1, quote if same else "")
-        if picture is not None:
-            pictures.append(picture)
-            quoted = quoted or same
+        if len(pictures) < MAX_HISTOGRAMS:
+            picture = figures.draw_weights(summary, variant, task, len(pictures) + 1, quote if same else "")
+            pictures += _drawn([picture])
     blocks: list[Block] = [*pictures[:MAX_OPEN_HISTOGRAMS]]
     if folded := pictures[MAX_OPEN_HISTOGRAMS:]:
         blocks.append(Details(_count(len(folded), "more histogram"), folded))
-    if quoted:
+    if any(quote in picture.caption for picture in pictures):
         blocks.append(Text(f"The paper: {paper()}"))
     lead = "Good weights are small for source classes that the target does not have, and large for shared classes."
     return Section("Distribution of the weights", blocks, lead)
@@ -250,17 +216,13 @@ def _tests(summary: Summary, result_tables: Sequence[ResultTable], varied: bool)
 def _failures(summary: Summary, result_tables: Sequence[ResultTable]) -> Section:
     blocks: list[Block] = [_for_page(table) for table in result_tables]
     for group in group_failures(summary.failed)[:MAX_TRACES]:
-        names = [_training_name(record) for record in group]
-        first = group[0]
+        seeds = ["" if record.any_seed else f", seed {record.seed}" for record in group]
+        first, where = group[0], [f"{record.dataset}, {figures.arrow(record.task)}" for record in group]
+        names = [f"{variant_of(r).label}, {at}{seed}" for r, at, seed in zip(group, where, seeds, strict=True)]
         title = names[0] if len(group) == 1 else f"{len(group)} trainings of {first.dataset} with the same error"
         listed = [Text(f"{_listed(names[:MAX_TRACES])}.")] if len(group) > 1 else []
         blocks.append(Details(title, [*listed, Code(first.trace or first.error)]))
     return Section(FAILURES, blocks)
-
-
-def _training_name(record: Record) -> str:
-    seed = "" if record.any_seed else f", seed {record.seed}"
-    return f"{variant_of(record).label}, {record.dataset}, {figures.arrow(record.task)}{seed}"
 
 
 def _reproduction(summary: Summary, folder: Path) -> Section:
@@ -270,9 +232,7 @@ def _reproduction(summary: Summary, folder: Path) -> Section:
         for name, version in record.versions.items():
             versions.setdefault(name, set()).add(version)
     times = sorted(record.finished for record in summary.records if record.finished)
-    once = (
-        f"{_count(summary.n_any_seed, 'training')} for all seeds, since nothing is drawn" if summary.n_any_seed else ""
-    )
+    once = f"{_count(summary.n_any_seed, 'training')} for all seeds, since nothing is drawn"
     tasks = "; ".join(f"{name}: {_count(len(tasks), 'task')}" for name, tasks in summary.datasets.items())
     packages = ", ".join(f"{name} {' and '.join(sorted(numbers))}" for name, numbers in sorted(versions.items()))
     facts = [
@@ -281,15 +241,14 @@ def _reproduction(summary: Summary, folder: Path) -> Section:
         ("data sets", tasks, ""),
         ("rows", ", ".join(f"{row.name} ({row.preset})" for row in grid.rows), "with their presets"),
         ("baseline", grid.baseline, ""),
-        ("seeds", ", ".join(map(str, summary.seeds)), once),
+        ("seeds", ", ".join(map(str, summary.seeds)), once if summary.n_any_seed else ""),
         ("rules", ", ".join(summary.rules), "the oracle uses target labels, the others do not"),
         ("finished", _time(times[-1]) if times else "", ""),
         ("versions", packages, ""),
     ]
     command = f"warmpot bench {shlex.quote(str(folder / GRID))} --data DATA --out {shlex.quote(str(folder))}"
-    text = (
-        "The command continues where it stopped: finished trainings are not repeated. DATA is the folder of the data."
-    )
+    text = "The command continues where it stopped: finished trainings are not repeated. "
+    text += "DATA is the folder of the data."
     blocks: list[Block] = [Facts([fact for fact in facts if fact[1]]), Text(text), Code(command)]
     return Section("How to reproduce it", [*blocks, Details("The grid", [Code(grid.dump())])])
 
@@ -342,7 +301,3 @@ def _time(text: str) -> str:
     except ValueError:
         return text
     return f"{time.astimezone(timezone.utc) if time.tzinfo else time:%Y-%m-%d %H:%M} UTC"
-
-
-def _p(value: float) -> str:
-    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import warmpot
 from warmpot._files import atomic_write
-from warmpot._tables import ResultTable, TableCell, TableColumn, TableValue, column_groups
+from warmpot._tables import ResultTable, TableColumn, TableValue, column_groups
 from warmpot.errors import InputError
 from warmpot.report.style import THEME, visible
 from warmpot.report.svg import Tips, draw_svg, inline_svg, save_figure
@@ -29,26 +29,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "Block",
-    "Cell",
-    "Code",
-    "Details",
-    "Facts",
-    "Notice",
-    "Picture",
-    "Section",
-    "Table",
-    "Text",
-    "Thumb",
-    "Thumbnails",
-    "Tiles",
-    "Value",
-    "write_page",
-]
+    "EVALUATION", "Block", "Code", "Details", "Facts", "Notice", "Picture", "Section", "Text", "Thumb", "Thumbnails",
+    "Tiles", "make_table", "write_page",
+]  # fmt: skip
 
 LEVELS = {"good": ("✓", "Good"), "info": ("i", "Note"), "warning": ("!", "Warning"), "bad": ("✕", "Problem")}
 """Icon and word for the level of a notice: many readers cannot tell the colours apart."""
 PICTURE_NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
+EVALUATION = "computed from target labels, for evaluation only"
+"""What every number is called that was."""
 WIDE = 6.0 * 72
 """Width in points above which a figure takes the whole width of the page."""
 IMAGE_TYPES = {b"\xff\xd8\xff": "jpeg", b"\x89PNG\r\n\x1a\n": "png"}
@@ -89,73 +78,12 @@ class Facts:
     rows: Sequence[tuple[str, str, str]]
 
 
-class Cell(TableCell):
-    """A cell with another order of arguments, for tables that are written by hand; `sort` is its value."""
-
-    def __init__(
-        self, text: str, sort: float | None = None, bold: bool = False, title: str = "", tone: str = ""
-    ) -> None:
-        super().__init__(text, bold, sort, title, tone)
-
-
-Value = TableValue
-
-
-class Table(ResultTable):
-    """A table from names and rows.
-
-    Parameters
-    ----------
-    head : sequence of str
-        Names of the columns.
-    rows : sequence of sequences of TableValue
-    caption, note : str
-        Above and below.
-    align : sequence of str, optional
-        "left" or "right" for each column; by default, columns of numbers are right-aligned.
-    groups : sequence of str, optional
-        Group of each column, "" for none.
-    """
-
-    def __init__(
-        self,
-        head: Sequence[str],
-        rows: Sequence[Sequence[TableValue]],
-        caption: str = "",
-        align: Sequence[str] | None = None,
-        note: str = "",
-        groups: Sequence[str] | None = None,
-    ) -> None:
-        columns = [TableColumn(name, group) for name, group in zip(head, groups or [""] * len(head), strict=True)]
-        super().__init__(columns, rows, caption, notes=(note,) if note else ())
-        numeric = [side == "right" for side in align] if align else _numeric_columns(self.cells, len(head))
-        aligned = [replace(column, numeric=flag) for column, flag in zip(columns, numeric, strict=True)]
-        object.__setattr__(self, "columns", aligned)
-
-
-def _numeric_columns(rows: Sequence[Sequence[TableCell]], count: int) -> list[bool]:
-    """Tell for each column whether every cell is a number or absent, and at least one is a number."""
-    return [
-        all(row[k].value is not None for row in rows) and any(row[k].sort_key for row in rows) for k in range(count)
-    ]
-
-
 @dataclass(frozen=True)
 class Picture:
-    """A figure.
+    """A figure from `warmpot.report.style.new_figure`.
 
-    Parameters
-    ----------
-    name : str
-        Name of its files, unique on the page: lower-case letters, digits and hyphens.
-    figure : Figure
-        From `warmpot.report.style.new_figure`.
-    alt : str
-        Description for screen readers.
-    caption : str
-        Text below the figure.
-    tips : mapping, optional
-        Texts shown on hover, see `warmpot.report.svg.inline_svg`.
+    `name` is that of its files, unique on the page; `alt` is for screen readers; `tips` are texts shown on hover, see
+    `warmpot.report.svg.inline_svg`.
     """
 
     name: str
@@ -219,34 +147,27 @@ class Section:
     """A part of the page with an entry in the table of contents."""
 
     title: str
-    blocks: Sequence[Block] = field(default=())
+    blocks: Sequence[Block] = ()
     lead: str = ""
+
+
+def make_table(
+    head: Sequence[str], rows: Sequence[Sequence[TableValue]], caption: str = "", note: str = ""
+) -> ResultTable:
+    """Make a table from the names of its columns; those whose cells are numbers or absent are right-aligned."""
+    table = ResultTable([TableColumn(name) for name in head], rows, caption, notes=(note,) if note else ())
+    cells = table.cells
+    numeric = [
+        all(row[k].value is not None for row in cells) and any(row[k].sort_key for row in cells)
+        for k in range(len(head))
+    ]
+    return replace(table, columns=[TableColumn(name, numeric=flag) for name, flag in zip(head, numeric, strict=True)])
 
 
 def write_page(
     path: Path, *, title: str, subtitle: str = "", sections: Sequence[Section], figures: Path | None = None
 ) -> int:
-    """Write a page, atomically.
-
-    Parameters
-    ----------
-    path : Path
-        The HTML file.
-    title, subtitle : str
-    sections : sequence of Section
-    figures : Path, optional
-        Folder for NAME.png and NAME.svg of every picture.
-
-    Returns
-    -------
-    int
-        Size of the page in bytes.
-
-    Raises
-    ------
-    InputError
-        If two pictures have the same name.
-    """
+    """Write a page, atomically, and NAME.png and NAME.svg of its pictures to `figures`; return its size in bytes."""
     pictures = [block for section in sections for block in _all_pictures(section.blocks)]
     names = [picture.name for picture in pictures]
     if len(set(names)) < len(names):
@@ -270,22 +191,25 @@ def _render(title: str, subtitle: str, sections: Sequence[Section], svgs: Mappin
 
     folder = files("warmpot.report") / "templates"
     script = (folder / "page.js").read_text(encoding="utf-8")
-    page = _environment().get_template("page.html")
-    return page.render(
-        title=title,
-        subtitle=subtitle,
-        sections=[(_anchor(section.title, index), section) for index, section in enumerate(sections)],
-        by_kind=_by_kind,
-        column_groups=column_groups,
-        levels=LEVELS,
-        wide=WIDE,
-        svgs={name: (Markup(svg), width) for name, (svg, width) in svgs.items()},  # ElementTree escaped the texts
-        css=Markup((folder / "page.css").read_text(encoding="utf-8")),
-        script=Markup(script),
-        digest=base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode(),
-        light={name: light for name, (light, _) in THEME.items()},
-        dark={name: dark for name, (_, dark) in THEME.items()},
-        version=warmpot.__version__,
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            title=title,
+            subtitle=subtitle,
+            sections=[(_anchor(section.title, index), section) for index, section in enumerate(sections)],
+            by_kind=_by_kind,
+            column_groups=column_groups,
+            levels=LEVELS,
+            wide=WIDE,
+            svgs={name: (Markup(svg), width) for name, (svg, width) in svgs.items()},  # ElementTree escaped the texts
+            css=Markup((folder / "page.css").read_text(encoding="utf-8")),
+            script=Markup(script),
+            digest=base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode(),
+            light={name: light for name, (light, _) in THEME.items()},
+            dark={name: dark for name, (_, dark) in THEME.items()},
+            version=warmpot.__version__,
+        )
     )
 
 
@@ -293,14 +217,11 @@ def _render(title: str, subtitle: str, sections: Sequence[Section], svgs: Mappin
 def _environment() -> jinja2.Environment:
     import jinja2
 
-    def finalize(value: Any) -> Any:
-        return visible(value) if type(value) is str else value  # leaves Markup, a subclass of str, as it is
-
     return jinja2.Environment(
         loader=jinja2.PackageLoader("warmpot.report", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=finalize,
+        finalize=lambda value: visible(value) if type(value) is str else value,  # Markup, a subclass of str, stays
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -308,15 +229,9 @@ def _environment() -> jinja2.Environment:
 
 def _by_kind(blocks: Sequence[Block]) -> Iterator[tuple[str, Any]]:
     """Yield the kind of each block with the block; adjacent pictures are one block, a list."""
-    for kind, members in itertools.groupby(blocks, key=_kind):
-        if kind == "Picture":
-            yield kind, list(members)
-        else:
-            yield from ((kind, block) for block in members)
-
-
-def _kind(block: Block) -> str:
-    return "Table" if isinstance(block, ResultTable) else type(block).__name__
+    for kind, members in groupby(blocks, key=lambda block: type(block).__name__):
+        group = list(members)
+        yield from [(kind, group)] if kind == "Picture" else [(kind, block) for block in group]
 
 
 def _all_pictures(blocks: Sequence[Block]) -> Iterator[Picture]:

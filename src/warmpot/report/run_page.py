@@ -12,16 +12,14 @@ from warmpot._checks import check_choice
 from warmpot._run_files import BEST_RUN, DEMO, FIGURES, PAGE, STUDY
 from warmpot.data import Task, Truth
 from warmpot.errors import InputError
-from warmpot.report.embedding import EMBEDDINGS
 from warmpot.report.page import Section, write_page
 from warmpot.report.run_view import RunView, view_run
 from warmpot.report.sections.answer import answer_section
-from warmpot.report.sections.bound import bound_section, run_bounds
-from warmpot.report.sections.comparison import baselines_section, candidates_section
+from warmpot.report.sections.bounds import bound_section, run_bounds
 from warmpot.report.sections.evaluation import evaluation_section
 from warmpot.report.sections.provenance import provenance_section
-from warmpot.report.sections.training import embedding_section, training_section
-from warmpot.report.sections.trust import trust_section
+from warmpot.report.sections.training import EMBEDDINGS, embedding_section, training_section
+from warmpot.report.sections.trust import baselines_section, candidates_section, trust_section
 from warmpot.report.sections.weights import left_out_section, weights_section
 from warmpot.train import Fitted
 from warmpot.train.finished_run import from_fitted, read_run

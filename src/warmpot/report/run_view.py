@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from warmpot.weights import effective_share, estimate_present_classes
 if TYPE_CHECKING:
     from warmpot.train.predictor import Predictor
 
-__all__ = ["Points", "RunView", "cost_per_mass", "view_run"]
+__all__ = ["UNSURE", "VALIDATORS", "Points", "RunView", "cost_per_mass", "view_run"]
 
 MOST_SCORED = 2000
 """Samples per domain that validators and the embedding use; drawn at random from more."""
@@ -33,14 +34,28 @@ LEFT_OUT = 0.05
 """A target sample of which the plan matches less than this share counts as left out."""
 OTHER_PREDICTIONS = 0.01
 """Above this share of different predictions, the data is not that of the run; rounding explains less."""
+FEW = 0.5
+"""A class with less than this share of the median share of present classes is suspicious."""
+UNSURE = 0.7
+"""So is one whose mean confidence is lower, if the overall mean is not."""
+APART, AT_LEAST = 2.0, 0.02
+"""So is one whose shares of the predictions and of the weight differ by this factor and this much."""
+VALIDATORS = {
+    "neighbours": (
+        "neighbour agreement",
+        "whether target samples that are close to each other get the same prediction: 0 chance, 1 always",
+    ),
+    "reverse": (
+        "reverse validation",
+        "whether a classifier trained on the predictions recovers the source labels: 0 chance, 1 always",
+    ),
+}
+"""Validators that every page shows: their names in words, and what they measure."""
 
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Samples of one domain: their row numbers, inputs before the network, and features and logits after it.
-
-    `before` are scaled features; None for images, which have no features before the network.
-    """
+    """Samples of one domain: their row numbers, scaled inputs (None for images), features and logits of the network."""
 
     rows: IntArray
     before: FloatArray | None
@@ -52,21 +67,9 @@ class Points:
 class RunView:
     """A run, its data if available, and what the page derives from them.
 
-    Attributes
-    ----------
-    run : FinishedRun
-    task : Task or None
-        The data; None if it is missing, or is not that of the run.
-    missing : str
-        Why there is no data; "" if there is.
-    truth : Truth or None
-        Target labels, for evaluation only.
-    source, target : Points or None
-        Outputs of the model for (a random part of) both domains.
-    candidate : Candidate or None
-        The same as input of validators; None in regression.
-    command : str
-        Command that writes the page again.
+    The task is None if it is missing or not that of the run; `missing` says why. The truth is for evaluation only. The
+    source and target are outputs of the model for a random part of both domains, and the candidate the same as input of
+    validators (None in regression). The command writes the page again.
     """
 
     run: FinishedRun
@@ -78,35 +81,17 @@ class RunView:
     candidate: Candidate | None = None
     command: str = "warmpot report RUN"
 
-    @cached_property
-    def classes(self) -> list[str]:
-        """Class names; empty in regression."""
-        return self.run.classes
-
-    @property
-    def predicted(self) -> Any:
-        """Class codes, or values, predicted for the target samples."""
-        return self.run.predictions
-
-    @property
-    def labels(self) -> Any:
-        """Class codes, or continuous targets, of the source samples."""
-        return self.run.labels
-
-    @property
-    def confidence(self) -> FloatArray:
-        """Probability of the predicted class; NaN if unknown, empty in regression."""
-        return self.run.confidence
-
-    @property
-    def matched(self) -> FloatArray:
-        """Share of each target sample that the plan matches; 1 without a plan, NaN if unknown."""
-        return self.run.matched
+    # Class names (empty in regression); class codes or values; NaN where a number is unknown.
+    classes = property(attrgetter("run.classes"))
+    predicted = property(attrgetter("run.predictions"))
+    labels = property(attrgetter("run.labels"))
+    confidence = property(attrgetter("run.confidence"))
+    matched = property(attrgetter("run.matched"))
 
     @cached_property
     def known_confidence(self) -> FloatArray:
         """The confidences that are known."""
-        return self.confidence[np.isfinite(self.confidence)]
+        return np.asarray(self.confidence[np.isfinite(self.confidence)])
 
     @property
     def mean_confidence(self) -> float:
@@ -127,8 +112,7 @@ class RunView:
     @cached_property
     def has_weight(self) -> BoolArray:
         """Which source samples have a known weight."""
-        known: BoolArray = np.isfinite(self.run.training_weights)
-        return known
+        return np.asarray(np.isfinite(self.run.training_weights))
 
     @cached_property
     def weights(self) -> FloatArray:
@@ -175,14 +159,12 @@ class RunView:
     @cached_property
     def counts(self) -> IntArray:
         """Number of target samples predicted as each class."""
-        counts: IntArray = np.bincount(self.predicted, minlength=len(self.classes))
-        return counts
+        return np.asarray(np.bincount(self.predicted, minlength=len(self.classes)))
 
     @cached_property
     def shares(self) -> FloatArray:
         """Share of the target predicted as each class."""
-        shares: FloatArray = self.counts / max(len(self.predicted), 1)
-        return shares
+        return np.asarray(self.counts / max(len(self.predicted), 1))
 
     @cached_property
     def present(self) -> list[int]:
@@ -198,16 +180,14 @@ class RunView:
     @cached_property
     def source_counts(self) -> IntArray:
         """Number of source samples in each class."""
-        counts: IntArray = np.bincount(self.labels, minlength=len(self.classes))
-        return counts
+        return np.asarray(np.bincount(self.labels, minlength=len(self.classes)))
 
     @cached_property
     def source_shares(self) -> FloatArray:
         """Share of the source samples in each class."""
-        shares: FloatArray = self.source_counts / max(len(self.labels), 1)
-        return shares
+        return np.asarray(self.source_counts / max(len(self.labels), 1))
 
-    def weight_shares_of(self, weights: FloatArray) -> FloatArray:
+    def weight_shares_of(self, weights: FloatArray | BoolArray) -> FloatArray:
         """Return the sum of weights in each class."""
         return np.bincount(self.labels, weights, minlength=len(self.classes)).astype(np.float64)
 
@@ -219,10 +199,7 @@ class RunView:
     @cached_property
     def capped_shares(self) -> FloatArray:
         """Share of the source samples of each class that are at the cap."""
-        shares: FloatArray = np.bincount(self.labels, self.at_cap, minlength=len(self.classes)) / np.maximum(
-            self.source_counts, 1
-        )
-        return shares
+        return np.asarray(self.weight_shares_of(self.at_cap) / np.maximum(self.source_counts, 1))
 
     @cached_property
     def truly_present(self) -> list[int] | None:
@@ -240,18 +217,11 @@ class RunView:
             return float(np.abs(self.predicted - self.truth.yt).mean())
         return self.truth.accuracy(self.predicted)
 
-    def scores(self, *validators: str) -> dict[str, float]:
-        """Return the scores of validators; empty without data or without classes."""
-        if self.candidate is None:
-            return {}
-        for name in validators:
-            if name not in self._scores:
-                self._scores[name] = make_validator(name).score(self.candidate)
-        return {name: self._scores[name] for name in validators}
-
     @cached_property
-    def _scores(self) -> dict[str, float]:
-        return {}
+    def scores(self) -> dict[str, float]:
+        """Scores of `VALIDATORS`; empty without data or without classes."""
+        candidate = self.candidate
+        return {} if candidate is None else {name: make_validator(name).score(candidate) for name in VALIDATORS}
 
     @cached_property
     def class_confidence(self) -> FloatArray:
@@ -259,14 +229,36 @@ class RunView:
         known, n = np.isfinite(self.confidence), len(self.classes)
         total = np.bincount(self.predicted[known], self.confidence[known], minlength=n)
         count = np.bincount(self.predicted[known], minlength=n)
-        means: FloatArray = np.where(count > 0, total / np.maximum(count, 1), np.nan)
-        return means
+        return np.asarray(np.where(count > 0, total / np.maximum(count, 1), np.nan))
+
+    @cached_property
+    def suspects(self) -> dict[int, str]:
+        """Classes estimated present that may be absent, each with the reason, the largest first."""
+        middle, overall = float(np.median(self.shares[self.present])) if self.present else 0.0, self.mean_confidence
+        reasons: dict[int, str] = {}
+        for k in self.present:
+            share, weight = float(self.shares[k]), float(self.weight_shares[k])
+            reason: list[str] = []
+            if len(self.present) > 2 and share < FEW * middle:
+                reason.append(f"predicted for only {share:.1%} of the target; the median class has {middle:.1%}")
+            if (sure := float(self.class_confidence[k])) < UNSURE <= overall:
+                reason.append(f"with a mean confidence of {sure:.0%}")
+            low, high = sorted((share, weight))
+            if self.weighted and high > APART * low and high - low > AT_LEAST:
+                reason.append(f"with {weight:.1%} of the training weight but {share:.1%} of the predictions")
+            if reason:
+                reasons[k] = ", ".join(reason)
+        return reasons
 
     def least_confident(self, classes: list[int]) -> IntArray:
         """Return the target samples predicted as one of some classes, the least confident first."""
         rows = np.flatnonzero(np.isin(self.predicted, classes))
-        ordered: IntArray = rows[np.argsort(self.confidence[rows], kind="stable")]
-        return ordered
+        return np.asarray(rows[np.argsort(self.confidence[rows], kind="stable")])
+
+    def run_parameter(self, name: str) -> tuple[float | None, bool]:
+        """Return "alpha" or "beta" of the run, estimated if it is not set, and whether it is set."""
+        setting = self.run.params.get(name)
+        return (float(setting), True) if isinstance(setting, int | float) else (self.run.logged(name), False)
 
     def name(self, side: str, row: int) -> str:
         """Return the name of a "source" or "target" sample; "" if it has none."""
@@ -274,18 +266,15 @@ class RunView:
         return names[row] if len(names) else ""
 
 
-def view_run(run: FinishedRun, task: Task | None, truth: Truth | None, missing: str = "", seed: int = 0) -> RunView:
-    """Combine a run with its data; data of another run is left out, and `RunView.missing` explains why.
-
-    `missing` is the reason why there is no task, if it is None; `seed` is that of the random part of the samples.
-    """
+def view_run(run: FinishedRun, task: Task | None, truth: Truth | None, missing: str = "") -> RunView:
+    """Combine a run with its data; data of another run is left out, and `RunView.missing` explains why."""
     if task is None:
         return RunView(run, missing=missing or "the data was not given")
     if difference := _difference(run, task):
         return RunView(run, missing=f"the data is not that of the run: {difference}")
     view = RunView(run, task, truth=None if truth is None or not truth.known.any() else truth)
     try:
-        source, target, candidate = _apply_model(run, task, np.random.default_rng(seed))
+        source, target, candidate = _apply_model(run, task)
     except (WarmpotError, OSError, ImportError) as error:  # a backbone that is not installed, a disk that is gone
         return replace(view, missing=f"the model could not be applied to the data: {' '.join(str(error).split())}")
     predicted = view.predicted[target.rows] if view.classes and run.n_target else None
@@ -307,26 +296,26 @@ def _difference(run: FinishedRun, task: Task) -> str:
     return f"{sample_shape(task.xs)} instead of {width}" if task.xs.ndim == 2 and width != task.width else ""
 
 
-def _apply_model(run: FinishedRun, task: Task, rng: np.random.Generator) -> tuple[Points, Points, Candidate | None]:
+def _apply_model(run: FinishedRun, task: Task) -> tuple[Points, Points, Candidate | None]:
     """Apply the model to (a random part of) both domains."""
     from warmpot.select.best_iterate import candidate_from_snapshot
     from warmpot.train.snapshots import Snapshot
 
     predictor = run.load_predictor()
-    most = MOST_SCORED if task.xs.ndim == 2 else MOST_DECODED
-    rows = {"source": rng.permutation(task.n_source)[:most], "target": rng.permutation(task.n_target)[:most]}
-    part = replace(task, xs=_subset(task.xs, rows["source"]), ys=task.ys[rows["source"]],
-                   xt=_subset(task.xt, rows["target"]), source_names=(), target_names=())  # fmt: skip
+    rng, most = np.random.default_rng(0), MOST_SCORED if task.xs.ndim == 2 else MOST_DECODED
+    rows_s, rows_t = rng.permutation(task.n_source)[:most], rng.permutation(task.n_target)[:most]
+    part = replace(task, xs=_subset(task.xs, rows_s), ys=task.ys[rows_s], xt=_subset(task.xt, rows_t),
+                   source_names=(), target_names=())  # fmt: skip
     source, target = predictor.outputs(part.xs, "source", source=True), predictor.outputs(part.xt, "target")
     candidate = None
     if task.classes:
         snapshot = Snapshot(run.step, predictor.network, source, target, cost_per_mass(run.last_line))
         candidate = candidate_from_snapshot(snapshot, part)
-    points = {
-        side: Points(rows[side], _scaled(predictor, x), outputs.features.numpy(), outputs.logits.numpy())
-        for side, x, outputs in (("source", part.xs, source), ("target", part.xt, target))
-    }
-    return points["source"], points["target"], candidate
+    points = [
+        Points(rows, _scaled(predictor, x), outputs.features.numpy(), outputs.logits.numpy())
+        for rows, x, outputs in ((rows_s, part.xs, source), (rows_t, part.xt, target))
+    ]
+    return points[0], points[1], candidate
 
 
 def cost_per_mass(line: Mapping[str, Any]) -> float | None:

@@ -20,54 +20,25 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "ABSENT",
-    "ACCENT",
-    "COLD",
-    "COLOURS",
-    "GRID",
-    "HEAT",
-    "INK",
-    "MUTED",
-    "PAPER",
-    "THEME",
-    "heat",
-    "label",
-    "legend",
-    "new_figure",
-    "series",
-    "styled",
-    "ticks",
-    "visible",
-]
+    "ACCENT", "COLD", "COLOURS", "GRID", "HEAT", "INK", "MUTED", "PAPER", "THEME", "heat", "label", "legend",
+    "new_axes", "new_figure", "series", "styled", "ticks", "visible",
+]  # fmt: skip
 
 THEME: Mapping[str, tuple[str, str]] = {
-    "page": ("#f7f8fa", "#0f1216"),
-    "paper": ("#fffffe", "#171b21"),
-    "ink": ("#1a1f26", "#e8ebef"),
-    "muted": ("#57606d", "#a4adb9"),
-    "grid": ("#e3e6ea", "#2c333c"),
-    "edge": ("#7b8491", "#6f7986"),
-    "accent": ("#1d5fc4", "#82b4ff"),
-    "heat": ("#7fb2f7", "#2457a6"),
-    "cold": ("#f2a46b", "#8f4a16"),
-    "blue": ("#2b6cd4", "#6aa5ff"),
-    "orange": ("#c4570d", "#f5a05f"),
-    "green": ("#18804a", "#4cc28a"),
-    "purple": ("#7a4cc9", "#b798f7"),
-    "red": ("#c73939", "#f58585"),
-    "teal": ("#0e7b89", "#46c2d0"),
-    "pink": ("#bd3787", "#f18dc5"),
-    "brown": ("#885829", "#d3a87b"),
-    "grey": ("#6d7580", "#98a2ae"),
-    "good-ink": ("#146c3e", "#5fd39b"),
-    "good-tint": ("#eaf7f0", "#13291f"),
-    "info-ink": ("#1a58b8", "#8cbaff"),
-    "info-tint": ("#ecf3fd", "#15243a"),
-    "warning-ink": ("#8a5200", "#f0b35c"),
-    "warning-tint": ("#fdf5e6", "#2e2413"),
-    "bad-ink": ("#b02a2a", "#ff9c9c"),
-    "bad-tint": ("#fdeeee", "#341a1c"),
-}
+    "page": ("#f7f8fa", "#0f1216"), "paper": ("#fffffe", "#171b21"),
+    "ink": ("#1a1f26", "#e8ebef"), "muted": ("#57606d", "#a4adb9"),
+    "grid": ("#e3e6ea", "#2c333c"), "edge": ("#7b8491", "#6f7986"),
+    "accent": ("#1d5fc4", "#82b4ff"), "heat": ("#7fb2f7", "#2457a6"),
+    "cold": ("#f2a46b", "#8f4a16"), "blue": ("#2b6cd4", "#6aa5ff"),
+    "orange": ("#c4570d", "#f5a05f"), "green": ("#18804a", "#4cc28a"),
+    "purple": ("#7a4cc9", "#b798f7"), "red": ("#c73939", "#f58585"),
+    "teal": ("#0e7b89", "#46c2d0"), "pink": ("#bd3787", "#f18dc5"),
+    "brown": ("#885829", "#d3a87b"), "grey": ("#6d7580", "#98a2ae"),
+    "good-ink": ("#146c3e", "#5fd39b"), "good-tint": ("#eaf7f0", "#13291f"),
+    "info-ink": ("#1a58b8", "#8cbaff"), "info-tint": ("#ecf3fd", "#15243a"),
+    "warning-ink": ("#8a5200", "#f0b35c"), "warning-tint": ("#fdf5e6", "#2e2413"),
+    "bad-ink": ("#b02a2a", "#ff9c9c"), "bad-tint": ("#fdeeee", "#341a1c"),
+}  # fmt: skip
 """Colours in the light and in the dark theme, by the name of the CSS variable."""
 PAPER, INK, MUTED, GRID, ACCENT, HEAT, COLD = (
     THEME[name][0] for name in ("paper", "ink", "muted", "grid", "accent", "heat", "cold")
@@ -88,11 +59,7 @@ def visible(text: Any) -> str:
     shown = str(text)
     if shown.isprintable():  # fast path for nearly all texts
         return shown
-    hidden = {
-        letter
-        for letter in set(shown) - {"\n", "\t"}
-        if unicodedata.category(letter) in HIDDEN_CATEGORIES or letter in BIDI_CONTROLS
-    }
+    hidden = {c for c in {*shown} - {"\n", "\t"} if unicodedata.category(c) in HIDDEN_CATEGORIES or c in BIDI_CONTROLS}
     return "".join("\ufffd" if letter in hidden else letter for letter in shown)
 
 
@@ -119,50 +86,25 @@ def series(index: int) -> str:
 def _settings() -> Any:
     from cycler import cycler
 
-    return {
-        "axes.axisbelow": True,
-        "axes.edgecolor": MUTED,
-        "axes.facecolor": "none",
-        "axes.grid": True,
-        "axes.labelcolor": MUTED,
-        "axes.labelsize": 9.5,
-        "axes.linewidth": 0.8,
-        "axes.prop_cycle": cycler(color=[series(index) for index in range(len(COLOURS) - 1)]),
-        "axes.spines.right": False,
-        "axes.spines.top": False,
-        "axes.titlecolor": INK,
-        "axes.titlelocation": "left",
-        "axes.titlepad": 8,
-        "axes.titlesize": 10.5,
-        "axes.titleweight": "bold",
-        "figure.facecolor": "none",
-        "font.size": 9.5,
-        "grid.color": GRID,
-        "grid.linewidth": 0.8,
-        "legend.fontsize": 9,
-        "legend.frameon": False,
-        "legend.labelcolor": INK,
-        "lines.linewidth": 1.8,
-        "lines.markersize": 5,
-        "savefig.facecolor": PAPER,
-        "svg.fonttype": "none",
-        "svg.hashsalt": "warmpot",
-        "text.color": INK,
-        "text.parse_math": False,
-        "xtick.color": MUTED,
-        "xtick.labelsize": 9,
-        "xtick.major.size": 0,
-        "xtick.minor.size": 0,
-        "ytick.color": MUTED,
-        "ytick.labelsize": 9,
-        "ytick.major.size": 0,
-        "ytick.minor.size": 0,
-    }
+    axes: dict[str, Any] = {
+        "axisbelow": True, "edgecolor": MUTED, "facecolor": "none", "grid": True, "labelcolor": MUTED, "labelsize": 9.5,
+        "linewidth": 0.8, "prop_cycle": cycler(color=[series(index) for index in range(len(COLOURS) - 1)]),
+        "spines.right": False, "spines.top": False, "titlecolor": INK, "titlelocation": "left", "titlepad": 8,
+        "titlesize": 10.5, "titleweight": "bold",
+    }  # fmt: skip
+    ticks = {"color": MUTED, "labelsize": 9, "major.size": 0, "minor.size": 0}
+    groups: dict[str, dict[str, Any]] = {
+        "axes": axes, "figure": {"facecolor": "none"}, "font": {"size": 9.5}, "grid": {"color": GRID, "linewidth": 0.8},
+        "legend": {"fontsize": 9, "frameon": False, "labelcolor": INK}, "lines": {"linewidth": 1.8, "markersize": 5},
+        "savefig": {"facecolor": PAPER}, "svg": {"fonttype": "none", "hashsalt": "warmpot"},
+        "text": {"color": INK, "parse_math": False}, "xtick": ticks, "ytick": ticks,
+    }  # fmt: skip
+    return {f"{group}.{name}": value for group, settings in groups.items() for name, value in settings.items()}
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Draw in the style of the reports inside the block; ``$`` in texts does not start a formula."""
+    """Draw in the style of the reports; ``$`` in texts does not start a formula."""
     import matplotlib as mpl
 
     with mpl.rc_context(_settings()):
@@ -184,15 +126,15 @@ def _figure_class() -> type[Figure]:
 
 
 def new_figure(width: float = 4.6, height: float = 3.0) -> Figure:
-    """Create an empty figure in the style of the reports, without pyplot's global state.
-
-    Parameters
-    ----------
-    width, height : float
-        Inches. A figure up to 6 inches wide takes one of two columns of a page, a wider one both.
-    """
+    """Create an empty figure, without pyplot's global state; up to 6 inches wide it takes one of two columns."""
     with styled():
         return _figure_class()(figsize=(width, height), layout="constrained")
+
+
+def new_axes(width: float, height: float, panels: int = 1) -> tuple[Figure, Any]:
+    """Create a figure with one panel, or several side by side."""
+    figure = new_figure(width, height)
+    return figure, figure.subplots(1, panels)
 
 
 def heat(
@@ -207,24 +149,9 @@ def heat(
 ) -> QuadMesh:
     """Draw a heat map, first row on top; text is readable on every cell in both themes.
 
-    Parameters
-    ----------
-    axes : Axes
-    values : array of shape (rows, columns)
-        The cells of values that are not finite stay blank.
-    low, high : float, optional
-        Values of the faintest and the strongest tint; by default the range of the values.
-    signed : bool
-        Give values below 0 another colour; the faintest tint is then 0.
-    gap : float
-        Width of the lines between cells.
-    form : str
-        Format of the values in the cells, such as ``{:.1f}``; by default they are not written.
-
-    Returns
-    -------
-    QuadMesh
-        Its elements are the cells, row by row.
+    The faintest and strongest tints are `low` and `high`, by default the range of the values; if `signed`, 0 is the
+    faintest and values below have another colour. Values that are not finite stay blank. `gap` is the width of the
+    lines between cells, and `form` the format of the values in them. The elements of the mesh are the cells, by row.
     """
     import numpy as np
     from matplotlib.colors import to_rgb

@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -41,28 +42,11 @@ COORDINATES = ("d", "x", "y", "transform", "width", "height", "cx", "cy", "r")
 
 
 def inline_svg(drawn: str, name: str, alt: str, tips: Tips | None = None) -> tuple[str, float]:
-    """Turn an SVG file into an element for a page, without clashes with other figures.
+    """Turn a drawing of `draw_svg` into an element for a page; return it and its width in units of its view box.
 
-    Parameters
-    ----------
-    drawn : str
-        From `draw_svg`.
-    name : str
-        Prefix of the ids.
-    alt : str
-        Description for screen readers.
-    tips : mapping, optional
-        Texts shown on hover. Several texts are assigned to the elements of a group in the order of drawing.
-
-    Returns
-    -------
-    tuple of str and float
-        The element, and the figure's width in units of its view box.
-
-    Raises
-    ------
-    InputError
-        If a group is missing, or its number of elements differs from the number of texts.
+    `name` is the prefix of the ids, so that they do not clash with those of other figures; `alt` is for screen readers.
+    Several texts of a group of tips are assigned to its elements in the order of drawing; an `InputError` is raised if
+    a group is missing, or its number of elements differs.
     """
     root = ElementTree.fromstring(drawn)
     for parent in root.iter():
@@ -84,13 +68,7 @@ def inline_svg(drawn: str, name: str, alt: str, tips: Tips | None = None) -> tup
 
 
 def draw_svg(figure: Figure) -> str:
-    """Draw a figure as SVG in the light colours; its layout is fixed afterwards.
-
-    Parameters
-    ----------
-    figure : Figure
-        From `warmpot.report.style.new_figure`.
-    """
+    """Draw a figure of `style.new_figure` as SVG in the light colours; its layout is fixed afterwards."""
     from matplotlib.backends import backend_svg
 
     backend: Any = backend_svg  # untyped
@@ -122,18 +100,15 @@ def save_figure(figure: Figure, drawn: str, folder: Path, name: str) -> None:
         canvas: Any = FigureCanvasAgg(figure)
         canvas.draw()
     with atomic_write(folder / f"{name}.png") as draft:
-        Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").save(
-            draft, "PNG", dpi=(PNG_DPI, PNG_DPI), compress_level=4
-        )
+        image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+        image.save(draft, "PNG", dpi=(PNG_DPI, PNG_DPI), compress_level=4)
 
 
 @contextmanager
 def _drawing() -> Iterator[None]:
     """Draw in the style of the reports, without warnings about characters that matplotlib's font lacks."""
     with styled(), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="Glyph|.*missing from", category=UserWarning
-        )  # browsers have other fonts
+        warnings.filterwarnings("ignore", "Glyph|.*missing from", UserWarning)  # browsers have other fonts
         yield
 
 
@@ -150,16 +125,16 @@ def _prepare(figure: Figure) -> None:
             if isinstance(axis.get_major_formatter(), LogFormatter):  # writes formulas, which are not parsed here
                 axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
                 axis.set_minor_formatter(FuncFormatter(lambda *_: ""))
-            _hide_in_ticks(axis.get_major_formatter())
+            # Tick labels are formatted while the figure is drawn.
+            formatter: Any = axis.get_major_formatter()
+            formatter.format_ticks = partial(_visible_ticks, formatter)
     for text in figure.findobj(Text):
         text.set_parse_math(False)
         text.set_text(visible(text.get_text()))
 
 
-def _hide_in_ticks(formatter: Any) -> None:
-    """Apply `visible` to tick labels, which are formatted while the figure is drawn."""
-    format_ticks = type(formatter).format_ticks
-    formatter.format_ticks = lambda values: [visible(text) for text in format_ticks(formatter, values)]
+def _visible_ticks(formatter: Any, values: Any) -> list[str]:
+    return [visible(text) for text in type(formatter).format_ticks(formatter, values)]
 
 
 def _attach_tips(root: ElementTree.Element, tips: Tips, name: str) -> None:
@@ -181,16 +156,9 @@ def _attach_tips(root: ElementTree.Element, tips: Tips, name: str) -> None:
 
 def _shapes(group: ElementTree.Element) -> list[ElementTree.Element]:
     """Return the markers of a line or a collection, or its paths if there are no markers."""
-    shapes = list(_iter_shapes(group))
+    nested = ([child] if child.tag in SHAPES else _shapes(child) for child in group if child.tag != "defs")
+    shapes = [shape for shapes in nested for shape in shapes]
     return [shape for shape in shapes if shape.tag == "use"] or shapes
-
-
-def _iter_shapes(element: ElementTree.Element) -> Iterator[ElementTree.Element]:
-    for child in element:
-        if child.tag in SHAPES:
-            yield child
-        elif child.tag != "defs":
-            yield from _iter_shapes(child)
 
 
 def _adapt(element: ElementTree.Element, name: str) -> None:
@@ -211,12 +179,11 @@ def _adapt(element: ElementTree.Element, name: str) -> None:
             short = NUMBER.sub(lambda number: f"{float(number[0]):.2f}".rstrip("0").rstrip("."), element.attrib[key])
             element.set(key, " ".join(short.split()))
     if "style" in element.attrib:
-        style = COLOUR.sub(lambda colour: _variable(colour[0]), FONT_FAMILY.sub("", element.attrib["style"]))
+        style = COLOUR.sub(
+            lambda colour: f"var(--{VARIABLES[colour[0]]})" if colour[0] in VARIABLES else colour[0],
+            FONT_FAMILY.sub("", element.attrib["style"]),
+        )
         element.set("style", style.replace(": ", ":").replace("; ", ";"))
-
-
-def _variable(colour: str) -> str:
-    return f"var(--{VARIABLES[colour]})" if colour in VARIABLES else colour
 
 
 def _replace_circle(path: ElementTree.Element) -> None:

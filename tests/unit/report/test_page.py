@@ -17,24 +17,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from warmpot._tables import ResultTable, TableCell, TableColumn, column_groups
+from warmpot._tables import ABSENT, ResultTable, TableCell, TableColumn, column_groups
 from warmpot.errors import InputError
 from warmpot.report.page import (
-    Cell,
     Code,
     Details,
     Facts,
     Notice,
     Picture,
     Section,
-    Table,
     Text,
     Thumb,
     Thumbnails,
     Tiles,
+    make_table,
     write_page,
 )
-from warmpot.report.style import ABSENT, COLOURS, PAPER, THEME, heat, label, legend, new_figure, series, ticks, visible
+from warmpot.report.style import COLOURS, PAPER, THEME, heat, label, legend, new_figure, series, ticks, visible
 from warmpot.report.svg import PNG_DPI, draw_svg, inline_svg, save_figure
 
 HOSTILE = [
@@ -157,7 +156,7 @@ def everything(names: list[str]) -> list[Section]:
                 Notice("warning", first, first),
                 Tiles([(first, first, first)]),
                 Facts([(first, first, first)]),
-                Table(names, [[Cell(name, title=name, tone="good") for name in names], names], first, note=first),
+                make_table(names, [[TableCell(name, title=name, tone="good") for name in names], names], first, first),
                 bars(names),
                 Thumbnails([Thumb(jpeg(), first, first)], first),
                 Code("\n".join(names)),
@@ -350,20 +349,20 @@ def test_labels_are_short_and_on_one_line(text: str, most: int) -> None:
 
 
 def test_cells_know_how_they_are_sorted() -> None:
-    table = Table(["a", "b"], [["x", 1.0], ["y", None], [Cell("z", sort=3), math.nan]])
+    table = make_table(["a", "b"], [["x", 1.0], ["y", None], [TableCell("z", value=3), math.nan]])
     assert [[cell.sort_key for cell in row] for row in table.cells] == [["x", "1.0"], ["y", ""], ["3.0", ""]]
     assert [column.numeric for column in table.columns] == [False, True]
     assert [cell.text for _, cell in table.cells] == ["1", ABSENT, ABSENT]
 
 
 def test_heads_can_stand_above_heads() -> None:
-    assert column_groups(Table(list("abc"), [], groups=["", "x", "x"]).columns) == [("", 1), ("x", 2)]
-    assert column_groups(Table(list("abc"), [], groups=["", "", ""]).columns) == []
+    assert column_groups([TableColumn("a"), TableColumn("b", "x"), TableColumn("c", "x")]) == [("", 1), ("x", 2)]
+    assert column_groups([TableColumn(name) for name in "abc"]) == []
 
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: Table(["a"], [["x", "y"]]), lambda: Notice("loud", "x"), lambda: Cell("x", tone="purple")],
+    [lambda: make_table(["a"], [["x", "y"]]), lambda: Notice("loud", "x"), lambda: TableCell("x", tone="purple")],
 )  # fmt: skip
 def test_a_wrong_block_is_refused(make: Any) -> None:
     with pytest.raises(InputError, match="allowed"):

@@ -20,24 +20,23 @@ from typer.testing import CliRunner, Result
 
 import warmpot.data
 from warmpot._settings import to_mapping
+from warmpot._tables import ResultTable, TableCell
 from warmpot.bounds import joint_bound
 from warmpot.cli import app
 from warmpot.data import Task, Truth, as_table, make_task
 from warmpot.errors import InputError
 from warmpot.report import report_run
 from warmpot.report.card import model_card
-from warmpot.report.embedding import embed
-from warmpot.report.page import Cell, Details, Table, Thumbnails, Tiles
-from warmpot.report.run_commands import repeat_command
+from warmpot.report.page import Details, Thumbnails, Tiles
 from warmpot.report.run_view import RunView, view_run
-from warmpot.report.sections.answer import answer_section
-from warmpot.report.sections.bound import bound_section
+from warmpot.report.sections.answer import answer_section, run_warnings
+from warmpot.report.sections.bounds import bound_section
 from warmpot.report.sections.evaluation import evaluation_section
-from warmpot.report.sections.figures import training_curves, weight_histograms
+from warmpot.report.sections.parts import opener, samples
+from warmpot.report.sections.provenance import repeat_command
+from warmpot.report.sections.training import embed, training_curves
 from warmpot.report.sections.trust import trust_section
-from warmpot.report.sections.warnings import run_warnings
-from warmpot.report.sections.weights import left_out_section, weights_section
-from warmpot.report.thumbs import opener, samples
+from warmpot.report.sections.weights import left_out_section, weight_histograms, weights_section
 from warmpot.train import fit, load_config
 from warmpot.train.finished_run import FinishedRun, read_run
 from warmpot.train.run_folder import parse_bounds
@@ -184,7 +183,7 @@ def test_shares_and_weights_are_those_of_the_files(trained: tuple[Path, Task, Tr
     assert title == f"outlier: {100 * seen.weights[outlier].sum():.2f}% of the weight"
     assert "estimated absent" in heading(weight_histograms(view_run(read_run(run), task, None))[2].figure.axes[0])
     assert seen.candidate is not None
-    assert set(seen.scores("neighbours", "reverse")) == {"neighbours", "reverse"}
+    assert set(seen.scores) == {"neighbours", "reverse"}
 
 
 @pytest.mark.parametrize(
@@ -381,14 +380,14 @@ def test_a_doubtful_class_is_marked_and_can_be_looked_at() -> None:
     sure[185] = 0.8
     seen = RunView(dataclasses.replace(run, confidence=sure))
     section = answer_section(seen)
-    tiles, table = section.blocks[0], next(block for block in section.blocks if isinstance(block, Table))
+    tiles, table = section.blocks[0], next(block for block in section.blocks if isinstance(block, ResultTable))
     assert isinstance(tiles, Tiles)
     assert tiles.items[1][0] == "4 of 4, 1 doubtful"
-    marks = [cell.text for row in table.rows for cell in row[-1:] if isinstance(cell, Cell)]
+    marks = [cell.text for row in table.rows for cell in row[-1:] if isinstance(cell, TableCell)]
     assert marks == ["present"] * 3 + ["doubtful"]
     shown = next(block for block in section.blocks if isinstance(block, Details))
     rows = shown.blocks[0]
-    assert isinstance(rows, Table)
+    assert isinstance(rows, ResultTable)
     assert [row[0] for row in rows.rows] == [185, *range(180, 185), *range(186, 192)]  # the least sure first
     stray = texts(made_up([0.48, 0.48, 0.04, *[0.0] * 2]))[0]
     assert "least confident target rows: 192, 193, 194, 195, 196, 197, 198, 199." in stray
@@ -420,7 +419,7 @@ def test_thousands_of_classes_are_counted_in_pairs() -> None:
     assert section is not None
     assert "Accuracy 99.0%" in section.lead
     pairs = section.blocks[-1]
-    assert isinstance(pairs, Table)
+    assert isinstance(pairs, ResultTable)
     assert {(str(row[0].text), str(row[1].text)) for row in pairs.rows} == {  # type: ignore[union-attr]
         (f"c{truth[k]}", f"c{predicted[k]}") for k in range(3)
     }
@@ -472,7 +471,7 @@ def test_what_the_plan_leaves_out() -> None:
     assert fixed is not None
     assert "alpha = 0.9 (set)" in fixed.lead
     table = section.blocks[0]
-    assert isinstance(table, Table)
+    assert isinstance(table, ResultTable)
     assert [row[0] for row in table.rows] == list(range(12))
     assert "They are predicted as c0 (15 samples)." in words(section)
     full = left_out_section(RunView(dataclasses.replace(run, matched=np.full(200, 0.9))))
@@ -553,13 +552,13 @@ def test_images_are_shown_small() -> None:
     run = made_up([0.5, 0.5])
     task = Task(Pixels(range(40), picture), np.arange(40) % 2, Pixels(range(200), picture), ("c0", "c1"))
     seen = RunView(run, task)
-    look_at, cells = opener(seen, "source"), lambda row: [Cell(f"c{row}"), Cell("0.5")]
+    look_at, cells = opener(seen, "source"), lambda row: [TableCell(f"c{row}"), TableCell("0.5")]
     found = samples(seen, "source", [1, 2], look_at, ["label", "weight"], cells, "Most.")
     assert isinstance(found, Thumbnails)
     assert all(len(item.data) < 10_000 for item in found.items)
     assert found.items[0].caption == "c1 · 0.5"
     torn = samples(seen, "source", [1, 3], look_at, ["label", "weight"], cells, "Most.")
-    assert isinstance(torn, Table)  # one is gone: names and rows serve all
+    assert isinstance(torn, ResultTable)  # one is gone: names and rows serve all
     grey = dataclasses.replace(task, xs=np.eye(40, 64), xt=np.zeros((200, 64)))
     drawn = dataclasses.replace(run, record={**run.record, "facts": {"picture": [8, 8]}})
     image = opener(RunView(drawn, grey), "source")(0)
@@ -729,7 +728,7 @@ def test_both_kinds_of_weights_are_shown_by_name(tmp_path: Path) -> None:
     section = weights_section(RunView(read_run(write(run, tmp_path / "new"))))
     assert section is not None
     assert "sum to alpha, here 0.9" in section.lead
-    table = next(block for block in section.blocks if isinstance(block, Table))
+    table = next(block for block in section.blocks if isinstance(block, ResultTable))
     shares = dict(zip([column.name for column in table.columns], table.cells[0], strict=True))
     assert [shares[name].text for name in ("share of training weight", "share of plan weight")] == ["75.00%", "100.00%"]
     old = write(dataclasses.replace(run, plan_weights=None), tmp_path / "old", weight_column="weight")

@@ -1,22 +1,24 @@
-"""The first section: what the target contains according to the predictions, with all warnings."""
+"""The first section: what the target contains according to the predictions, and warnings that need no labels."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from warmpot._run_files import PREDICTIONS
-from warmpot.report.page import Block, Cell, Details, Notice, Section, Table, Text, Tiles, Value
-from warmpot.report.run_view import RunView
-from warmpot.report.sections.figures import predicted_classes, predicted_values
-from warmpot.report.sections.warnings import MOST_SUSPECTS, problem_notices, run_warnings, suspicious_classes
-from warmpot.report.sections.wording import MOST_OPEN, MOST_ROWS, class_cell, class_names, measured, percent
-from warmpot.report.style import ABSENT, label
-from warmpot.report.thumbs import opener, samples
+from warmpot._tables import ABSENT, ResultTable, TableCell, TableValue
+from warmpot.report.page import Block, Details, Notice, Picture, Section, Text, Tiles, make_table
+from warmpot.report.run_view import UNSURE, RunView
+from warmpot.report.sections import parts
+from warmpot.report.sections.provenance import repeat_command
+from warmpot.report.style import COLOURS, MUTED, label, new_figure
+from warmpot.select.choice import collapse_reason
+from warmpot.train.health import LONE, SPREAD
 
-__all__ = ["answer_section"]
+__all__ = ["answer_section", "run_warnings"]
 
 TITLE = "The answer"
 MOST_ABSENT = 60
@@ -24,6 +26,25 @@ MOST_ABSENT = 60
 MOST_SAMPLES = 12
 """Samples shown per suspicious class."""
 ALWAYS_A_CLASS = "Every target sample is assigned one of the source's classes, even if it belongs to none of them."
+MOST_SUSPECTS = 3
+"""Suspicious classes that get a warning of their own, and a list of samples."""
+MOST_NAMED = 8
+"""Samples named in a warning."""
+STRAY = 0.03
+"""Share of predictions on absent classes that is worth a warning."""
+DOMINANT = 0.5
+"""Share of a single class that is worth a warning, if there are others."""
+CAPPED, EXCEEDS = 0.95, 1.2
+"""The cap limits a class with this share of its samples at the cap, and this ratio of predictions to weight."""
+ELSEWHERE = 0.2
+"""Share of the weight on absent classes that is worth a warning."""
+THIN = 0.05
+"""Effective share of the source below which there is a warning."""
+LOOSE = 1e-3
+"""Gap of a plan, relative to its value, that is worth a warning."""
+FAILED = 0.02
+"""Share of plans that did not converge that is worth a warning."""
+ANOTHER = "Try a lower alpha (--alpha 0.5), another preset, or better features; compare them with `warmpot sweep`."
 
 
 def answer_section(view: RunView) -> Section:
@@ -31,7 +52,7 @@ def answer_section(view: RunView) -> Section:
     if not view.run.n_target:
         folder = "RUN" if view.run.folder is None else shlex.quote(str(view.run.folder))
         remedy = f"Predict again: warmpot predict {folder} DATA --out FILE"
-        return Section(TITLE, [Notice("bad", f"{PREDICTIONS} is missing.", remedy), *problem_notices(view)])
+        return Section(TITLE, [Notice("bad", f"{PREDICTIONS} is missing.", remedy), *_problems(view)])
     notices: list[Block] = list(run_warnings(view)) or [
         Notice("good", "No warnings. That is not a proof: warnings detect some failures, but cannot confirm success.")
     ]
@@ -42,21 +63,21 @@ def answer_section(view: RunView) -> Section:
 
 
 def _class_answer(view: RunView, notices: list[Block]) -> Section:
-    n_classes, n_present, suspects = len(view.classes), len(view.present), suspicious_classes(view)
+    n_classes, n_present, suspects = len(view.classes), len(view.present), view.suspects
     doubtful = f", {len(suspects)} doubtful" if suspects else ""
-    confidence = percent(view.mean_confidence, 0).text
+    confidence = parts.percent(view.mean_confidence, 0).text
     tiles = [
         (f"{view.run.n_target:,}", "target samples", ""),
         (f"{n_present} of {n_classes}{doubtful}", "classes estimated present", f"{n_classes - n_present} seem absent"),
         (confidence, "mean confidence", "not recorded" if confidence == ABSENT else "of the model, not calibrated"),
-        measured(view),
+        parts.measured(view),
     ]
-    table = _class_table(view)
-    blocks: list[Block] = [Tiles(tiles), *notices, *_suspicious_samples(view, list(suspects)), predicted_classes(view)]
-    blocks += [Details(f"All {len(table.rows)} predicted classes", [table])] if len(table.rows) > MOST_OPEN else [table]
-    absent = f"Estimated absent: {class_names(view, view.absent, MOST_ABSENT)}." if view.absent else "No class of the "
-    absent += "" if view.absent else "source seems absent."
-    blocks.append(Text(f"{absent} {ALWAYS_A_CLASS}"))
+    table, absent = _class_table(view), "No class of the source seems absent."
+    if view.absent:
+        absent = f"Estimated absent: {parts.class_names(view, view.absent, MOST_ABSENT)}."
+    blocks: list[Block] = [Tiles(tiles), *notices, *_suspicious_samples(view, list(suspects)), _class_shares(view)]
+    folded = parts.fold_if_long(table, f"All {len(table.rows)} predicted classes")
+    blocks += [folded, Text(f"{absent} {ALWAYS_A_CLASS}")]
     largest = ", ".join(f"{label(view.classes[k], 40)} ({view.shares[k]:.0%})" for k in view.present[:3])
     lead = f"Each of the {view.run.n_target:,} target samples is assigned one of {n_classes} classes."
     if n_present == 1:
@@ -68,32 +89,45 @@ def _class_answer(view: RunView, notices: list[Block]) -> Section:
 
 def _suspicious_samples(view: RunView, suspects: list[int]) -> Iterator[Block]:
     """Yield samples of the classes that a warning asks to check."""
-    open_row = opener(view, "target")
+    open_row = parts.opener(view, "target")
 
-    def cells(row: int) -> list[Cell]:
-        return [class_cell(view, int(view.predicted[row])), percent(view.confidence[row], 0)]
+    def cells(row: int) -> list[TableCell]:
+        return [parts.class_cell(view, int(view.predicted[row])), parts.percent(view.confidence[row], 0)]
 
     for k in suspects[:MOST_SUSPECTS]:
         rows, count = view.least_confident([k])[:MOST_SAMPLES].tolist(), int(view.counts[k])
         part = f"{len(rows)} of {count:,}, " if count > len(rows) else ""
         caption = f"Predicted as {label(view.classes[k], 40)}: {part}the least confident first."
-        block = samples(view, "target", rows, open_row, ["predicted", "confidence"], cells, caption)
+        block = parts.samples(view, "target", rows, open_row, ["predicted", "confidence"], cells, caption)
         yield Details(f"Samples predicted as {label(view.classes[k], 40)}", [block])
 
 
-def _class_table(view: RunView) -> Table:
+def _class_shares(view: RunView) -> Picture:
+    order = np.argsort(-view.shares, kind="stable")
+    order = order[view.shares[order] > 0][: parts.MOST_BARS]
+    texts = [f"{view.counts[k]:,} samples, {view.shares[k]:.1%}" for k in order]
+    picture = parts.class_bars(view, "predicted-classes", "target", view.shares, order, texts, margin=0.9)
+    axes = picture.figure.axes[0]
+    for index, k in enumerate(order):
+        axes.text(100 * view.shares[k], index + 0.5, f" {view.shares[k]:.1%}", va="center", fontsize=8.5, color=MUTED)
+    axes.set(xlabel="% of the target samples", xlim=(0, 118 * view.shares.max()))
+    used = int((view.shares > 0).sum())
+    more = f" The {len(order)} largest of {used}." if used > len(order) else ""
+    return replace(picture, caption=f"Predicted content of the target.{picture.caption}{more}")
+
+
+def _class_table(view: RunView) -> ResultTable:
     order = [int(k) for k in np.argsort(-view.shares, kind="stable") if view.shares[k] > 0]
-    present, suspects = set(view.present), suspicious_classes(view)
-    rows: list[list[Value]] = []
-    for k in order[:MOST_ROWS]:
-        mark = Cell("present", tone="good") if k in present else Cell("stray", tone="muted")
-        mark = Cell("doubtful", tone="warning") if k in suspects else mark
-        numbers = [percent(part[k]) for part in (view.shares, view.class_confidence, view.source_shares)]
-        rows.append([class_cell(view, k), int(view.counts[k]), *numbers, mark])
+    rows: list[list[TableValue]] = []
+    for k in order[: parts.MOST_ROWS]:
+        mark, tone = ("present", "good") if k in view.present else ("stray", "muted")
+        mark, tone = ("doubtful", "warning") if k in view.suspects else (mark, tone)
+        numbers = [parts.percent(part[k]) for part in (view.shares, view.class_confidence, view.source_shares)]
+        rows.append([parts.class_cell(view, k), int(view.counts[k]), *numbers, TableCell(mark, tone=tone)])
     head = ["class", "samples", "share", "confidence", "share of the source", "estimate"]
     more = len(order) - len(rows)
     note = f"The {len(rows)} largest; {more} more are in {PREDICTIONS}." if more else ""
-    return Table(head, rows, "Predicted classes", note=note)
+    return make_table(head, rows, "Predicted classes", note)
 
 
 def _value_answer(view: RunView, notices: list[Block]) -> Section:
@@ -102,9 +136,143 @@ def _value_answer(view: RunView, notices: list[Block]) -> Section:
     if not len(known):
         return Section(TITLE, [Tiles(tiles), *notices])
     low, middle, high = np.quantile(known, [0.05, 0.5, 0.95])
-    tiles += [
-        (f"{middle:.4g}", "median prediction", f"90% are between {low:.4g} and {high:.4g}"),
-        measured(view),
-    ]
+    tiles += [(f"{middle:.4g}", "median prediction", f"90% are between {low:.4g} and {high:.4g}"), parts.measured(view)]
     lead = f"A number is predicted for each of the {view.run.n_target:,} target samples."
-    return Section(TITLE, [Tiles(tiles), *notices, predicted_values(view)], lead=lead)
+    return Section(TITLE, [Tiles(tiles), *notices, _values_histogram(view)], lead=lead)
+
+
+def _values_histogram(view: RunView) -> Picture:
+    """Plot the predictions of a regression next to the weighted source labels."""
+    figure = new_figure(5.2, 3.0)
+    axes, values = figure.add_subplot(), np.concatenate([view.predicted, view.labels])
+    values = values[np.isfinite(values)]
+    low, high = values.min(), values.max()
+    edges = np.linspace(low, high if high > low else low + 1.0, 41)
+    heights = np.histogram(view.predicted, edges)[0] / max(len(view.predicted), 1)
+    axes.stairs(100 * heights, edges, fill=True, color=COLOURS["blue"], alpha=0.75, label="target predictions")
+    if len(view.labels):
+        weighted = np.histogram(view.labels, edges, weights=view.weights)[0]
+        axes.stairs(100 * weighted, edges, color=COLOURS["orange"], linewidth=1.6, label="weighted source labels")
+    axes.set(xlabel="value", ylabel="% of the samples")
+    axes.legend(frameon=False)
+    alt = f"Histogram of predictions from {np.nanmin(view.predicted):.4g} to {np.nanmax(view.predicted):.4g}"
+    return Picture("predicted-values", figure, alt, "Target predictions, compared with the weighted source labels.")
+
+
+def run_warnings(view: RunView) -> list[Notice]:
+    """Return the warnings, the most serious first."""
+    notices = [*_damage(view), *_problems(view), *_training_warnings(view)]
+    notices += [*(_class_warnings(view) if view.classes and view.shares.any() else ()), *_weight_warnings(view)]
+    levels = ("bad", "warning", "info", "good")
+    return sorted(notices, key=lambda notice: levels.index(notice.level))
+
+
+def _damage(view: RunView) -> Iterator[Notice]:
+    for what, count in view.damaged.items():
+        text = f"{what.capitalize()} that are not finite: {count:,}. They are left out of this page."
+        yield Notice("warning", text, "The run diverged, or its files were edited: train again before you rely on it.")
+
+
+def _problems(view: RunView) -> list[Notice]:
+    """Return a notice about missing or damaged files of the run."""
+    problems = "; ".join(view.run.problems)
+    return [Notice("info", f"Parts of this page are left out or incomplete: {problems}.")] if problems else []
+
+
+def _training_warnings(view: RunView) -> Iterator[Notice]:
+    """Warn about collapse, drift, and plans that were not solved."""
+    run = view.run
+    lines = [line for line in run.history if line.get("effective_classes") is not None]
+    upto = [line for line in lines if line["step"] <= run.step] or lines
+    if upto:
+        first, last = upto[0]["effective_classes"], upto[-1]["effective_classes"]
+        fewest = min(line["effective_classes"] for line in upto[len(upto) // 2 :])
+        if why := collapse_reason(last, first):
+            text = f"Collapse: {why.replace('those of the reference', 'at the start')}."
+            yield Notice("bad", text, ANOTHER)
+        elif last < LONE:
+            text = f"The predictions use {last:.2f} effective classes: nearly every sample gets the same class."
+            yield Notice("warning", text, f"If the target contains more than one class, this is a collapse. {ANOTHER}")
+        elif last > SPREAD * fewest:
+            text = f"Drift: the predictions spread again over {last:.1f} effective classes, after {fewest:.1f}."
+            yield Notice("warning", text, "Use the best iterate instead of the last: --choose neighbours.")
+    scores = [line for line in run.history if line.get("score") is not None]
+    if len(scores) > 2 and len({line["score"] for line in scores}) == 1:
+        text = f"{run.setting('choose')} gives every iterate the same score: it could not choose."
+        yield Notice("info", text, "Use another validator; `warmpot methods` lists them.")
+    plans = [line["plan_ok"] for line in run.history if line.get("plan_ok") is not None]
+    if plans and 1 - np.mean(plans) > FAILED:
+        text = f"{1 - np.mean(plans):.0%} of the logged plans did not converge."
+        yield Notice("warning", text, "Raise params.eps, or set it to auto.")
+    line = run.last_line
+    gap, value = line.get("gap"), line.get("transport")
+    if gap is not None and value is not None and gap > LOOSE * max(abs(value), 1e-12):
+        text = f"The last plan is only proven to be within {gap:.2g} of the optimum; its cost is {value:.2g}."
+        yield Notice("warning", text, "Its weights may be inaccurate; warmpot.transport can solve it more accurately.")
+
+
+def _class_warnings(view: RunView) -> Iterator[Notice]:
+    present, shares = view.present, view.shares
+    if len(present) == 1:
+        text = f"All or nearly all samples are predicted as {parts.class_names(view, present)}."
+        yield Notice("warning", text, f"If the target contains more than one class, this is a collapse. {ANOTHER}")
+    elif present and shares[present[0]] > DOMINANT and len(present) > 2:
+        text = f"{label(view.classes[present[0]], 40)} is predicted for {shares[present[0]]:.0%} of the target."
+        remedy = f"Look at some of these samples: is the class that frequent? {_rows(view, present[:1])}"
+        yield Notice("warning", text, remedy)
+    stray = [k for k in view.absent if shares[k] > 0]
+    lost = float(shares[stray].sum())
+    if lost > STRAY:
+        text = f"{lost:.1%} of the target is predicted as classes estimated absent: {parts.class_names(view, stray)}."
+        remedy = f"Look at these samples: they are errors, or their classes are rare. {_rows(view, stray)}"
+        yield Notice("warning", text, remedy)
+    yield from _suspects(view)
+    if view.weighted:
+        away = float(view.weight_shares[view.absent].sum())
+        if away > ELSEWHERE:
+            text = f"{away:.0%} of the training weight is on classes estimated absent."
+            yield Notice("warning", text, "Lower beta (--beta 0.35), or leave it at auto; a lower alpha also helps.")
+
+
+def _rows(view: RunView, codes: list[int]) -> str:
+    """List samples predicted as some classes, the least confident first."""
+    rows = view.least_confident(codes)
+    shown = [label(view.name("target", row), 40) if view.name("target", row) else str(row) for row in rows[:MOST_NAMED]]
+    more = f" and {len(rows) - MOST_NAMED:,} more" if len(rows) > MOST_NAMED else ""
+    return f"The least confident target rows: {', '.join(shown)}{more}."
+
+
+def _suspects(view: RunView) -> Iterator[Notice]:
+    overall, reasons = view.mean_confidence, view.suspects
+    if overall < UNSURE:  # low for all classes alike: it distinguishes none
+        text = f"The model is not confident: the mean confidence is {overall:.0%}."
+        yield Notice("warning", text, "Another preset may adapt better: compare several with `warmpot sweep`.")
+    for k in list(reasons)[:MOST_SUSPECTS]:
+        text = f"Suspicious class {label(view.classes[k], 40)}: {reasons[k]}."
+        yield Notice("warning", text, "It may be absent: look at the samples predicted as this class, listed below.")
+    if further := list(reasons)[MOST_SUSPECTS:]:
+        names = parts.class_names(view, further)
+        text = f"{len(further)} more suspicious classes (few or uncertain predictions): {names}."
+        yield Notice("warning", text, "The table of predicted classes has their numbers.")
+
+
+def _weight_warnings(view: RunView) -> Iterator[Notice]:
+    if not view.weighted:
+        return
+    if view.effective_share < THIN:
+        text = f"The training weight is on {view.effective_share:.1%} of the source: very few samples count."
+        yield Notice("warning", text, "Raise beta (--beta 0.5), or alpha.")
+    if not view.classes or not view.shares.any():
+        return
+    limited = [
+        k for k in view.present
+        if view.capped_shares[k] >= CAPPED and view.shares[k] > EXCEEDS * view.weight_shares[k]
+    ]  # fmt: skip
+    if limited:
+        text = f"Limited by the cap: nearly all source samples of {parts.class_names(view, limited)} have the largest "
+        text += "possible weight, and still less than their share of the predictions."
+        remedy, (beta, fixed) = "A lower beta lets each of them count for more", view.run_parameter("beta")
+        if beta is not None:
+            command = f"{repeat_command(view.run, full_paths=True)} --beta {max(0.7 * beta, 0.01):.2g}"
+            remedy += f" ({'now' if fixed else 'estimated'} {beta:.2g}): {command}"
+        yield Notice("info", text, remedy if beta is not None else f"{remedy}.")

@@ -1,21 +1,45 @@
-"""How a run was made: method, settings, data, versions, and the command that repeats it."""
+"""How a run was made: method, status, settings, data, versions, and the command that repeats it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import yaml
 
+from warmpot._settings import to_mapping
 from warmpot._tables import printable
+from warmpot.data import ViewSettings
 from warmpot.methods.descriptions import plain_notes
-from warmpot.report.card import status
-from warmpot.report.page import Block, Code, Details, Facts, Section, Table, Text
-from warmpot.report.run_commands import changed_settings, repeat_command
+from warmpot.report.page import Block, Code, Details, Facts, Section, Text, make_table
 from warmpot.report.run_view import RunView
-from warmpot.report.sections.wording import chosen_iterate
+from warmpot.report.sections.parts import chosen_iterate
+from warmpot.train.config import load_config
 from warmpot.train.finished_run import UNKNOWN, FinishedRun
+from warmpot.train.recipes import preset_names
 
-__all__ = ["provenance_section"]
+__all__ = ["OURS", "PRESETS", "REPRODUCTION", "changed_settings", "provenance_section", "repeat_command", "status"]
+
+REPRODUCTION = "reproduction of the official code's objective"
+PRESETS = {
+    "paper": "the paper's formulas as printed",
+    **dict.fromkeys(("mpot-imagenet", "jumbot-imagenet"), "interpretation: its authors did not run it there"),
+    **dict.fromkeys(
+        ("arpm-warmpot", "arpm-warmpot-imagenet", "arpm-plan", "arpm-plan-imagenet"),
+        "interpretation: the paper gives one number and no code",
+    ),
+}
+"""Presets that are not reproductions; docs/methods.md has the same list."""
+PAPERS = "resnet50.tv_in1k"
+OURS = ("frozen", "tuned")
+"""Parts of the names of presets whose training loop is not that of the paper."""
+NEUTRAL = (
+    "seed=", "tensorboard=", "images.", "minibatch.hardware.", "minibatch.log_every=", "minibatch.checkpoint_every=",
+)  # fmt: skip
+"""Settings that do not change the method."""
 
 
 def provenance_section(view: RunView) -> Section:
@@ -30,7 +54,7 @@ def provenance_section(view: RunView) -> Section:
     settings = yaml.safe_dump(dict(run.config), sort_keys=False, allow_unicode=True)
     blocks.append(Details("All settings", [Code(settings)]))
     versions = [[str(name), str(version)] for name, version in run.versions.items()]
-    blocks += [Details("Versions", [Table(["package", "version"], versions)])] if versions else []
+    blocks += [Details("Versions", [make_table(["package", "version"], versions)])] if versions else []
     return Section("How it was made", blocks)
 
 
@@ -57,3 +81,65 @@ def _facts(run: FinishedRun) -> Iterator[tuple[str, str, str]]:
         took = (end - start).total_seconds()
         time = f"{took:.1f} s" if took < 120 else f"{took / 60:.0f} min" if took < 7200 else f"{took / 3600:.1f} h"
         yield "finished", f"{end:%Y-%m-%d %H:%M} UTC", f"took {time}, according to the times of its files"
+
+
+def status(run: FinishedRun) -> str:
+    """Return whether the settings are a reproduction of the paper, an interpretation, ours or the user's."""
+    preset, method = run.setting("preset"), run.method
+    if method is None or not method.__module__.startswith("warmpot.") or preset not in preset_names():
+        return "the user's own"
+    if not method.uses_target:
+        return "baseline"
+    if run.setting("engine") == "full" or any(mark in preset for mark in OURS):
+        return "ours: the objective is the method's, the training loop is not"
+    text = PRESETS.get(preset, REPRODUCTION) + _other_network(run)
+    changed = any(not change.startswith(NEUTRAL) for change in changed_settings(run))
+    return text + (", with other settings: see below" if changed else "")
+
+
+def _other_network(run: FinishedRun) -> str:
+    """Return a remark unless the network is that of the papers, trained as a whole on random views."""
+    if run.images is None:
+        return ", on features, whereas the papers also train the network"
+    backbone, view = run.images["backbone"], run.images["view"]
+    plain = (backbone["name"], backbone["train_from"], backbone["batch_norm"]) == (PAPERS, "all", "train")
+    return "" if plain and view == to_mapping(ViewSettings()) else f", with another network or view than {PAPERS}"
+
+
+def changed_settings(run: FinishedRun) -> list[str]:
+    """Return the settings that differ from the preset's, as ``--set`` takes them; all if the preset is unknown."""
+    preset = run.setting("preset")
+    return list(_changes(to_mapping(load_config(preset)) if preset in preset_names() else {}, run.config))
+
+
+def _changes(base: Mapping[str, Any], config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in config.items():
+        if name == "preset" and not prefix:
+            continue
+        old = base.get(name)
+        if isinstance(value, Mapping) and value:
+            yield from _changes(old if isinstance(old, Mapping) else {}, value, f"{prefix}{name}.")
+        elif name not in base or value != old:
+            absolute = isinstance(value, str) and Path(value).is_absolute()  # a file of backbone weights
+            yield f"{prefix}{name}={json.dumps(Path(value).name if absolute else value)}"
+
+
+def repeat_command(run: FinishedRun, *, full_paths: bool = False, escape: Callable[[str], str] = str) -> str:
+    """Return the command that repeats a run; `escape` is applied to every word.
+
+    Files are named with their folders if `full_paths`: on the user's own page, not on a card that is shared.
+    """
+
+    def path(side: str) -> str:
+        return str(run.facts[side]) if full_paths and run.facts.get(side) else run.data_name(side)
+
+    preset = run.setting("preset")
+    words = ["warmpot", "fit", path("source"), path("target")]
+    words += ["--preset", preset] if preset in preset_names() else []
+    words += [word for change in changed_settings(run) for word in ("--set", change)]
+    for flag in ("label", "root", "classes", "corrupt"):
+        value = run.facts.get(flag)
+        if value not in (None, "", "raise"):
+            words += [f"--{flag}", str(value) if full_paths or flag in ("label", "corrupt") else Path(str(value)).name]
+    words += ["--regression"] if run.facts.get("regression") else []
+    return shlex.join(map(escape, words))

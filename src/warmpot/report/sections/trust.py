@@ -1,25 +1,29 @@
-"""How far the predictions can be trusted: what is proven, what validators report, what was measured."""
+"""How far the predictions can be trusted: proofs, validators, measurements, baselines, candidates of a sweep."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
+from warmpot._run_files import STUDY, TRIALS
+from warmpot._tables import TableCell, TableValue
 from warmpot.bounds import BoundReport
-from warmpot.report.page import Block, Facts, Section, Text
-from warmpot.report.run_view import RunView
-from warmpot.report.sections.wording import VALIDATORS, measured, validator_name
+from warmpot.report.page import EVALUATION, Block, Facts, Section, Text, make_table
+from warmpot.report.run_view import VALIDATORS, RunView
+from warmpot.report.sections.parts import measured, percent, validator_name
 from warmpot.train.finished_run import UNKNOWN
 
-__all__ = ["trust_section"]
+__all__ = ["baselines_section", "candidates_section", "trust_section"]
+
+MOST_CANDIDATES = 30
 
 
 def trust_section(view: RunView, bounds: Mapping[str, BoundReport], baselines: Mapping[str, RunView]) -> Section:
     """Show what is proven, what validators report and what was measured; `baselines` are runs on the same data."""
     rows = [("proven", *_proven(view, bounds))] if view.classes else []
-    scores = view.scores(*VALIDATORS)
-    for name, score in scores.items():
-        others = {baseline: other.scores(name) for baseline, other in baselines.items()}
-        compared = [f"{baseline}: {other[name]:.2f}" for baseline, other in others.items() if name in other]
+    for name, score in view.scores.items():
+        compared = [f"{baseline}: {b.scores[name]:.2f}" for baseline, b in baselines.items() if name in b.scores]
         rows.append((validator_name(name), f"{score:.2f}", "; ".join([VALIDATORS[name][1], *compared])))
     rows += _choosing_score(view)
     if view.classes and len(view.known_confidence):
@@ -27,14 +31,13 @@ def trust_section(view: RunView, bounds: Mapping[str, BoundReport], baselines: M
         rows.append(("confident predictions", share, "of the target have a confidence of 90% or more; not calibrated"))
     rows.append(("measured", *_measured(view)))
     blocks: list[Block] = [Facts(rows)]
-    if view.classes and not scores:
+    if view.classes and not view.scores:
         blocks.append(Text("Validators need the data of the run, which was not available for this page."))
     lead = "Without target labels, the accuracy on the target is unknown. What is known instead:"
     return Section("How far to trust it", blocks, lead=lead)
 
 
 def _proven(view: RunView, bounds: Mapping[str, BoundReport]) -> tuple[str, str]:
-    """Return what the best valid bound proves."""
     valid = {name: bound for name, bound in bounds.items() if bound.confidence is None or not view.run.adapted}
     if not valid:
         return "not computed", "the section What can be proven shows the command"
@@ -71,3 +74,51 @@ def _measured(view: RunView) -> tuple[str, str]:
         note += f"; {int((~known).sum())} samples have no label, or one that the source does not have, and count as "
         note += f"errors: without them {correct:.1%}"
     return value, note
+
+
+def baselines_section(view: RunView, baselines: Mapping[str, RunView]) -> Section | None:
+    """Compare the run with runs on the same data, given by name, the first of which is without adaptation."""
+    if not baselines:
+        return None
+    runs = {**baselines, view.run.setting("preset"): view}
+    labelled = view.truth is not None
+    first = next(iter(runs.values())).accuracy
+    rows: list[list[TableValue]] = []
+    for name, one in runs.items():
+        numbers: list[TableValue] = [None if one.accuracy is None else percent(one.accuracy), None] if labelled else []
+        if labelled and rows and one.accuracy is not None and first is not None:
+            gain = one.accuracy - first
+            numbers[1] = TableCell(f"{100 * gain:+.1f}", value=gain)
+        scores = [one.scores.get(key) for key in VALIDATORS]
+        numbers += [len(one.present), *(None if s is None else TableCell(f"{s:.3f}", value=s) for s in scores)]
+        rows.append([TableCell(name, bold=one is view), one.run.setting("method"), *numbers])
+    names = [name for name, _ in VALIDATORS.values()]
+    head = ["preset", "method", *(["accuracy", "gain"] if labelled else []), "classes estimated present", *names]
+    note = f"Accuracy: {EVALUATION}. " if labelled else ""
+    note += f"{' and '.join(names).capitalize()}: validators, computed without labels; 0 is chance, 1 the maximum."
+    return Section(f"Compared with {' and '.join(baselines)}", [make_table(head, rows, "Runs on the same data", note)])
+
+
+def candidates_section(folder: Path | None) -> Section | None:
+    """List the candidates of the sweep in a folder; None if there is no sweep in it."""
+    from warmpot.select.space import Space
+
+    if folder is None:
+        return None
+    try:
+        study = json.loads((folder / STUDY).read_text(encoding="utf-8"))
+        lines = (folder / TRIALS).read_text(encoding="utf-8").splitlines()
+        trials, space = [json.loads(line) for line in lines], Space(study["space"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    trials.sort(key=lambda trial: (trial["problem"] is not None, -(trial["score"] or 0.0)))
+    rows = [
+        [space.name(trial["point"]), trial["score"], trial["classes"], trial["step"], trial["seconds"],
+         TableCell(trial["problem"] or "", tone="warning")]
+        for trial in trials[:MOST_CANDIDATES]
+    ]  # fmt: skip
+    more = f"{len(trials) - len(rows)} more are in {TRIALS}." if len(trials) > len(rows) else ""
+    validator = str(study.get("validator", "score"))
+    head = ["candidate", validator, "effective classes", "iterate", "seconds", "excluded because"]
+    lead = f"{len(trials)} candidates were tried; {validator} chose one, without target labels."
+    return Section("What the sweep tried", [make_table(head, rows, note=more)], lead=lead)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from warmpot._run_files import SOURCE_WEIGHTS
-from warmpot._typing import FloatArray, IntArray
-from warmpot.report.page import Block, Cell, Details, Section, Table, Text, Value
+from warmpot._tables import ResultTable, TableCell, TableValue
+from warmpot.report.page import Block, Details, Picture, Section, Text, make_table
 from warmpot.report.run_view import RunView
-from warmpot.report.sections.figures import weight_histograms, weights_by_class
-from warmpot.report.sections.wording import MOST_OPEN, MOST_ROWS, class_cell, percent, value_cell
-from warmpot.report.thumbs import opener, samples
+from warmpot.report.sections import parts
+from warmpot.report.style import COLOURS, INK, label, new_axes
 
-__all__ = ["left_out_section", "weights_section"]
+__all__ = ["left_out_section", "weight_histograms", "weights_section"]
 
+BINS = 50
+"""As in the paper's histograms."""
 MOST_EXTREME = 6
 """Samples shown with the most, and with the least, weight."""
 MOST_LEFT_OUT = 12
@@ -36,10 +38,52 @@ def weights_section(view: RunView) -> Section | None:
         return Section(title, [Text(f"All source samples have the same training weight{method}.")])
     blocks: list[Block] = list(weight_histograms(view))
     if view.classes:
-        table = _class_table(view)
-        blocks.append(weights_by_class(view))
-        blocks += [Details("Weights by class", [table])] if len(table.rows) > MOST_OPEN else [table]
+        blocks += [_weights_by_class(view), parts.fold_if_long(_class_table(view), "Weights by class")]
     return Section(title, [*blocks, *_extreme_samples(view)], lead=_lead(view))
+
+
+def weight_histograms(view: RunView) -> list[Picture]:
+    """Plot the paper's histograms of training weights relative to the largest: all, shared, outlier classes."""
+    groups = {"all": view.has_weight}
+    if view.classes:  # by the target labels if they are known, else by the estimate
+        known = view.truly_present
+        inside = np.isin(view.labels, view.present if known is None else known)
+        names = ("estimated present", "estimated absent") if known is None else ("shared", "outlier")
+        groups |= {names[0]: view.has_weight & inside, names[1]: view.has_weight & ~inside}
+    edges, plots = np.linspace(0, 1, BINS + 1), []
+    captions = dict.fromkeys(("shared", "outlier"), "From target labels, for evaluation only.")
+    captions["all"] = f"In {BINS} bins."
+    for (name, mask), colour in zip(groups.items(), ("blue", "green", "orange"), strict=False):
+        figure, axes = new_axes(4.6, 2.5)
+        counts = np.histogram(view.relative_weights[mask], edges)[0]
+        axes.stairs(counts, edges, fill=True, color=COLOURS[colour])
+        count, share = int(mask.sum()), float(view.weights[mask].sum())
+        heading = f"{name}: {count:,} samples" if name == "all" else f"{name}: {100 * share:.2f}% of the weight"
+        axes.set_title(heading, fontsize=9.5)
+        axes.set(xlabel="training weight / largest", ylabel="source samples", xlim=(0, 1),
+                 ylim=(0, 1.05 * max(counts.max(initial=0), 1)))  # fmt: skip
+        axes.grid(visible=False, axis="x")
+        alt = f"Histogram of training weights, {name}: {count} samples with {share:.1%} of the weight"
+        alt += f", {counts[0]} of them in the lowest bin"
+        plots.append(Picture(f"weights-{name.replace(' ', '-')}", figure, alt, captions.get(name, "")))
+    return plots
+
+
+def _weights_by_class(view: RunView) -> Picture:
+    order = np.argsort(-view.weight_shares, kind="stable")[: parts.MOST_BARS]
+    texts = [f"{view.weight_shares[k]:.1%} of the training weight" for k in order]
+    name, what = "weights-by-class", "training weight"
+    picture = parts.class_bars(view, name, what, view.weight_shares, order, texts, margin=1.2)
+    axes, places = picture.figure.axes[0], np.arange(len(order)) + 0.5
+    marks = axes.scatter(100 * view.source_shares[order], places, s=70, marker="|", color=INK, linewidths=2, zorder=3)
+    marks.set_gid("tip-samples")
+    axes.set(xlabel="% of the training weight", xlim=(0, None))
+    shares = [f"{label(view.classes[k], 60)}: {view.source_shares[k]:.1%} of the source samples" for k in order]
+    caption = "Bar: share of the training weight, blue if the class is estimated present. Line: share of the samples."
+    caption += picture.caption
+    if len(view.classes) > len(order):
+        caption += f" The {len(order)} classes with the most weight, of {len(view.classes)}."
+    return replace(picture, caption=caption, tips={**(picture.tips or {}), "samples": shares})
 
 
 def _lead(view: RunView) -> str:
@@ -56,50 +100,42 @@ def _lead(view: RunView) -> str:
     return text
 
 
-def _class_table(view: RunView) -> Table:
-    order = np.argsort(-view.weight_shares, kind="stable")
-    plan = view.run.plan_weights
+def _class_table(view: RunView) -> ResultTable:
+    order, plan, percent = np.argsort(-view.weight_shares, kind="stable"), view.run.plan_weights, parts.percent
     plan_shares = None if plan is None else view.weight_shares_of(np.nan_to_num(plan) / (np.nansum(plan) or 1.0))
-    rows: list[list[Value]] = []
-    for k in order[:MOST_ROWS].tolist():
+    rows: list[list[TableValue]] = []
+    for k in order[: parts.MOST_ROWS].tolist():
         planned = [] if plan_shares is None else [percent(plan_shares[k], 2)]
-        rows.append([
-            class_cell(view, k), int(view.source_counts[k]), percent(view.source_shares[k]),
-            percent(view.weight_shares[k], 2), *planned, percent(view.capped_shares[k], 0), percent(view.shares[k]),
-        ])  # fmt: skip
+        shares = [percent(view.source_shares[k]), percent(view.weight_shares[k], 2), *planned]
+        shares += [percent(view.capped_shares[k], 0), percent(view.shares[k])]
+        rows.append([parts.class_cell(view, k), int(view.source_counts[k]), *shares])
     head = ["class", "samples", "share of samples", "share of training weight"]
     head += [*([] if plan_shares is None else ["share of plan weight"]), "at the cap", "predicted share"]
-    more = len(order) - len(rows)
-    note = (
-        f"The {len(rows)} classes with the most training weight; {more} more are in {SOURCE_WEIGHTS}." if more else ""
-    )
-    return Table(head, rows, "Weights by class", note=note)
+    more = f"; {len(order) - len(rows)} more are in {SOURCE_WEIGHTS}."
+    note = f"The {len(rows)} classes with the most training weight{more}" if len(order) > len(rows) else ""
+    return make_table(head, rows, "Weights by class", note)
 
 
 def _extreme_samples(view: RunView) -> Iterator[Block]:
     """Yield the samples with the most and the least training weight, in random order among equal weights."""
     shuffled = np.random.default_rng(0).permutation(np.flatnonzero(view.has_weight))
     order = shuffled[np.argsort(-view.relative_weights[shuffled], kind="stable")]
-    open_row = opener(view, "source")
+    open_row = parts.opener(view, "source")
 
-    def cells(row: int) -> list[Cell]:
+    def cells(row: int) -> list[TableCell]:
         weight = float(view.relative_weights[row])
-        return [value_cell(view, view.labels, row), Cell(f"{weight:.2f}", sort=weight)]
+        return [parts.value_cell(view, view.labels, row), TableCell(f"{weight:.2f}", value=weight)]
 
     blocks = []
     for title, rows in {"Most": order[:MOST_EXTREME], "Least": order[::-1][:MOST_EXTREME]}.items():
-        caption = f"{title} training weight, relative to the largest{_ties(view.relative_weights, rows)}."
-        blocks.append(samples(view, "source", rows.tolist(), open_row, ["label", "weight"], cells, caption))
-    if any(isinstance(block, Table) for block in blocks):
+        equal = int((np.abs(view.relative_weights - view.relative_weights[rows[-1]]) < 1e-3).sum())
+        ties = f" ({len(rows)} of {equal:,} with this weight, at random)" if equal > len(rows) else ""
+        caption = f"{title} training weight, relative to the largest{ties}."
+        blocks.append(parts.samples(view, "source", rows.tolist(), open_row, ["label", "weight"], cells, caption))
+    if any(isinstance(block, ResultTable) for block in blocks):
         yield Details("Source samples with the most and the least weight", blocks)
     else:
         yield from blocks
-
-
-def _ties(relative: FloatArray, rows: IntArray) -> str:
-    """Return how many samples have the weight of those shown, if there are more."""
-    equal = int((np.abs(relative - float(relative[rows[-1]])) < 1e-3).sum())
-    return f" ({len(rows)} of {equal:,} with this weight, at random)" if equal > len(rows) else ""
 
 
 def left_out_section(view: RunView) -> Section | None:
@@ -112,14 +148,14 @@ def left_out_section(view: RunView) -> Section | None:
     rows = left_out[:MOST_LEFT_OUT].tolist()
     lead += f" {len(left_out):,} of {view.run.n_target:,} samples are left out, completely or nearly."
 
-    def cells(row: int) -> list[Cell]:
-        confidence = [percent(view.confidence[row], 0)] if view.classes else []
-        return [value_cell(view, view.predicted, row), *confidence, percent(view.matched[row], 0)]
+    def cells(row: int) -> list[TableCell]:
+        confidence = [parts.percent(view.confidence[row], 0)] if view.classes else []
+        return [parts.value_cell(view, view.predicted, row), *confidence, parts.percent(view.matched[row], 0)]
 
     head = ["predicted", *(["confidence"] if view.classes else []), "matched"]
     part = f": {len(rows)} of {len(left_out):,}" if len(left_out) > len(rows) else ""
     caption = f"Left out, the least confident first{part}."
-    blocks: list[Block] = [samples(view, "target", rows, opener(view, "target"), head, cells, caption)]
+    blocks: list[Block] = [parts.samples(view, "target", rows, parts.opener(view, "target"), head, cells, caption)]
     blocks += [_left_out_classes(view)] if view.classes else []
     return Section(title, blocks, lead=lead)
 
@@ -129,7 +165,8 @@ def _left_out_classes(view: RunView) -> Text:
     used = [int(k) for k in np.argsort(-counts, kind="stable") if counts[k]]
     top, others = used[:MOST_CLASSES], used[MOST_CLASSES:]
     named = ", ".join(
-        f"{class_cell(view, k).text} ({counts[k]:,}{' samples' if k == top[0] and counts[k] > 1 else ''})" for k in top
+        f"{parts.class_cell(view, k).text} ({counts[k]:,}{' samples' if k == top[0] and counts[k] > 1 else ''})"
+        for k in top
     )
     classes = "classes" if len(others) > 1 else "class"
     more = f" and {len(others)} more {classes} ({counts[others].sum():,} samples in total)" if others else ""
@@ -138,13 +175,9 @@ def _left_out_classes(view: RunView) -> Text:
 
 def _why_left_out(view: RunView) -> str:
     """Explain that the mass alpha makes the plan leave samples out, whatever the samples are."""
-    mass, setting = float(np.nanmean(view.matched)), view.run.params.get("alpha")
-    fixed = isinstance(setting, int | float)
-    alpha = float(setting) if fixed else view.run.logged("alpha")  # type: ignore[arg-type]
-    if setting is None or alpha is None or alpha >= 1:
+    mass, (alpha, fixed) = float(np.nanmean(view.matched)), view.run_parameter("alpha")
+    if view.run.params.get("alpha") is None or alpha is None or alpha >= 1:
         return f"The plan leaves out {1 - mass:.0%} of the target's mass: the samples that cost most to match."
-    how = "set" if fixed else "estimated"
-    return (
-        f"alpha = {alpha:.2g} ({how}) makes the plan leave out {1 - mass:.0%} of the target's mass, however well the "
-        "samples fit. It leaves out those that cost most to match, which may still belong to a class of the source."
-    )
+    text = f"alpha = {alpha:.2g} ({'set' if fixed else 'estimated'}) makes the plan leave out {1 - mass:.0%} of the "
+    text += "target's mass, however well the samples fit. It leaves out those that cost most to match, which may still "
+    return f"{text}belong to a class of the source."

@@ -1,0 +1,184 @@
+"""What several sections use: words, cells, bars by class, and single samples as thumbnails or tables."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from warmpot._tables import ABSENT, ResultTable, TableCell
+from warmpot._typing import FloatArray, IntArray
+from warmpot.data.pixels import Pixels, as_rgb, open_image
+from warmpot.report.page import EVALUATION, Block, Details, Picture, Thumb, Thumbnails, make_table
+from warmpot.report.run_view import VALIDATORS, RunView
+from warmpot.report.style import COLOURS, label, new_figure, ticks
+from warmpot.train.config import LAST
+from warmpot.train.finished_run import UNKNOWN, FinishedRun
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = [
+    "MOST_BARS", "MOST_ROWS", "chosen_iterate", "class_bars", "class_cell", "class_names",
+    "fold_if_long", "measured", "opener", "percent", "samples", "validator_name", "value_cell",
+]  # fmt: skip
+
+MOST_ROWS = 100
+"""Classes in a table; the files of the run have all."""
+MOST_OPEN = 12
+"""Rows above which a table is folded."""
+MOST_BARS = 15
+SIDE = 96
+"""Pixels of the longer side of a thumbnail."""
+IMAGE_SHAPE = "picture"
+"""Fact of a run whose features are the pixels of small grey images: their height and width."""
+HOVER_LENGTH = 80
+"""Characters of a name that is shown on hover."""
+
+Opener = Callable[[int], "Image | None"]
+
+
+def percent(share: float, digits: int = 1) -> TableCell:
+    """Return a share as a cell that is sorted as a number; a dash if it is not finite."""
+    if not math.isfinite(share):
+        return TableCell(ABSENT, value=math.nan, tone="muted")
+    return TableCell(f"{share:.{digits}%}", value=float(share))
+
+
+def class_cell(view: RunView, k: int) -> TableCell:
+    """Return the name of a class as a cell."""
+    return _short(view.classes[k])
+
+
+def _short(text: str, most: int = 40) -> TableCell:
+    """Return a cell with a shortened name that shows more of it on hover."""
+    shown = label(text, most)
+    return TableCell(shown, title="" if shown == text else label(text, HOVER_LENGTH))
+
+
+def value_cell(view: RunView, values: Any, row: int) -> TableCell:
+    """Return the class or the number of a sample as a cell."""
+    value = values[row]
+    return class_cell(view, int(value)) if view.classes else TableCell(f"{value:.4g}", value=float(value))
+
+
+def class_names(view: RunView, codes: list[int], most: int = 12) -> str:
+    """List classes on one line."""
+    more = f" and {len(codes) - most} more" if len(codes) > most else ""
+    return ", ".join(label(view.classes[k], 40) for k in codes[:most]) + more
+
+
+def validator_name(name: str) -> str:
+    """Return a validator's name in words, with the name that `--choose` takes."""
+    return f"{VALIDATORS[name][0]} ({name})" if name in VALIDATORS else name
+
+
+def chosen_iterate(run: FinishedRun) -> str:
+    """Return how the final iterate was chosen."""
+    name = run.setting("choose")
+    if name == UNKNOWN:
+        return "how it was chosen is not recorded"
+    return "the last" if name == LAST else f"the best by {validator_name(name)}, without target labels"
+
+
+def measured(view: RunView) -> tuple[str, str, str]:
+    """Return accuracy or error, its name, and how it was measured."""
+    value, name = view.accuracy, "accuracy" if view.classes else "mean absolute error"
+    if value is None:
+        return "not measured", name, "no target labels were given"
+    return f"{value:.1%}" if view.classes else f"{value:.4g}", name, EVALUATION
+
+
+def fold_if_long(table: ResultTable, title: str) -> ResultTable | Details:
+    """Fold a table of many rows under a title."""
+    return Details(title, [table]) if len(table.rows) > MOST_OPEN else table
+
+
+def class_bars(
+    view: RunView, name: str, what: str, shares: FloatArray, order: IntArray, texts: list[str], margin: float
+) -> Picture:
+    """Draw shares of classes as bars with these texts as tips; the caption explains orange and grey bars."""
+    tones = ["orange" if k in view.suspects else "blue" if k in view.present else "grey" for k in order.tolist()]
+    figure = new_figure(4.6, margin + 0.27 * len(order))
+    axes, colours = figure.add_subplot(), [COLOURS[tone] for tone in tones]
+    bars = axes.barh(np.arange(len(order)) + 0.5, 100 * shares[order], height=0.72, color=colours)
+    for index, bar in enumerate(bars):
+        bar.set_gid(f"tip-bar{index}")
+    ticks(axes.yaxis, [view.classes[k] for k in order], most=24)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    alt = f"Share of the {what}: " + ", ".join(f"{label(view.classes[k])} ({shares[k]:.1%})" for k in order)
+    meanings = {"orange": "doubtful, see the warnings", "grey": "estimated absent"}
+    legend = "".join(f" {tone.capitalize()}: {text}." for tone, text in meanings.items() if tone in tones)
+    tips = [f"{label(view.classes[k], 60)}: {text}" for k, text in zip(order, texts, strict=True)]
+    return Picture(name, figure, alt, legend, {f"bar{index}": tip for index, tip in enumerate(tips)})
+
+
+def opener(view: RunView, side: str) -> Opener:
+    """Return a function that opens the image of a row of the "source" or "target", or returns None without one."""
+    task, facts = view.task, view.run.facts
+    if task is None:
+        return lambda _: None
+    x, names = (task.xs, task.source_names) if side == "source" else (task.xt, task.target_names)
+    shape = facts.get(IMAGE_SHAPE)
+    if isinstance(x, Pixels):
+        pixels = x
+        return lambda row: _open_or_none(lambda: pixels.open(pixels.items[row]))
+    if isinstance(shape, list) and len(shape) == 2 and isinstance(x, np.ndarray) and np.prod(shape) == x.shape[1]:
+        rows, largest = x, float(np.abs(x[:2000]).max()) or 1.0  # the first rows suffice for the range
+        return lambda row: _grey(rows[row].reshape(shape) / largest)
+    data = Path(str(facts.get(side) or ""))
+    if view.run.images is None or not names or not data.exists():
+        return lambda _: None
+    root = data if data.is_dir() else Path(facts.get("root") or data.parent)
+    return lambda row: _open_or_none(lambda: open_image(root / names[row]))
+
+
+def _open_or_none(open_image: Callable[[], Image]) -> Image | None:
+    try:
+        with open_image() as image:
+            return as_rgb(image)
+    except Exception:  # decoders raise many types for missing or damaged files; the report must not fail on one image
+        return None
+
+
+def _grey(values: Any) -> Image:
+    """Make an enlarged image with large values dark."""
+    from PIL import Image
+
+    image = Image.fromarray(np.clip(255 * (1 - np.clip(values, 0, 1)), 0, 255).astype(np.uint8))
+    factor = max(SIDE // 2 // max(image.size), 1)
+    return image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
+
+
+def _encoded(image: Image) -> bytes:
+    stream = io.BytesIO()
+    if image.mode == "L":
+        image.save(stream, "PNG", optimize=True)
+    else:
+        image.thumbnail((SIDE, SIDE))
+        image.save(stream, "JPEG", quality=72, optimize=True)
+    return stream.getvalue()
+
+
+def samples(
+    view: RunView, side: str, rows: Sequence[int], open_row: Opener, head: Sequence[str], cells: Any, caption: str
+) -> Block:
+    """Show samples as thumbnails, or as a table if one has no image; `cells` returns the cells of a row."""
+    images = [image for row in rows if (image := open_row(row)) is not None]
+    names = [view.name(side, row) for row in rows]
+    if rows and len(images) == len(rows):
+        items = []
+        for row, name, image in zip(rows, names, images, strict=True):
+            texts = [cell.text for cell in cells(row)]
+            title = label(name, HOVER_LENGTH) if name else f"row {row}"
+            facts = ", ".join(f"{column} {text}" for column, text in zip(head, texts, strict=True))
+            items.append(Thumb(_encoded(image), f"{title}: {facts}", f"{label(texts[0], 18)} · {texts[-1]}"))
+        return Thumbnails(items, f"{caption} Below each: {head[0]} · {head[-1]}.")
+    named = any(names)
+    table = [[row, *([_short(name, 48)] if named else []), *cells(row)] for row, name in zip(rows, names, strict=True)]
+    return make_table(["row", *(["name"] if named else []), *head], table, caption)
