@@ -10,7 +10,7 @@ from typer import Argument, Exit, Option
 
 from warmpot.cli import _flags
 from warmpot.cli._data_files import DataFiles
-from warmpot.cli._machine_checks import CHECKS, Finding
+from warmpot.cli._doctor_checks import CHECKS, Finding
 from warmpot.cli._shared import messages, one_line, show
 from warmpot.errors import InputError, WarmpotError
 
@@ -80,7 +80,7 @@ def _check_all(data: DataFiles | None) -> Iterator[Finding]:
             text = f"{type(error).__name__}: {one_line(error)}. Reinstall: pip install --force-reinstall warmpot"
             yield Finding("fail", name, text)
     if data is not None:
-        from warmpot.cli._data_checks import check_data
+        from warmpot.cli._doctor_checks import check_data
 
         yield from check_data(data)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from warmpot.cli._data_files import DataFiles
-    from warmpot.data.lazy import Rows
+    from warmpot.data.table import Rows
     from warmpot.train import Predictor
 
 __all__ = ["export"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from warmpot._typing import IntArray
-from warmpot.data._labels import encode_labels
+from warmpot.data.table import encode_labels
 from warmpot.errors import InputError
 
 __all__ = ["EXTENSIONS", "encode_list_labels", "normalize_name", "path_error", "read_class_names", "read_list"]

@@ -22,10 +22,9 @@ from warmpot.data._image_lists import (
     read_class_names,
     read_list,
 )
-from warmpot.data._labels import encode_labels
 from warmpot.data.pixels import DEFAULT_VIEW, Pixels, ViewSettings, as_rgb, open_image
 from warmpot.data.shards import is_shard_folder
-from warmpot.data.table import Table
+from warmpot.data.table import Table, encode_labels
 from warmpot.errors import listing
 
 if TYPE_CHECKING:

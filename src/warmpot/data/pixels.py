@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from warmpot._checks import check_choice, check_count
 from warmpot._progress import ProgressCallback
-from warmpot.data.lazy import LazyRows
+from warmpot.data.table import LazyRows
 from warmpot.data.workers import map_in_workers
 from warmpot.errors import InputError, WarmpotError
 

@@ -24,9 +24,7 @@ from numpy.typing import NDArray
 
 from warmpot._files import FILENAME_ERRORS, atomic_write, write_csv
 from warmpot._typing import IntArray
-from warmpot.data._labels import check_targets, encode_labels
-from warmpot.data.lazy import LazyRows
-from warmpot.data.table import Table
+from warmpot.data.table import LazyRows, Table, check_targets, encode_labels
 from warmpot.errors import InputError, MissingLabelsError
 
 __all__ = ["DTYPES", "ShardLayout", "ShardWriter", "Shards", "is_shard_folder", "read_shards"]

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from warmpot._checks import check_matrix
 from warmpot._typing import BoolArray, FloatArray, IntArray
-from warmpot.data.lazy import Rows, sample_shape
-from warmpot.data.table import Table
+from warmpot.data.table import Rows, Table, sample_shape
 from warmpot.errors import InputError, WarmpotWarning, listing
 
 __all__ = ["Task", "Truth", "make_task", "match_columns", "match_labels"]

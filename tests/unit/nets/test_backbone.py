@@ -336,7 +336,7 @@ class TestImport:
     def test_a_fresh_interpreter_imports_timm(self):
         code = (
             "import sys, warmpot, warmpot.nets; assert 'timm' not in sys.modules and 'torchvision' not in sys.modules;"
-            "from warmpot.nets._timm import import_timm; print(import_timm().is_model('resnet50'));"
+            "from warmpot.nets.backbone import import_timm; print(import_timm().is_model('resnet50'));"
             "import torchvision.transforms"
         )
         done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120)
