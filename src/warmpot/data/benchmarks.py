@@ -40,30 +40,13 @@ IMAGES_FOLDER = "images"
 
 @dataclass(frozen=True)
 class Domain:
-    """One domain of a data set.
+    """One domain of a data set; numbers of images are empty or None when unknown.
 
-    Attributes
-    ----------
-    name : str
-        Name of the domain.
-    folders : tuple of str
-        Usual names of its folder below the root; case, blanks, ``_`` and ``-`` do not matter.
-    names : mapping of str to str
-        The class folders that must exist, each with the name of its class.
-    folder_pattern : str
-        Regular expression of all class folders, where `names` does not list them all; each is its own class.
-    others, ignored_pattern : tuple of str, str
-        Folders of the data set that are not used in the partial tasks: their names, or a regular expression.
-    images : tuple of int
-        Number of images, one for each release; empty when unknown.
-    counts : mapping of str to int
-        Number of images in each folder of `names`; empty when unknown.
-    shared_images : int or None
-        Number of images of the shared classes; None when unknown.
-    role : {"source", "target"} or None
-        The only side of a task that it can be; None for both.
-    needed : bool
-        Whether the partial tasks of the literature use it.
+    `folders` are the usual names of its folder (case, blanks, ``_`` and ``-`` do not matter). `names` maps the class
+    folders that must exist to their classes. Where it does not list them all, all class folders match `folder_pattern`,
+    and each is its own class. `others` and `ignored_pattern` are folders that the partial tasks do not use. `images`
+    has one number per release, `counts` one per folder of `names`. `role` is the only side of a task, "source" or
+    "target", that it can be. `needed`: whether the partial tasks of the literature use it.
     """
 
     name: str
@@ -104,22 +87,9 @@ class Domain:
 class Benchmark:
     """A data set and its partial tasks; `read_benchmark` makes them.
 
-    Attributes
-    ----------
-    name, title : str
-        Short name, and full name.
-    domains : tuple of Domain
-        Its domains.
-    n_classes : int
-        Number of classes of a source.
-    classes : tuple of str
-        Their names in the order of the published splits; empty when only their form is known (ImageNet).
-    shared : tuple of str
-        The classes that a target is restricted to.
-    obtain : tuple of str
-        Where to get it.
-    citation, licence, lists, note : str
-        What to cite, the terms of use as far as known, the published list files, and further remarks.
+    `n_classes` is the number of classes of a source; `classes` are their names in the order of the published splits,
+    empty when only their form is known (ImageNet). A target is restricted to the `shared` classes. `obtain` names where
+    to get it.
     """
 
     name: str
@@ -163,10 +133,7 @@ class Benchmark:
         return {domain.name: path for domain in self.domains if (path := domain.find_in(base))}
 
     def check(self, root: str | os.PathLike[str]) -> list[DomainCheck]:
-        """Compare the content of a folder with the description; images are counted, not opened.
-
-        A complete domain has one result, of level "ok"; "fail" means that something that is needed is missing.
-        """
+        """Compare the content of a folder with the description; images are counted, not opened."""
         base, paths = self.base(root), self.find(root)
         taken = [path.relative_to(base).parts[0] for path in paths.values()]
         checks: list[DomainCheck] = []
@@ -320,18 +287,7 @@ MIN_SIMILARITY = 0.7
 
 
 class DomainCheck(NamedTuple):
-    """A result of checking a domain.
-
-    Attributes
-    ----------
-    level : {"ok", "warn", "fail"}
-        "fail" when something that is needed is missing.
-    domain, kind : str
-        Name of the domain, and what was checked: "domain", "missing class", "unexpected class", "empty class",
-        "classes" or "images".
-    text : str
-        The result, and what to do about it.
-    """
+    """A result of checking a domain, with what to do about it; "fail" when something that is needed is missing."""
 
     level: str
     domain: str
@@ -340,13 +296,7 @@ class DomainCheck(NamedTuple):
 
 
 def comparable_name(name: str) -> str:
-    """Return a form of a name that ignores case, blanks, ``_`` and ``-``.
-
-    Examples
-    --------
-    >>> comparable_name("Real World") == comparable_name("real_world") == comparable_name("RealWorld")
-    True
-    """
+    """Return a form of a name that ignores case, blanks, ``_`` and ``-``."""
     return re.sub(r"[\s_-]+", "", name).casefold()
 
 

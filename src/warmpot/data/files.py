@@ -30,10 +30,7 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class _FileContent:
-    """Unchecked content of a file: features, labels, class names and column names.
-
-    `classes` is an `InputError` when the file has class names that cannot be read: raise it if they are needed.
-    """
+    """Unchecked content of a file. `classes` is an `InputError` if it cannot be read, to be raised if it is needed."""
 
     x: Any
     y: Any = None
@@ -47,9 +44,8 @@ def load_features(path: str | os.PathLike[str]) -> FloatArray:
     Parameters
     ----------
     path : str or path
-        A ``.npz`` (the array ``X``, else the only 2-d array of numbers), ``.npy``, ``.csv``, ``.tsv`` or ``.parquet``
-        (extra ``parquet``) file, or a folder written by `warmpot extract`. A text file may start with a row of column
-        names. Nothing is ever unpickled.
+        As for `load_table`. A ``.npz`` without ``X`` may have another array, if it is its only 2-d array of numbers; a
+        text file needs no row of column names.
 
     Returns
     -------

@@ -1,11 +1,8 @@
 """Samplers: endless mini-batches whose k-th is a pure function of the seed and k.
 
-A sampler keeps no position: ``batch(step)`` can be called for any step, in any order, and never depends on earlier
-calls. A resumed run therefore only needs to know its step, and processes with the same seed agree on every batch
-without communication. (The cached permutations only save time.)
-
-Batches follow each other in an endless stream that joins one pass over the data to the next: nothing is dropped at
-the end of an epoch, every batch has its full size, and a data set smaller than a batch repeats its samples.
+A resumed run therefore only needs to know its step, and processes with the same seed agree on every batch without
+communication. Batches follow each other in an endless stream that joins one pass over the data to the next: nothing is
+dropped at the end of an epoch, and a data set smaller than a batch repeats its samples.
 """
 
 from __future__ import annotations
@@ -47,18 +44,14 @@ class Shuffled(Sampler):
 
     Parameters
     ----------
-    n : int
-        Number of samples.
-    batch : int
-        Batch size; may exceed `n`.
+    n, batch : int
+        Number of samples, and batch size, which may exceed it.
     seed : int
-        Seed; use different seeds for source and target.
+        Use different seeds for source and target.
 
     Examples
     --------
     >>> sampler = Shuffled(5, batch=3, seed=0)
-    >>> sampler.batch(1).shape
-    (3,)
     >>> sorted(int(i) for step in range(5) for i in sampler.batch(step))
     [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]
     """
@@ -84,10 +77,8 @@ class ClassBalanced(Sampler):
     ----------
     labels : (n,) array
         Labels; classes without samples are ignored.
-    batch : int
-        Batch size.
-    seed : int
-        Seed.
+    batch, seed : int
+        Batch size and seed.
 
     Examples
     --------
@@ -138,7 +129,7 @@ def make_sampler(kind: str, batch: int, seed: int = 0, *, n: int | None = None, 
     kind : {"balanced", "shuffled"}
         `ClassBalanced` (needs `labels`) or `Shuffled` (needs `n`, or `labels` to count).
     batch, seed, n, labels
-        Batch size, seed, number of samples, and (n,) labels.
+        As for these.
     """
     check_choice("kind", kind, KINDS)
     if labels is None and (kind == "balanced" or n is None):

@@ -41,20 +41,8 @@ MAX_OPEN = 256
 class ShardLayout:
     """What a folder of shards contains; two folders with equal layouts hold the same rows.
 
-    Attributes
-    ----------
-    n : int
-        Number of samples; fewer rows may be kept.
-    row : tuple of int
-        Shape of a row.
-    dtype : str
-        Data type of the numbers on disk, one of `DTYPES`.
-    per_shard : int
-        Samples per shard; the last one may have fewer.
-    classes : tuple of str
-        Names of the classes; empty without class labels.
-    made_from : mapping
-        What the rows were computed from and how, in values that JSON supports.
+    Of `n` samples fewer rows may be kept. `row` is the shape of a row, `dtype` the type of its numbers on disk (one of
+    `DTYPES`). `made_from` says what the rows were computed from and how, in values that JSON supports.
     """
 
     n: int
@@ -105,17 +93,7 @@ class ShardLayout:
 class ShardWriter:
     """Writes a folder of shards, from one process or from several at the same time.
 
-    Parameters
-    ----------
-    folder : path
-        New, empty, or begun with the same layout; then only the missing shards have to be written.
-    layout : ShardLayout
-        What the folder will contain.
-
-    Raises
-    ------
-    InputError
-        When the folder contains something else.
+    The folder is new, empty, or begun with the same layout; then only the missing shards have to be written.
     """
 
     def __init__(self, folder: Path, layout: ShardLayout) -> None:
@@ -244,7 +222,7 @@ class Shards(LazyRows):
         return Shards(self.folder, self.layout, self._stored, np.atleast_1d(self._rows[rows]))
 
     def fingerprint(self) -> str:
-        """Return a short hash of the layout and of the samples that the rows belong to."""
+        """Hash the layout and the samples that the rows belong to."""
         digest = hashlib.sha256(self.layout.fingerprint().encode())
         digest.update(np.ascontiguousarray(self.samples).data)
         return digest.hexdigest()[:16]

@@ -67,13 +67,7 @@ Rows: TypeAlias = "NDArray[np.floating[Any]] | LazyRows"
 
 
 def sample_shape(x: Rows) -> str:
-    """Describe one sample.
-
-    Examples
-    --------
-    >>> sample_shape(np.zeros((5, 3)))
-    '3 features'
-    """
+    """Describe one sample, such as "3 features"."""
     if x.ndim == 2:
         return f"{x.shape[1]} features"
     return f"{'images' if x.dtype == np.uint8 else 'activations'} of {' x '.join(map(str, x.shape[1:]))}"
@@ -97,10 +91,8 @@ class Table:
         Code ``k`` means ``classes[k]``; a listed class may have no sample here. Empty without class labels.
     name : str
         Name of the table in messages.
-    columns : tuple of str
-        Names of the features, in their order; empty when they have none.
-    names : tuple of str
-        Names of the samples, such as paths of images; empty when they have none.
+    columns, names : tuple of str
+        Names of the features, and of the samples (such as paths of images); empty when they have none.
     """
 
     x: Rows
@@ -190,11 +182,9 @@ def table_from_dataset(
     ----------
     dataset : object with ``__len__`` and ``__getitem__``
         Each item is a 1-d array or tensor of features, or a tuple ``(features, label)``; a 1-tuple has no label.
-    name : str
-        Name of the table in messages.
     classes : sequence of str, optional
         Names of the classes that labels index into; default: the dataset's own ``classes`` when it has them.
-    task : {"classification", "regression"}
+    name, task
         As for `as_table`.
     """
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
@@ -275,18 +265,9 @@ ALLOWED = "texts or whole numbers"
 
 
 def encode_labels(name: str, y: Any, n: int, classes: Sequence[Any] | None = None) -> tuple[IntArray, tuple[str, ...]]:
-    """Turn `n` labels into int64 codes and class names.
+    """Turn `n` strings or whole numbers into int64 codes and class names.
 
-    Parameters
-    ----------
-    name : str
-        Name of the labels in messages.
-    y : (n,) array-like
-        Strings or whole numbers.
-    n : int
-        Number of samples.
-    classes : sequence of str, optional
-        The names: numbers index into them, strings must be among them.
+    If `classes` are given, numbers index into them and strings must be among them. `name` names the labels in messages.
     """
     labels = _texts_or_integers(name, _one_dimensional(name, y, n))
     if classes is None:

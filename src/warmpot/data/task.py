@@ -28,12 +28,11 @@ class Task:
 
     Attributes
     ----------
-    xs : (n_source, d) float32 or float64 array, or LazyRows
-        Source features; or rows that are loaded on demand, such as images, for the mini-batch engine.
+    xs, xt : (n, d) float32 or float64 array, or LazyRows
+        Source and target features, with the same dtype; or rows that are loaded on demand, such as images, for the
+        mini-batch engine.
     ys : (n_source,) int64 array or float64 array
         Class codes of the source, or continuous targets for regression.
-    xt : (n_target, d) array or LazyRows
-        Target features, with the dtype of `xs`.
     classes : tuple of str
         Names of the source's classes, each with at least one sample; empty for regression.
     columns : tuple of str
@@ -95,9 +94,8 @@ class Truth:
     Attributes
     ----------
     yt : (n_target,) int64 array or float64 array
-        Codes in the order of the source's classes, -1 for a class that the source does not have; or continuous targets.
-    classes : tuple of str
-        The source's classes, as in the `Task`.
+        Codes in the order of the source's `classes`, -1 for a class that the source does not have; or continuous
+        targets.
     """
 
     yt: IntArray | FloatArray
@@ -126,14 +124,7 @@ def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:
     source : Table
         Labelled, with at least two samples of at least two classes (or continuous targets for regression).
     target : Table
-        The same features as the source; its labels are optional and only reach the `Truth`. It may be the larger side.
-
-    Returns
-    -------
-    task : Task
-        What training may see.
-    truth : Truth or None
-        The target's labels, None when it has none.
+        The same features as the source; its labels are optional and only reach the `Truth`, which is None without them.
 
     Examples
     --------
@@ -190,19 +181,8 @@ def _with_common_dtype(xs: Rows, xt: Rows) -> tuple[Rows, Rows]:
 def match_columns(table: Table, columns: Sequence[str], allowed: str) -> Table:
     """Put a table's features into the order of `columns`, by name; without names on either side, leave them.
 
-    Parameters
-    ----------
-    table : Table
-        What to reorder; its features are copied only if their order changes.
-    columns : sequence of str
-        The wanted names, in order; empty when there are none.
-    allowed : str
-        Description of these columns in messages.
-
-    Raises
-    ------
-    InputError
-        When both have names and the names differ, or repeat so that their order is ambiguous.
+    `allowed` describes these columns in the `InputError` about names that differ, or repeat so that the order is
+    ambiguous.
     """
     columns = tuple(columns)
     if not columns or not table.columns or table.columns == columns:
@@ -221,16 +201,9 @@ def match_columns(table: Table, columns: Sequence[str], allowed: str) -> Table:
 
 
 def match_labels(table: Table, classes: tuple[str, ...], owner: str = "source") -> Truth | None:
-    """Encode a target's labels, if it has any, in the order of `classes`, by name.
+    """Encode a target's labels, if it has any, in the order of `classes` (empty for regression), by name.
 
-    Parameters
-    ----------
-    table : Table
-        The target.
-    classes : tuple of str
-        The known classes; empty for regression.
-    owner : str
-        What these classes belong to, for the `WarmpotWarning` about labels that are not among them.
+    `owner` is what these classes belong to, for the `WarmpotWarning` about labels that are not among them.
     """
     if table.y is None or not classes:
         return None if table.y is None else Truth(table.y, ())

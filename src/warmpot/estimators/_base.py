@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,17 +52,7 @@ def read_domains(
     multi_output: bool = False,
     min_source: int = 1,
 ) -> Domains:
-    """Check the arguments of ``fit`` and split them into domains.
-
-    Parameters
-    ----------
-    estimator : estimator
-        Its ``n_features_in_`` is set and, from a data frame, ``feature_names_in_``.
-    X, y, X_target, sample_domain
-        As given to ``fit``. With neither of the last two, the source is its own target.
-    y_numeric, multi_output, min_source
-        Whether the labels are continuous targets; whether a sample may have several; smallest number of source samples.
-    """
+    """Check the arguments of ``fit`` and split them into domains; set the estimator's ``n_features_in_``."""
     if X_target is not None and sample_domain is not None:
         remedy = "Pass the target once: separately, or stacked under X."
         raise InputError("X_target and sample_domain", got="both", allowed="one of them", remedy=remedy)
@@ -135,31 +126,24 @@ def _source_rows(sample_domain: Any, n: int) -> BoolArray:
     raise InputError("sample_domain", got=got, allowed=allowed, remedy=remedy)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class TrainedEstimator(TargetRequests):
-    """Base of the estimators that `warmpot.select.fit_chosen` trains."""
+    """Base of the estimators that `warmpot.select.fit_chosen` trains; the fields are the constructor's parameters."""
 
-    preset: str | None
-    _label_checks: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    _label_checks: ClassVar[dict[str, Any]] = {}
 
-    def __init__(
-        self,
-        *,
-        scale: str | None = None,
-        overrides: Mapping[str, Any] | None = None,
-        random_state: Any = None,
-        progress_bar: bool | None = False,
-    ) -> None:
-        self.scale = scale
-        self.overrides = overrides
-        self.random_state = random_state
-        self.progress_bar = progress_bar
+    scale: str | None = None
+    overrides: Mapping[str, Any] | None = None
+    random_state: Any = None
+    progress_bar: bool | None = False
 
     def _changes(self) -> dict[str, Any]:
         """Return the settings that the constructor puts over the preset."""
         raise NotImplementedError
 
-    def _preset(self) -> str | None:
-        return self.preset
+    def _preset(self) -> str:
+        preset: str = self.preset  # type: ignore[attr-defined]
+        return preset
 
     def _encode_labels(self, ys: NDArray[Any]) -> tuple[IntArray | FloatArray, tuple[str, ...]]:
         """Return the labels as the engines take them, and the names of the classes; set ``classes_``."""
@@ -195,14 +179,11 @@ class TrainedEstimator(TargetRequests):
         ys, classes = self._encode_labels(np.asarray(domains.ys))
         config = self._config()
         fitted = fit_chosen(Task(domains.xs, ys, domains.xt, classes), config, progress_bar=self.progress_bar)
-        self.config_ = config
-        self.predictor_ = fitted.predictor
-        self.source_weights_ = fitted.source_weights
-        self.training_weights_ = fitted.training_weights
+        self.config_, self.predictor_ = config, fitted.predictor
+        self.source_weights_, self.training_weights_ = fitted.source_weights, fitted.training_weights
         self.target_weights_ = fitted.target_weights
         self.plan_ = None if fitted.solution is None else fitted.solution.plan
-        self.history_ = fitted.history
-        self.chosen_step_ = fitted.step
+        self.history_, self.chosen_step_ = fitted.history, fitted.step
         self._set_outputs(fitted.outputs)
         return self
 

@@ -68,15 +68,11 @@ class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # t
     ----------
     estimator : estimator, optional
         Any classifier or regressor whose ``fit`` takes `sample_weight`.
-    alpha : float
-        Share of the target that is matched, in (0, 1].
-    beta : float
-        Share of the source that is relevant, in (0, 1]; a source sample has at most the weight
-        ``1 / (beta n_source)``.
+    alpha, beta : float
+        Share of the target that is matched, and of the source that is relevant, in (0, 1]; a source sample has at most
+        the weight ``1 / (beta n_source)``.
     scale : "auto", "rows", "columns" or "none"
-        How features are scaled for the distances; the estimator gets unscaled features. "rows": every sample to length
-        1. "columns": every feature is standardized over both domains. "none": not at all. "auto": "columns" for fewer
-        than 64 features, otherwise "rows".
+        How features are scaled for the distances, as for `WarmpotClassifier`; the estimator gets unscaled features.
 
     Attributes
     ----------
@@ -87,13 +83,10 @@ class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # t
     target_weights_ : (n_target,) array
         The column sums of the plan.
     plan_ : (n_source, n_target) scipy.sparse.csr_array
-    estimator_ : estimator
-        The trained estimator, if `estimator` is given.
-    classes_ : array
-        Its classes, if it is a classifier.
-    n_features_in_ : int
-    feature_names_in_ : (n_features_in_,) array
-        Only after a fit on a data frame with text column names.
+    estimator_, classes_
+        The trained estimator, if `estimator` is given, and its classes, if it is a classifier.
+    n_features_in_, feature_names_in_
+        As in scikit-learn; the names only after a fit on a data frame with text column names.
 
     Examples
     --------

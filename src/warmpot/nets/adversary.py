@@ -63,10 +63,8 @@ class Discriminator(_Scorer):
 
     Parameters
     ----------
-    width : int
-        Width of its input.
-    hidden : int
-        Width of both hidden layers, of ReLU units.
+    width, hidden : int
+        Width of its input, and of both hidden layers, of ReLU units.
     dropout : float
         After each hidden layer.
     seed : int
@@ -95,10 +93,8 @@ class Critic(_Scorer):
 
     Parameters
     ----------
-    width : int
-        Width of its input.
-    hidden : int
-        Width of both hidden layers, of leaky ReLU units.
+    width, hidden : int
+        Width of its input, and of both hidden layers, of leaky ReLU units.
     spectral : bool
         Divide every layer's weight by its largest singular value, estimated by one power iteration per forward in
         training mode: then the critic is 1-Lipschitz without a penalty [1]_.
@@ -137,12 +133,12 @@ def gradient_penalty(
 ) -> Tensor:
     """Mean over the rows of ``(||grad critic(x_i)||_2 - target_norm)^2``, or of its part above the target norm [1]_.
 
-    Only the critic gets a gradient: `x` is detached. A critic must score each row by itself (no BatchNorm).
+    Only the critic gets a gradient: `x` is detached.
 
     Parameters
     ----------
     critic : callable
-        From (n, d) to (n,).
+        From (n, d) to (n,); it must score each row by itself (no BatchNorm).
     x : Tensor, shape (n, d)
         Where the gradient is taken.
     target_norm : float

@@ -75,10 +75,7 @@ class BackboneSettings:
 
 
 class PretrainedView(NamedTuple):
-    """How the authors of the weights prepare a test image: resize to `resize`, crop the central `crop` pixels.
-
-    `fixed`: the network accepts no other crop.
-    """
+    """How the authors of the weights prepare a test image; `fixed`: the network accepts no other crop."""
 
     resize: int
     crop: int
@@ -103,7 +100,7 @@ class PixelNormalization(nn.Module):
 
 
 class FrozenStem(nn.Module):
-    """The frozen part: normalisation, and the network up to the trained part; always in evaluation mode, no gradients.
+    """Normalisation, and the network up to the trained part; always in evaluation mode, without gradients.
 
     On a CPU, and for a given number of torch's threads, the output for an image does not depend on the other images of
     its batch, to the last bit: a stored output equals one that is computed again.
@@ -145,19 +142,14 @@ def _padded(x: Tensor) -> Tensor:
 
 
 class Backbone(nn.Module):
-    """Images to pooled features (n, width); ``tail(stem(pixels))``.
+    """Images to pooled features (n, width): ``tail(stem(pixels))``, a frozen and a trained part.
 
     Attributes
     ----------
-    stem : FrozenStem
-        The frozen part, from the pixels on.
-    tail : torch.nn.Module
-        The trained part, up to the pooling.
     width : int
         Number of pooled features.
     view : PretrainedView
         How images should be prepared.
-    settings : BackboneSettings
     """
 
     def __init__(
@@ -187,11 +179,8 @@ class Backbone(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return pooled features (n, width).
 
-        Parameters
-        ----------
-        x : Tensor
-            uint8 pixels (n, 3, h, w); or the stem's output for them, floats of three or more dimensions; or pooled
-            features (n, width), which are returned unchanged.
+        `x` holds uint8 pixels (n, 3, h, w); or the stem's output for them, floats of three or more dimensions; or
+        pooled features, which are returned unchanged.
         """
         if x.ndim == 2:
             return x
@@ -208,16 +197,10 @@ class Backbone(nn.Module):
 
 
 def build_backbone(settings: BackboneSettings, *, seed: int = 0) -> Backbone:
-    """Build a backbone.
+    """Build a backbone; random weights come from `seed`, not from the global generator.
 
     The names of its tensors depend on `settings.name` and `settings.train_from` only, so that a saved backbone can be
     loaded into one built with ``weights="none"``.
-
-    Parameters
-    ----------
-    settings : BackboneSettings
-    seed : int
-        Seed of random weights; the global generator is not used.
     """
     net = _make_network(settings.name, seed, pretrained=settings.weights == "pretrained")
     if settings.weights not in ("pretrained", "none"):

@@ -96,8 +96,7 @@ class NetworkSettings:
         Radius r of a sphere: the bottleneck's output is scaled to length r, and the head has rows of length 1 and the
         bias ``r tanh(b)`` (AR, ARPM). "auto" is `sphere_radius` of the number of classes; None: plain features.
     joint : bool
-        In training, pass source and target as one batch, so that BatchNorm sees both together (PWAN); default: one
-        after the other.
+        In training, pass source and target as one batch, so that BatchNorm sees both together (PWAN).
     head : "linear" or "weight_norm"
         Without a sphere: a linear layer, with weight normalisation if asked for (SHOT++).
     """
@@ -202,13 +201,7 @@ class Projection(nn.Module):
 
 
 class Network(nn.Module):
-    """``head(bottleneck(scale(backbone(x))))``; the bottleneck's output is the feature f(x) of the transport cost.
-
-    Attributes
-    ----------
-    n_inputs : int
-        Width of the scale's input.
-    """
+    """``head(bottleneck(scale(backbone(x))))``; the bottleneck's output is the feature f(x) of the transport cost."""
 
     def __init__(
         self, backbone: nn.Module, scale: nn.Module, bottleneck: nn.Sequential, head: nn.Linear, n_inputs: int
@@ -276,10 +269,8 @@ def build_network(
     Parameters
     ----------
     settings : NetworkSettings
-    n_inputs : int
-        Width of the backbone's output (of the data, without a backbone).
-    n_outputs : int
-        Number of classes; 1 in regression.
+    n_inputs, n_outputs : int
+        Width of the backbone's output (of the data, without a backbone); number of classes, or 1 in regression.
     seed : int
         Seed of the initialisation; no global state is touched.
     backbone : torch.nn.Module, optional
@@ -330,17 +321,9 @@ def make_linear(n_in: int, n_out: int, generator: torch.Generator) -> nn.Linear:
 
 
 def save_network(folder: Path, network: Network, settings: NetworkSettings, facts: Mapping[str, Any]) -> None:
-    """Write ``model.safetensors`` and ``model.json``.
+    """Write ``model.safetensors`` and ``model.json`` into an existing folder; `settings` is what the network was built from.
 
-    Parameters
-    ----------
-    folder : path
-        An existing folder.
-    network : Network
-    settings : NetworkSettings
-        What `build_network` made it from.
-    facts : mapping
-        What else a user of the model needs to know, such as the class names, in values that JSON supports.
+    `facts` are what else a user of the model needs to know, such as the class names, in values that JSON supports.
     """
     from safetensors.torch import save
 
