@@ -1,4 +1,4 @@
-"""What ``warmpot doctor`` checks on a machine: versions, devices, threads, caches, memory, and two tiny plans."""
+"""What ``warmpot doctor`` checks: versions, devices, threads, caches, memory and two tiny plans; source and target."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ class Finding(NamedTuple):
     text: str
 
 
-def check_versions() -> Iterator[Finding]:
-    """Compare Python and the installed packages with the requirements of warmpot."""
+def _check_versions() -> Iterator[Finding]:
     from packaging.requirements import Requirement
     from packaging.specifiers import SpecifierSet
 
@@ -70,8 +69,7 @@ def _package(name: str, required: SpecifierSet, extra: str) -> Finding:
     return Finding("ok", name, f"{version}{f' (extra {extra})' if extra else ''}")
 
 
-def check_devices() -> Iterator[Finding]:
-    """List CPUs and GPUs."""
+def _check_devices() -> Iterator[Finding]:
     import torch
 
     yield Finding("ok", "CPU", f"{_cpus()} of {os.cpu_count()} cores available, {platform.machine()}")
@@ -88,8 +86,7 @@ def _cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def check_threads() -> Iterator[Finding]:
-    """Compare the number of threads with the number of cores."""
+def _check_threads() -> Iterator[Finding]:
     import torch
     from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
@@ -102,24 +99,20 @@ def check_threads() -> Iterator[Finding]:
         yield Finding("ok", "threads", text)
 
 
-def check_cache() -> Iterator[Finding]:
+def _check_cache() -> Iterator[Finding]:
     """Check that compiled kernels can be cached."""
     try:
         from warmpot.transport import _entropic
     except RuntimeError as error:  # numba found no folder at all
         yield Finding("fail", "numba cache", f"{error}. Set NUMBA_CACHE_DIR to a folder you may write to")
         return
-    kernels = [
-        value for value in vars(_entropic).values() if getattr(getattr(value, "stats", None), "cache_path", None)
-    ]
-    folder = Path(kernels[0].stats.cache_path) if kernels else None
+    caches = (getattr(getattr(value, "stats", None), "cache_path", None) for value in vars(_entropic).values())
+    folder = next((Path(path) for path in caches if path), None)
     if folder is None:
         yield Finding("warn", "numba cache", "none: kernels are compiled again in every process. Set NUMBA_CACHE_DIR")
     elif not os.access(folder if folder.exists() else folder.parent, os.W_OK):
-        text = (
-            f"{folder} is not writable: kernels are compiled in every process. Set NUMBA_CACHE_DIR to a writable folder"
-        )
-        yield Finding("warn", "numba cache", text)
+        text = f"{folder} is not writable: kernels are compiled in every process"
+        yield Finding("warn", "numba cache", f"{text}. Set NUMBA_CACHE_DIR to a writable folder")
     else:
         yield Finding("ok", "numba cache", str(folder))
 
@@ -153,7 +146,7 @@ def _free_memory() -> float | None:
     return min(free, default=None)
 
 
-def check_plans() -> Iterator[Finding]:
+def _check_plans() -> Iterator[Finding]:
     """Solve two tiny problems and check their certificates."""
     import numpy as np
 
@@ -169,13 +162,9 @@ def check_plans() -> Iterator[Finding]:
 
 
 CHECKS: dict[str, Callable[[], Iterator[Finding]]] = {
-    "versions": check_versions,
-    "devices": check_devices,
-    "threads": check_threads,
-    "numba cache": check_cache,
-    "memory": check_memory,
-    "plans": check_plans,
-}
+    "versions": _check_versions, "devices": _check_devices, "threads": _check_threads,
+    "numba cache": _check_cache, "memory": check_memory, "plans": _check_plans,
+}  # fmt: skip
 """All checks; a check that raises is reported under its name."""
 
 
@@ -234,6 +223,8 @@ def _check_images(side: str, table: Table) -> Generator[Finding, None, Table]:
 
 
 def _check_pair(source: Table, target: Table) -> Iterator[Finding]:
+    import numpy as np
+
     from warmpot.data import make_task
 
     names = list(_check_names(source, target))
@@ -250,16 +241,19 @@ def _check_pair(source: Table, target: Table) -> Iterator[Finding]:
     if task.xs.ndim == 2:
         yield Finding("ok", "widths", f"{task.width} features on both sides")
     if task.classes:
-        yield from _check_classes(task)
+        counts = np.bincount(task.ys, minlength=task.n_classes)
+        small, large = int(counts.argmin()), int(counts.argmax())
+        text = f"{task.n_classes}; the smallest, {task.classes[small]!r}, has {counts[small]} samples, "
+        yield Finding("ok", "classes", f"{text}the largest, {task.classes[large]!r}, {counts[large]}")
     for warning in caught:
         yield Finding("warn", "classes", one_line(warning.message))
-    if truth is None:
-        yield Finding("ok", "target labels", "none, as training expects")
-    else:
-        yield Finding("ok", "target labels", "present; training ignores them, only the accuracy at the end uses them")
+    unused = "present; training ignores them, only the accuracy at the end uses them"
+    yield Finding("ok", "target labels", "none, as training expects" if truth is None else unused)
     if task.xs.ndim == 2:
         yield from _check_columns(task)
-        yield from _check_duplicates(task)
+        # Adding 0 turns -0.0 into 0.0, which is equal but has other bits.
+        xs, xt = ([row.tobytes() for row in np.ascontiguousarray(x + 0.0)] for x in task.arrays())
+        yield _copies(xs, xt, "row")
         yield from _check_scale(task)
     else:
         yield _copies(_file_hashes(source), _file_hashes(target), "image")
@@ -285,23 +279,13 @@ def _check_names(source: Table, target: Table) -> Iterator[Finding]:
         yield Finding("ok", "names", f"the same {len(source.columns)} columns in the same order")
 
 
-def _check_classes(task: Task) -> Iterator[Finding]:
-    import numpy as np
-
-    counts = np.bincount(task.ys, minlength=task.n_classes)
-    small, large = int(counts.argmin()), int(counts.argmax())
-    text = f"{task.n_classes}; the smallest, {task.classes[small]!r}, has {counts[small]} samples, "
-    yield Finding("ok", "classes", f"{text}the largest, {task.classes[large]!r}, {counts[large]}")
-
-
 def _check_columns(task: Task) -> Iterator[Finding]:
     """Find features that never change, on both sides or on one of them."""
     still = [(x == x[:1]).all(axis=0) for x in task.arrays()]
     both, one = still[0] & still[1], still[0] ^ still[1]
     if both.any():
-        yield Finding(
-            "warn", "constant", f"{_columns(both)} constant on both sides and carry no information. Drop them"
-        )
+        text = f"{_columns(both)} constant on both sides and carry no information. Drop them"
+        yield Finding("warn", "constant", text)
     if one.any():
         text = f"{_columns(one)} constant on one side only. Check that both were computed the same way, or drop them"
         yield Finding("warn", "constant", text)
@@ -313,15 +297,6 @@ def _columns(which: FloatArray) -> str:
     indices = [int(k) for k in which.nonzero()[0]]
     shown = ", ".join(map(str, indices[:MOST_NAMED])) + (" ..." if len(indices) > MOST_NAMED else "")
     return f"{len(indices)} feature(s) (number {shown}, counted from 0)"
-
-
-def _check_duplicates(task: Task) -> Iterator[Finding]:
-    """Count target rows that are also source rows, bit for bit."""
-    import numpy as np
-
-    # Adding 0 turns -0.0 into 0.0, which is equal but has other bits.
-    source, target = ([row.tobytes() for row in np.ascontiguousarray(x + 0.0)] for x in task.arrays())
-    yield _copies(source, target, "row")
 
 
 def _file_hashes(table: Table) -> list[str]:

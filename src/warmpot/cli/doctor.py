@@ -10,7 +10,7 @@ from typer import Argument, Exit, Option
 
 from warmpot.cli import _flags
 from warmpot.cli._data_files import DataFiles
-from warmpot.cli._doctor_checks import CHECKS, Finding
+from warmpot.cli._doctor_checks import CHECKS, Finding, check_data
 from warmpot.cli._shared import messages, one_line, show
 from warmpot.errors import InputError, WarmpotError
 
@@ -49,14 +49,13 @@ def doctor(
     if source is not None and target is None:
         remedy = "Name both files, or none to check the installation."
         raise InputError("SOURCE TARGET", got="one file", allowed="two files or none", remedy=remedy)
-    if dataset is not None:
-        if root is None:
-            show(*_describe_dataset(dataset))
-        else:
-            _report(_check_dataset(dataset, root))
-        return
-    data = DataFiles(source, target, label, regression, root, classes) if source and target else None
-    _report(_check_all(data))
+    if dataset is None:
+        data = DataFiles(source, target, label, regression, root, classes) if source and target else None
+        _report(_check_all(data))
+    elif root is None:
+        show(*_describe_dataset(dataset))
+    else:
+        _report(_check_dataset(dataset, root))
 
 
 def _report(findings: Iterator[Finding]) -> None:
@@ -80,8 +79,6 @@ def _check_all(data: DataFiles | None) -> Iterator[Finding]:
             text = f"{type(error).__name__}: {one_line(error)}. Reinstall: pip install --force-reinstall warmpot"
             yield Finding("fail", name, text)
     if data is not None:
-        from warmpot.cli._doctor_checks import check_data
-
         yield from check_data(data)
 
 

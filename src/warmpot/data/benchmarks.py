@@ -22,17 +22,9 @@ from warmpot.data.table import Table
 from warmpot.errors import InputError, listing
 
 __all__ = [
-    "Benchmark",
-    "Domain",
-    "DomainCheck",
-    "benchmark_names",
-    "benchmark_task",
-    "check_domain",
-    "comparable_name",
-    "missing_domain",
-    "read_benchmark",
-    "subfolders",
-]
+    "Benchmark", "Domain", "DomainCheck", "benchmark_names", "benchmark_task", "check_domain", "comparable_name",
+    "missing_domain", "read_benchmark", "subfolders",
+]  # fmt: skip
 
 IMAGES_FOLDER = "images"
 """Some archives have a folder of this name between a domain and its classes."""

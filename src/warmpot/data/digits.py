@@ -8,9 +8,8 @@ and the 64 features are the counts of black dots (0 to 16) in its blocks of 4 x 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +36,7 @@ DOTS = np.indices((BOX, BOX)).reshape(2, -1).T - (BOX - 1) / 2
 """Row and column of every dot of the box, relative to its centre."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Glyph:
+class _Glyph(NamedTuple):
     """A digit of a font: the signed distance of every dot to its outline (negative inside), and its centre."""
 
     distance: FloatArray
@@ -72,12 +70,14 @@ def digits_task(n_source: int = 3000, seed: int = 0) -> tuple[Table, Table]:
     digits = rng.permutation(np.arange(n_source) % 10)
     fonts = _fonts()
     glyphs: dict[tuple[int, int], _Glyph] = {}
-    x = np.empty((n_source, (BOX // BLOCK) ** 2))
+    side = BOX // BLOCK
+    x = np.empty((n_source, side**2))
     for i, (digit, font) in enumerate(zip(digits, rng.integers(len(fonts), size=n_source), strict=True)):
         key = int(digit), int(font)
         if key not in glyphs:
             glyphs[key] = _glyph(str(digit), fonts[font])
-        x[i] = _counts(_bitmap(glyphs[key], rng))
+        bitmap = _bitmap(glyphs[key], rng).reshape(side, BLOCK, side, BLOCK)
+        x[i] = np.sum(bitmap, axis=(1, 3)).reshape(-1)  # the black dots of every block, as in the UCI digits
     images, labels = load_digits(return_X_y=True)
     shared = labels < 5
     source = as_table(x, digits, name="printed digits")
@@ -117,7 +117,8 @@ def _bitmap(glyph: _Glyph, rng: np.random.Generator) -> NDArray[np.bool_]:
     change = np.array([[1.0, 0.0], [shear, 1.0 + squeeze]]) @ rotation
     waves = rng.uniform(-BEND, BEND, size=2), rng.uniform(0, 2 * np.pi, size=2)
     edge = rng.uniform(*STROKE)
-    low, high = _extent((np.argwhere(glyph.distance <= edge) - glyph.centre) @ change.T)
+    inside = np.ascontiguousarray(((np.argwhere(glyph.distance <= edge) - glyph.centre) @ change.T).T)
+    low, high = inside.min(axis=1), inside.max(axis=1)  # several times faster than along the other axis
     height, width = high - low
     scale = np.array([height / (BOX - 1), max(height / (BOX - 1), width / (MAX_WIDTH - 1))])
     shift = np.array([0.0, rng.uniform(-SHIFT, SHIFT)])
@@ -125,14 +126,3 @@ def _bitmap(glyph: _Glyph, rng: np.random.Generator) -> NDArray[np.bool_]:
     points += waves[0] * np.sin(points[:, ::-1] * (2 * np.pi / FONT_SIZE) + waves[1])
     distance: FloatArray = map_coordinates(glyph.distance, (points + glyph.centre).T, order=1, mode="nearest")
     return (distance <= edge).reshape(BOX, BOX)
-
-
-def _extent(points: FloatArray) -> tuple[FloatArray, FloatArray]:
-    columns = np.ascontiguousarray(points.T)  # several times faster than along the other axis
-    return columns.min(axis=1), columns.max(axis=1)
-
-
-def _counts(bitmap: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Count the black dots of every block, as in the UCI digits."""
-    side = BOX // BLOCK
-    return np.sum(bitmap.reshape(side, BLOCK, side, BLOCK), axis=(1, 3), dtype=np.int64).reshape(-1)

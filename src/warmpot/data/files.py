@@ -266,7 +266,6 @@ def _is_number(cell: str) -> bool:
 
 
 def _not_numeric(path: Path, columns: dict[str, str]) -> InputError:
-    """Return the error about columns that are not numeric, each with an example or its type."""
     shown = ", ".join(f"{name!r} ({what})" for name, what in islice(columns.items(), SHOWN))
     shown += f" and {len(columns) - SHOWN} more" if len(columns) > SHOWN else ""
     return path_error(path, f"columns that are not numeric: {shown}", "columns of numbers", "Drop or encode them.")

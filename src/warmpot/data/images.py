@@ -14,14 +14,7 @@ import numpy as np
 
 from warmpot._interop import is_torch
 from warmpot._typing import IntArray
-from warmpot.data._image_lists import (
-    EXTENSIONS,
-    encode_list_labels,
-    normalize_name,
-    path_error,
-    read_class_names,
-    read_list,
-)
+from warmpot.data._image_lists import EXTENSIONS, encode_list_labels, path_error, read_class_names, read_list
 from warmpot.data.pixels import DEFAULT_VIEW, Pixels, ViewSettings, as_rgb, open_image
 from warmpot.data.shards import is_shard_folder
 from warmpot.data.table import Table, encode_labels
@@ -30,15 +23,7 @@ from warmpot.errors import listing
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = [
-    "EXTENSIONS",
-    "drop_samples",
-    "image_folder",
-    "image_list",
-    "images_from_dataset",
-    "is_images",
-    "load_images",
-]
+__all__ = ["drop_samples", "image_folder", "image_list", "images_from_dataset", "is_images", "load_images"]
 
 LISTS = (".txt", ".lst", ".list")
 """Suffixes of lists of images; a .csv is read as a list only by `load_images`."""
@@ -140,7 +125,7 @@ def image_folder(root: AnyPath, *, classes: ClassNames = None, view: ViewSetting
         raise path_error(root, got, "one folder per class", remedy)
     if loose:
         return _table(items, root, None, (), os.fspath(root), view)
-    names = [normalize_name(name) for name in folders]
+    names = read_class_names(folders) or ()
     labels = [name for name, folder in zip(names, folders, strict=True) for _ in by_folder[folder]]
     given = names if classes is None else read_class_names(classes)
     return _table(items, root, *encode_labels(f"labels of {root}", labels, len(items), given), os.fspath(root), view)
@@ -191,7 +176,11 @@ def image_list(
     if root is not None and not os.path.isdir(root):
         allowed = "the folder that the paths are relative to"
         raise path_error(root, "no folder", allowed, "Check spelling and folder.")
-    items = tuple(_with_slashes(path, opener) for _, path, _ in lines)
+    # The backslashes of a list from Windows are replaced, unless they are part of the name.
+    items = tuple(
+        path if "\\" not in path or os.path.exists(opener.path(path)) else path.replace("\\", "/")
+        for _, path, _ in lines
+    )
     if missing := [item for item in items if not os.path.isfile(opener.path(item))]:
         got = f"{len(missing)} of {len(items)} files missing below {opener.root!r}: {listing(missing)}"
         raise path_error(what, got, "files that exist", "Pass the folder that the paths are relative to as `root=`.")
@@ -203,11 +192,6 @@ def image_list(
         return _table(items, opener.root, None, (), what, view)
     codes, names = encode_list_labels(what, lines, items, read_class_names(classes))
     return _table(items, opener.root, codes, names, what, view)
-
-
-def _with_slashes(path: str, opener: _FileOpener) -> str:
-    """Replace the backslashes of a list from Windows, unless they are part of the name."""
-    return path if "\\" not in path or os.path.exists(opener.path(path)) else path.replace("\\", "/")
 
 
 def _table(

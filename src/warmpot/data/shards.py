@@ -119,10 +119,9 @@ class ShardWriter:
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
-    def _note(self, k: int) -> dict[str, Any]:
+    def _note(self, k: int) -> Any:
         """Return the notes on shard `k`: ``rows`` that were kept, ``bad`` ones with reasons."""
-        note: dict[str, Any] = json.loads(self._paths(k)[1].read_text(encoding="utf-8"))
-        return note
+        return json.loads(self._paths(k)[1].read_text(encoding="utf-8"))
 
     def write(self, k: int, x: NDArray[Any], rows: Sequence[int], bad: Mapping[int, str]) -> None:
         """Write shard `k`: the rows of the samples `rows`, in this order, and why others are `bad`."""

@@ -16,16 +16,9 @@ from warmpot._typing import FloatArray, IntArray
 from warmpot.errors import InputError, listing
 
 __all__ = [
-    "TASKS",
-    "LazyRows",
-    "Rows",
-    "Table",
-    "as_table",
-    "check_targets",
-    "encode_labels",
-    "sample_shape",
+    "TASKS", "LazyRows", "Rows", "Table", "as_table", "check_targets", "encode_labels", "sample_shape",
     "table_from_dataset",
-]
+]  # fmt: skip
 
 
 class LazyRows(ABC):

@@ -73,7 +73,11 @@ def read_domains(
             xs = validate_data(estimator, X, y, **options)
         else:
             xs, ys = validate_data(estimator, X, y, **options, **labels)
-        xt = xs if X_target is None else _read_target(estimator, X_target)
+        try:
+            xt = xs if X_target is None else validate_data(estimator, X_target, reset=False, **FEATURES)
+        except ValueError as error:  # scikit-learn's message calls it X
+            got, remedy = " ".join(str(error).split()), "Prepare it exactly as X."
+            raise InputError("X_target", got=got, allowed="samples with X's features", remedy=remedy) from error
     dtype = np.result_type(xs, xt)  # distances between the two need a common dtype
     return Domains(xs.astype(dtype, copy=False), ys, xt.astype(dtype, copy=False))
 
@@ -93,15 +97,6 @@ def check_features_in(estimator: Any, X: Any) -> NDArray[Any]:
     """Check that the estimator is fitted and that it can predict from these features; return them."""
     check_is_fitted(estimator)
     x: NDArray[Any] = validate_data(estimator, X, reset=False, **FEATURES)
-    return x
-
-
-def _read_target(estimator: Any, X_target: Any) -> NDArray[Any]:
-    try:
-        x: NDArray[Any] = validate_data(estimator, X_target, reset=False, **FEATURES)
-    except ValueError as error:  # scikit-learn's message calls it X
-        got, remedy = " ".join(str(error).split()), "Prepare it exactly as X."
-        raise InputError("X_target", got=got, allowed="samples with X's features", remedy=remedy) from error
     return x
 
 

@@ -107,20 +107,12 @@ class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # t
         self.scale = scale
 
     def fit(self, X: Any, y: Any = None, X_target: Any = None, sample_domain: Any = None) -> PartialReweighter:
-        """Compute the weights, and train the estimator if there is one.
+        """Compute the weights, and train the estimator if there is one; only then labels are needed.
 
         Parameters
         ----------
-        X : (n, d) array or data frame
-            Source features; with `sample_domain`, source and target features, in any order.
-        y : (n,) array, optional
-            Source labels, for the estimator. With `sample_domain` also entries for target rows, which are never read.
-        X_target, sample_domain
-            The target, as for `WarmpotClassifier.fit`.
-
-        Returns
-        -------
-        self
+        X, y, X_target, sample_domain
+            As for `WarmpotClassifier.fit`.
         """
         from warmpot.transport import solve_partial_points
 

@@ -17,23 +17,7 @@ from warmpot.nets.network import (
 )
 
 __all__ = [
-    "SCALES",
-    "Backbone",
-    "BackboneSettings",
-    "Critic",
-    "Discriminator",
-    "Network",
-    "NetworkSettings",
-    "Outputs",
-    "Pair",
-    "SphereHead",
-    "WeightNormHead",
-    "build_backbone",
-    "build_network",
-    "frozen_head",
-    "gradient_penalty",
-    "load_network",
-    "reverse_gradient",
-    "save_network",
-    "sphere_radius",
-]
+    "SCALES", "Backbone", "BackboneSettings", "Critic", "Discriminator", "Network", "NetworkSettings", "Outputs",
+    "Pair", "SphereHead", "WeightNormHead", "build_backbone", "build_network", "frozen_head", "gradient_penalty",
+    "load_network", "reverse_gradient", "save_network", "sphere_radius",
+]  # fmt: skip

@@ -21,14 +21,9 @@ from warmpot.errors import InputError, MissingExtraError, listing
 from warmpot.nets._split import split_network
 
 __all__ = [
-    "Backbone",
-    "BackboneSettings",
-    "FrozenStem",
-    "PixelNormalization",
-    "PretrainedView",
-    "build_backbone",
+    "Backbone", "BackboneSettings", "FrozenStem", "PixelNormalization", "PretrainedView", "build_backbone",
     "import_timm",
-]
+]  # fmt: skip
 
 BATCH_NORMS = ("train", "frozen", "sync")
 V1 = "resnet50_v1"

@@ -24,21 +24,9 @@ if TYPE_CHECKING:
     from torch import nn
 
 __all__ = [
-    "NARROW",
-    "SCALES",
-    "ColumnScale",
-    "Network",
-    "NetworkSettings",
-    "Outputs",
-    "Pair",
-    "Projection",
-    "RowScale",
-    "build_network",
-    "load_network",
-    "make_linear",
-    "make_scale",
-    "save_network",
-]
+    "NARROW", "SCALES", "ColumnScale", "Network", "NetworkSettings", "Outputs", "Pair", "Projection", "RowScale",
+    "build_network", "load_network", "make_linear", "make_scale", "save_network",
+]  # fmt: skip
 
 BOTTLENECKS = ("linear", "bn", "bn_relu", "bn_relu_dropout", "relu_dropout", "none", "projection")
 HEADS = ("linear", "weight_norm")
@@ -321,7 +309,7 @@ def make_linear(n_in: int, n_out: int, generator: torch.Generator) -> nn.Linear:
 
 
 def save_network(folder: Path, network: Network, settings: NetworkSettings, facts: Mapping[str, Any]) -> None:
-    """Write ``model.safetensors`` and ``model.json`` into an existing folder; `settings` is what the network was built from.
+    """Write ``model.safetensors`` and ``model.json`` into an existing folder; `settings` is what built the network.
 
     `facts` are what else a user of the model needs to know, such as the class names, in values that JSON supports.
     """
