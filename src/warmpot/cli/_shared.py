@@ -25,8 +25,7 @@ __all__ = [
     "show_written", "table_grid",
 ]  # fmt: skip
 
-MOST_CLASSES = 8
-"""Number of classes named in a summary."""
+MOST_CLASSES = 8  # number of classes named in a summary
 FLAGS = {
     "task='regression'": "--regression", "task='classification'": "no --regression", "label=": "--label",
     "root=": "--root", "weights=PATH": "--backbone-weights FILE",

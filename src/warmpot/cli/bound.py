@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["bound"]
 
-NOTHING_PROVEN = 0.995
-"""Losses are at most 1, so a bound from here on proves nothing."""
+NOTHING_PROVEN = 0.995  # losses are at most 1, so a bound from here on proves nothing
 POPULATION = "PAC-Bayes"
 FORMS = {
     "Theorem 3.2": ("features", "paper"),

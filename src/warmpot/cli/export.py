@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["export"]
 
-ROWS, IMAGES = 256, 8
-"""Number of samples on which the exported model is compared with the original."""
+ROWS, IMAGES = 256, 8  # number of samples on which the exported model is compared with the original
 
 
 def export(

@@ -210,7 +210,11 @@ class _RunRequest:
 
 def _resolve_flags(flags: Mapping[str, Any], note: Callable[..., None]) -> _RunRequest:
     """Resolve the flags, given by the names of the parameters, before any data is read; `note` prints a status line."""
-    source, target = (_argument_or_option(side, flags[side], flags[f"{side}_"]) for side in ("source", "target"))
+    for side in ("source", "target"):
+        if flags[side] is not None and flags[f"{side}_"] is not None:
+            got = f"{side.upper()} as well"
+            raise InputError(f"--{side}", got=got, allowed="one of the two", remedy="Give it once.")
+    source, target = flags["source"] or flags["source_"], flags["target"] or flags["target_"]
     given = {setting: flags[flag] for flag, setting in SETTING_OF_FLAG.items() if flags[flag] is not None}
     if not flags["cache"]:  # as if it was not given: the config file may switch it on
         del given["images.cache"]
@@ -226,13 +230,6 @@ def _resolve_flags(flags: Mapping[str, Any], note: Callable[..., None]) -> _RunR
         raise InputError("SOURCE TARGET", got=got, allowed=allowed, remedy=remedy)
     data = DataFiles(source, target, **{name: flags[name] for name in DATA_FLAGS})
     return _new_run(flags, data, changes, note)
-
-
-def _argument_or_option(name: str, argument: Path | None, option: Path | None) -> Path | None:
-    if argument is not None and option is not None:
-        got = f"{name.upper()} as well"
-        raise InputError(f"--{name}", got=got, allowed="one of the two", remedy="Give it once.")
-    return option if argument is None else argument
 
 
 def _resumed_run(

@@ -24,8 +24,7 @@ IMAGE_LINE = re.compile(rf"(?i)(.*(?:{'|'.join(map(re.escape, EXTENSIONS))}))(?:
 """A path with the extension of an image, then its label: both may contain blanks."""
 INTEGER = re.compile(r"[+-]?\d+")
 
-Line = tuple[int, str, str]
-"""Number of a line, its path, and its label ("" without one)."""
+Line = tuple[int, str, str]  # number of a line, its path, and its label ("" without one)
 
 
 def path_error(path: object, got: str, allowed: str, remedy: str) -> InputError:

@@ -26,8 +26,7 @@ __all__ = [
     "missing_domain", "read_benchmark", "subfolders",
 ]  # fmt: skip
 
-IMAGES_FOLDER = "images"
-"""Some archives have a folder of this name between a domain and its classes."""
+IMAGES_FOLDER = "images"  # some archives have a folder of this name between a domain and its classes
 
 
 @dataclass(frozen=True)
@@ -272,10 +271,8 @@ def _read_side(benchmark: Benchmark, side: str, domain: Domain, path: Path, view
     return replace(rest, y=codes[codes >= 0], classes=order)
 
 
-MAX_SHOWN = 8
-"""Unexpected folders that a message lists; missing folders are all listed."""
-MIN_SIMILARITY = 0.7
-"""Similarity (0 to 1) from which a name is taken for a misspelling of another."""
+MAX_SHOWN = 8  # unexpected folders that a message lists; missing folders are all listed
+MIN_SIMILARITY = 0.7  # similarity (0 to 1) from which a name is taken for a misspelling of another
 
 
 class DomainCheck(NamedTuple):

@@ -21,12 +21,9 @@ from warmpot.data.table import Table, as_table
 __all__ = ["digits_task"]
 
 BOX, BLOCK = 32, 4
-MAX_WIDTH = 24
-"""Columns of the box that a digit may fill, as in the target: wider digits are squeezed."""
-FONT_SIZE = 48
-"""Size of the font in dots; a digit is about 35 dots high."""
-MARGIN = 16
-"""Dots around a digit: space for thicker strokes, and for corners that rotate into the box."""
+MAX_WIDTH = 24  # columns of the box that a digit may fill, as in the target: wider digits are squeezed
+FONT_SIZE = 48  # size of the font in dots; a digit is about 35 dots high
+MARGIN = 16  # dots around a digit: space for thicker strokes, and for corners that rotate into the box
 NOT_TEXT_FONTS = re.compile("Display|LastResort|NonUni|Siz|cmex|cmmi|cmsy")
 """Fonts of symbols, brackets, mathematics and placeholders; the digits of cmmi have unequal heights."""
 
@@ -63,12 +60,15 @@ def digits_task(n_source: int = 3000, seed: int = 0) -> tuple[Table, Table]:
     source, target : Table
         64 features from 0 to 16; classes "0" to "9" and "0" to "4".
     """
-    n_source = check_count("n_source", n_source, minimum=10)
-    rng = np.random.default_rng(check_count("seed", seed, minimum=0))
+    import matplotlib
+    from PIL import ImageFont
     from sklearn.datasets import load_digits
 
+    n_source = check_count("n_source", n_source, minimum=10)
+    rng = np.random.default_rng(check_count("seed", seed, minimum=0))
     digits = rng.permutation(np.arange(n_source) % 10)
-    fonts = _fonts()
+    files = sorted(Path(matplotlib.get_data_path(), "fonts", "ttf").glob("*.ttf"))
+    fonts = [ImageFont.truetype(str(file), FONT_SIZE) for file in files if not NOT_TEXT_FONTS.search(file.name)]
     glyphs: dict[tuple[int, int], _Glyph] = {}
     side = BOX // BLOCK
     x = np.empty((n_source, side**2))
@@ -82,15 +82,6 @@ def digits_task(n_source: int = 3000, seed: int = 0) -> tuple[Table, Table]:
     shared = labels < 5
     source = as_table(x, digits, name="printed digits")
     return source, as_table(images[shared], labels[shared], name="handwritten digits")
-
-
-def _fonts() -> list[Any]:
-    """Open the text fonts of matplotlib, sorted by file name."""
-    import matplotlib
-    from PIL import ImageFont
-
-    files = sorted(Path(matplotlib.get_data_path(), "fonts", "ttf").glob("*.ttf"))
-    return [ImageFont.truetype(str(file), FONT_SIZE) for file in files if not NOT_TEXT_FONTS.search(file.name)]
 
 
 def _glyph(text: str, font: Any) -> _Glyph:

@@ -24,8 +24,7 @@ __all__ = ["load_features", "load_table"]
 
 LABEL_NAMES = ("label", "y", "class", "target")
 """Columns that hold the labels when no column is named; upper and lower case are the same."""
-SHOWN = 5
-"""Columns that a message lists."""
+SHOWN = 5  # columns that a message lists
 
 
 @dataclass(frozen=True)

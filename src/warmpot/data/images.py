@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["drop_samples", "image_folder", "image_list", "images_from_dataset", "is_images", "load_images"]
 
-LISTS = (".txt", ".lst", ".list")
-"""Suffixes of lists of images; a .csv is read as a list only by `load_images`."""
+LISTS = (".txt", ".lst", ".list")  # suffixes of lists of images; a .csv is read as a list only by `load_images`
 
 AnyPath: TypeAlias = "str | os.PathLike[str]"
 ClassNames: TypeAlias = "Sequence[Any] | str | os.PathLike[str] | None"

@@ -36,8 +36,7 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 LARGEST_SIDE = 8192
 AREA_SHARES, ASPECT_RATIOS, CROP_ATTEMPTS = (0.08, 1.0), (3 / 4, 4 / 3), 10
 """For crops="resized": ranges of area and width / height, and attempts before the whole image is used."""
-CHUNK = 32
-"""Images that a worker checks at a time."""
+CHUNK = 32  # images that a worker checks at a time
 
 
 @dataclass(frozen=True)

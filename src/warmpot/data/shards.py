@@ -14,6 +14,7 @@ import json
 import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -29,12 +30,10 @@ from warmpot.errors import InputError, MissingLabelsError
 
 __all__ = ["DTYPES", "ShardLayout", "ShardWriter", "Shards", "is_shard_folder", "read_shards"]
 
-DTYPES = ("float32", "float16")
-"""Data types of the numbers on disk; both are float32 in memory."""
+DTYPES = ("float32", "float16")  # data types of the numbers on disk; both are float32 in memory
 LAYOUT, INDEX = "shards.json", "index.csv"
 FORMAT = 1
-MAX_OPEN = 256
-"""Files mapped at a time: each uses a file descriptor, of which a process usually has 1,024."""
+MAX_OPEN = 256  # files mapped at a time: each uses a file descriptor, of which a process usually has 1,024
 
 
 @dataclass(frozen=True)
@@ -265,12 +264,14 @@ def read_shards(
         got, remedy = f"columns {', '.join(columns)} in {INDEX}", "Leave `label=` out."
         raise MissingLabelsError(str(path), got=got, allowed=f"a column {label!r}", remedy=remedy)
     names = tuple(columns.get("name", ()))
-    labels = None if label == "" else columns.get("label")
+    labels: Any = None if label == "" else columns.get("label")
     if labels is None:
         return Table(shards, None, (), str(path), (), names)
     what = f"labels of {path}"
     if task == "regression":
-        return Table(shards, check_targets(what, _as_numbers(labels), len(shards)), (), str(path), (), names)
+        with suppress(ValueError):  # `check_targets` refuses strings
+            labels = list(map(float, labels))
+        return Table(shards, check_targets(what, labels, len(shards)), (), str(path), (), names)
     given = classes if classes is not None else shards.layout.classes or None
     return Table(shards, *encode_labels(what, labels, len(shards), given), str(path), (), names)
 
@@ -296,14 +297,6 @@ def _open_folder(folder: Path) -> tuple[Shards, dict[str, list[str]]]:
         got, remedy = f"an index that cannot be read ({error})", "Delete it and extract again: the shards are kept."
         raise InputError(str(folder / INDEX), got=got, allowed="what extract wrote", remedy=remedy) from error
     return Shards(folder, layout, stored, np.arange(len(stored))), columns
-
-
-def _as_numbers(labels: list[str]) -> list[Any]:
-    """Parse numbers; return the strings themselves when one is not a number, for `check_targets` to refuse."""
-    try:
-        return [float(label) for label in labels]
-    except ValueError:
-        return list(labels)
 
 
 def _shard_path(folder: Path, k: int) -> Path:

@@ -252,8 +252,7 @@ def _scalar(y: Any) -> Any:
     return y.item() if (is_torch(y) and y.numel() == 1) or (isinstance(y, np.ndarray) and y.size == 1) else y
 
 
-LARGEST_EXACT = 2.0**53
-"""Whole numbers up to here are exact in float64."""
+LARGEST_EXACT = 2.0**53  # whole numbers up to here are exact in float64
 ALLOWED = "texts or whole numbers"
 
 

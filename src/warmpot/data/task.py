@@ -18,8 +18,7 @@ from warmpot.errors import InputError, WarmpotWarning, listing
 
 __all__ = ["Task", "Truth", "make_task", "match_columns", "match_labels"]
 
-MIN_SAMPLES = 2
-"""Samples that each side must have: with a single sample there is nothing to choose between."""
+MIN_SAMPLES = 2  # samples that each side must have: with a single sample there is nothing to choose between
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +151,10 @@ def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:
         kinds = ["continuous targets" if table.for_regression else "class labels" for table in (source, target)]
         allowed, remedy = f"{kinds[0]}, as the source has", "Read both with the same task."
         raise InputError(target.name, got=kinds[1], allowed=allowed, remedy=remedy)
-    xs, xt = _with_common_dtype(source.x, target.x)
+    xs, xt = source.x, target.x
+    if xs.ndim == 2:  # images and activations stay unloaded; distances need a common dtype, the finer of the two
+        arrays = [x if isinstance(x, np.ndarray) else np.asarray(x[:]) for x in (xs, xt)]
+        xs, xt = (x.astype(np.result_type(np.float32, *arrays), copy=False) for x in arrays)
     ys, classes = (source.y, ()) if source.for_regression else _drop_empty_classes(source, source.y)
     columns = source.columns or target.columns
     return Task(xs, ys, xt, classes, columns, source.names, target.names), match_labels(target, classes)
@@ -167,15 +169,6 @@ def _check_same_shape(source: Table, target: Table) -> None:
         got, allowed = sample_shape(target.x), f"{sample_shape(source.x)}, as in {source.name}"
         remedy = "Give two folders of images, or two tables of features."
         raise InputError(target.name, got=got, allowed=allowed, remedy=remedy)
-
-
-def _with_common_dtype(xs: Rows, xt: Rows) -> tuple[Rows, Rows]:
-    """Load features, and return them in the finer of the two dtypes, since distances need a common one."""
-    if xs.ndim > 2:  # images and activations stay unloaded
-        return xs, xt
-    arrays = [x if isinstance(x, np.ndarray) else np.asarray(x[:]) for x in (xs, xt)]
-    dtype = np.result_type(np.float32, *arrays)
-    return arrays[0].astype(dtype, copy=False), arrays[1].astype(dtype, copy=False)
 
 
 def match_columns(table: Table, columns: Sequence[str], allowed: str) -> Table:

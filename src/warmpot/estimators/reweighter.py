@@ -20,8 +20,7 @@ from warmpot.estimators._base import Domains, TargetRequests, check_features_in,
 __all__ = ["PartialReweighter"]
 
 SCALES = ("none", "rows", "columns", "auto")
-NARROW = 64
-"""As in `warmpot.nets`, which is not imported here because it needs torch."""
+NARROW = 64  # as in `warmpot.nets`, which is not imported here because it needs torch
 CONSTANT = 1e-12
 """A column whose standard deviation, relative to its largest entry, is smaller than this is constant up to rounding."""
 

@@ -28,14 +28,10 @@ __all__ = [
 BATCH_NORMS = ("train", "frozen", "sync")
 V1 = "resnet50_v1"
 V1_MEAN = (123.68 / 255, 116.779 / 255, 103.939 / 255)
-HEAD_PREFIXES = ("fc.", "classifier.", "head.")
-"""Beginnings of the tensor names of a classification head."""
-WEIGHT_KEYS = ("state_dict", "model", "model_state_dict")
-"""Keys under which training checkpoints store the weights."""
-BLOCK = 4
-"""Images per pass of the stem on a CPU, where the last bits of a convolution depend on the size of its batch."""
-MAX_SHOWN = 3
-"""Names of tensors that a message lists."""
+HEAD_PREFIXES = ("fc.", "classifier.", "head.")  # beginnings of the tensor names of a classification head
+WEIGHT_KEYS = ("state_dict", "model", "model_state_dict")  # keys under which training checkpoints store the weights
+BLOCK = 4  # images per pass of the stem on a CPU, where the last bits of a convolution depend on the size of its batch
+MAX_SHOWN = 3  # names of tensors that a message lists
 
 
 @dataclass(frozen=True)
@@ -151,11 +147,8 @@ class Backbone(nn.Module):
         self, stem: FrozenStem, tail: nn.Module, width: int, view: PretrainedView, settings: BackboneSettings
     ) -> None:
         super().__init__()
-        self.stem = stem
-        self.tail = tail
-        self.width = width
-        self.view = view
-        self.settings = settings
+        self.stem, self.tail = stem, tail
+        self.width, self.view, self.settings = width, view, settings
 
     @property
     def normalise(self) -> PixelNormalization:

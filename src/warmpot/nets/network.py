@@ -35,12 +35,9 @@ SCALES = ("none", "rows", "columns", "auto")
 NARROW = 64
 """Tables with fewer columns are taken for measurements in different units, wider ones for features of a network."""
 
-CONSTANT = 1e-12
-"""A column whose standard deviation, relative to its mean, is smaller is constant up to rounding."""
-TINY = 1e-30
-"""A column with a smaller standard deviation is constant too: float32 ends there."""
-FARTHEST = 1e12
-"""Largest scaled entry: its square, summed over a row, is finite in float32."""
+CONSTANT = 1e-12  # a column whose standard deviation, relative to its mean, is smaller is constant up to rounding
+TINY = 1e-30  # a column with a smaller standard deviation is constant too: float32 ends there
+FARTHEST = 1e12  # largest scaled entry: its square, summed over a row, is finite in float32
 
 
 class Outputs(NamedTuple):
@@ -196,10 +193,7 @@ class Network(nn.Module):
     ) -> None:
         super().__init__()
         self.n_inputs = n_inputs
-        self.backbone = backbone
-        self.scale = scale
-        self.bottleneck = bottleneck
-        self.head = head
+        self.backbone, self.scale, self.bottleneck, self.head = backbone, scale, bottleneck, head
 
     @property
     def needs_scale(self) -> bool:
@@ -266,7 +260,13 @@ def build_network(
     """
     generator = torch.Generator().manual_seed(seed)
     width = n_inputs if settings.bottleneck == "none" else settings.width
-    layers = _bottleneck(settings, n_inputs, generator)
+    layers: list[nn.Module] = []
+    if settings.bottleneck == "projection":
+        layers = [Projection(n_inputs, settings.width, settings.unit_features)]
+    elif settings.bottleneck != "none":
+        further = {"bn": nn.BatchNorm1d(settings.width), "relu": nn.ReLU(), "dropout": nn.Dropout(DROPOUT)}
+        layers = [make_linear(n_inputs, settings.width, generator)]
+        layers += [further[name] for name in settings.bottleneck.split("_") if name != "linear"]
     head = make_linear(width, n_outputs, generator)
     if settings.head == "weight_norm":
         head = WeightNormHead(head)
@@ -279,16 +279,6 @@ def build_network(
         head = SphereHead(head, radius)
     scale = make_scale(settings.scale, n_inputs, settings.radius)
     return Network(backbone or nn.Identity(), scale, nn.Sequential(*layers), head, n_inputs)
-
-
-def _bottleneck(settings: NetworkSettings, n_inputs: int, generator: torch.Generator) -> list[nn.Module]:
-    if settings.bottleneck == "none":
-        return []
-    if settings.bottleneck == "projection":
-        return [Projection(n_inputs, settings.width, settings.unit_features)]
-    layers: list[nn.Module] = [make_linear(n_inputs, settings.width, generator)]
-    further = {"bn": nn.BatchNorm1d(settings.width), "relu": nn.ReLU(), "dropout": nn.Dropout(DROPOUT)}
-    return layers + [further[name] for name in settings.bottleneck.split("_") if name != "linear"]
 
 
 def make_scale(kind: str, n_inputs: int, radius: float = 1.0) -> nn.Module:
@@ -318,13 +308,8 @@ def save_network(folder: Path, network: Network, settings: NetworkSettings, fact
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     with atomic_write(folder / MODEL_TENSORS) as draft:
         draft.write_bytes(save(tensors))  # save_file would make it readable by its owner only
-    described = {
-        "network": to_mapping(settings),
-        "n_inputs": network.n_inputs,
-        "n_outputs": network.head.out_features,
-        "dtype": _dtype(network.head),
-        "facts": dict(facts),
-    }
+    sizes = {"n_inputs": network.n_inputs, "n_outputs": network.head.out_features}
+    described = {"network": to_mapping(settings), **sizes, "dtype": _dtype(network.head), "facts": dict(facts)}
     if isinstance(network.backbone, Backbone):
         shape = network.backbone.settings
         described["backbone_dtype"] = _dtype(network.backbone)

@@ -15,9 +15,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from warmpot.errors import InputError, MissingExtraError
-from warmpot.nets import _timm
 from warmpot.nets._split import split_network, split_points
-from warmpot.nets.backbone import BLOCK, Backbone, BackboneSettings, _make_network, build_backbone
+from warmpot.nets.backbone import BLOCK, Backbone, BackboneSettings, _make_network, build_backbone, import_timm
 
 if importlib.util.find_spec("timm") is None:  # not importorskip: its import may need mending
     pytest.skip("needs timm", allow_module_level=True)
@@ -305,7 +304,7 @@ class TestWeights:
         def offline(*args, **kwargs):
             raise OSError("no route to host")
 
-        monkeypatch.setattr(_timm.import_timm(), "create_model", offline)
+        monkeypatch.setattr(import_timm(), "create_model", offline)
         with pytest.raises(InputError, match=r"no route to host.*weights=PATH"):
             build_backbone(BackboneSettings())
         with pytest.raises(InputError, match="timm has none"):
@@ -343,9 +342,9 @@ class TestImport:
         assert done.stdout.strip() == "True", done.stderr
 
     def test_a_healthy_torchvision_is_left_alone(self, monkeypatch):
-        _timm.import_timm()
+        import_timm()
         before = sys.modules["torchvision"]
-        _timm.import_timm()
+        import_timm()
         assert sys.modules["torchvision"] is before
 
     @pytest.mark.parametrize("name", ["timm", "torchvision"])
@@ -354,4 +353,4 @@ class TestImport:
         monkeypatch.delitem(sys.modules, name, raising=False)
         monkeypatch.setattr(importlib.util, "find_spec", lambda word, *a: None if word == name else find(word, *a))
         with pytest.raises(MissingExtraError, match=rf"{name}: got not installed.*warmpot\[vision\]"):
-            _timm.import_timm()
+            import_timm()
