@@ -14,16 +14,7 @@ from typer import Argument, Exit, Option
 from warmpot._run_files import PAGE, RESULTS
 from warmpot.cli import _flags
 from warmpot.cli._data_files import DataFiles, describe_task, nested_changes, remembered_files
-from warmpot.cli._shared import (
-    class_summary,
-    complain,
-    facts_grid,
-    messages,
-    quoted,
-    score,
-    show,
-    show_written,
-)
+from warmpot.cli._shared import class_summary, complain, facts_grid, messages, quoted, score, show, show_written
 from warmpot.cli.report import write_report
 from warmpot.errors import InputError
 
@@ -225,9 +216,8 @@ def _resolve_flags(flags: Mapping[str, Any], note: Callable[..., None]) -> _RunR
     if flags["resume"] is not None:
         return _resumed_run(flags, source, target, changes)
     if source is None or target is None:
-        got, remedy = "no target" if source else "no data", "Run: warmpot fit SOURCE TARGET"
-        allowed = "two files or folders of images (or --resume DIR)"
-        raise InputError("SOURCE TARGET", got=got, allowed=allowed, remedy=remedy)
+        got, allowed = "no target" if source else "no data", "two files or folders of images (or --resume DIR)"
+        raise InputError("SOURCE TARGET", got=got, allowed=allowed, remedy="Run: warmpot fit SOURCE TARGET")
     data = DataFiles(source, target, **{name: flags[name] for name in DATA_FLAGS})
     return _new_run(flags, data, changes, note)
 

@@ -110,9 +110,8 @@ class Benchmark:
         try:
             children = [root / name for name in subfolders(root)]
         except OSError as error:
-            got, allowed = error.strerror or str(error), "a folder you may read"
-            remedy = f"Name the folder that holds {self.title}."
-            raise InputError(str(root), got=got, allowed=allowed, remedy=remedy) from error
+            got, remedy = error.strerror or str(error), f"Name the folder that holds {self.title}."
+            raise InputError(str(root), got=got, allowed="a folder you may read", remedy=remedy) from error
         # Never a mixture of both: a class may have the name of a domain, such as `train` in VisDA-2017.
         if any(domain.find_in(root) for domain in self.domains):
             return root
@@ -244,9 +243,8 @@ def benchmark_task(
             allowed, remedy = f"a {side}; it is a {domain.role}", "Swap source and target."
             raise InputError(f"{side} of {name}", got=repr(domain.name), allowed=allowed, remedy=remedy)
         if domain.name not in paths:
-            got, allowed = f"no folder of {domain.name!r}", " or ".join(domain.folders)
-            remedy = f"Run: warmpot doctor --dataset {name} --root '{root}'"
-            raise InputError(str(root), got=got, allowed=allowed, remedy=remedy)
+            got, remedy = f"no folder of {domain.name!r}", f"Run: warmpot doctor --dataset {name} --root '{root}'"
+            raise InputError(str(root), got=got, allowed=" or ".join(domain.folders), remedy=remedy)
     tables = [_read_side(benchmark, side, domain, paths[domain.name], view) for side, domain in sides.items()]
     return tables[0], tables[1]
 

@@ -137,9 +137,8 @@ def _label_column(path: Path, names: Sequence[str], label: str | None) -> int | 
         got = f"{len(matches)} columns for labels: {listing([names[j] for j in matches])}"
         raise path_error(path, got, "one", "Choose one with `label=`, and drop the other: it may give the label away.")
     if label is not None and not matches:
-        got = f"columns {listing(names)}" if names else "no names of columns"
-        remedy = "Check the spelling of the label column."
-        raise MissingLabelsError(str(path), got=got, allowed=f"a column {label!r}", remedy=remedy)
+        got, allowed = f"columns {listing(names)}" if names else "no names of columns", f"a column {label!r}"
+        raise MissingLabelsError(str(path), got=got, allowed=allowed, remedy="Check the spelling of the label column.")
     return matches[0] if matches else None
 
 

@@ -115,8 +115,7 @@ def image_folder(root: AnyPath, *, classes: ClassNames = None, view: ViewSetting
         got, remedy = f"images ({listing(loose)}) next to folders ({listing(folders)})", "Put every image into the "
         raise path_error(root, got, "one folder per class, or unlabelled images only", remedy + "folder of its class.")
     if not items:
-        allowed, remedy = f"files {', '.join(EXTENSIONS)}", "Name the folder that holds the classes."
-        raise path_error(root, "no images", allowed, remedy)
+        raise path_error(root, "no images", f"files {', '.join(EXTENSIONS)}", "Name the folder that holds the classes.")
     inner = {item.split("/")[1] if item.count("/") > 1 else "" for item in items}
     if len(folders) == 1 and len(inner) > 1 and "" not in inner:
         got = f"one folder {folders[0]!r}, which contains folders ({listing(sorted(inner))})"
@@ -173,8 +172,7 @@ def image_list(
     lines = read_list(file)
     opener = _FileOpener(os.fspath(root if root is not None else Path(file).parent))
     if root is not None and not os.path.isdir(root):
-        allowed = "the folder that the paths are relative to"
-        raise path_error(root, "no folder", allowed, "Check spelling and folder.")
+        raise path_error(root, "no folder", "the folder that the paths are relative to", "Check spelling and folder.")
     # The backslashes of a list from Windows are replaced, unless they are part of the name.
     items = tuple(
         path if "\\" not in path or os.path.exists(opener.path(path)) else path.replace("\\", "/")

@@ -166,9 +166,8 @@ def _check_same_shape(source: Table, target: Table) -> None:
         if target.width != source.width:
             check_matrix(target.name, target.x, width=source.width)  # raises, with the package's usual message
     elif source.x.shape[1:] != target.x.shape[1:] or source.x.dtype != target.x.dtype:
-        got, allowed = sample_shape(target.x), f"{sample_shape(source.x)}, as in {source.name}"
-        remedy = "Give two folders of images, or two tables of features."
-        raise InputError(target.name, got=got, allowed=allowed, remedy=remedy)
+        got, remedy = sample_shape(target.x), "Give two folders of images, or two tables of features."
+        raise InputError(target.name, got=got, allowed=f"{sample_shape(source.x)}, as in {source.name}", remedy=remedy)
 
 
 def match_columns(table: Table, columns: Sequence[str], allowed: str) -> Table:

@@ -107,8 +107,7 @@ def _source_rows(sample_domain: Any, n: int) -> BoolArray:
     try:
         domain = check_array(sample_domain, ensure_2d=False, dtype=np.float64, input_name="sample_domain")
     except (TypeError, ValueError) as error:
-        got = " ".join(str(error).split())
-        raise InputError("sample_domain", got=got, allowed=allowed, remedy=remedy) from error
+        raise InputError("sample_domain", got=" ".join(str(error).split()), allowed=allowed, remedy=remedy) from error
     source: BoolArray = domain >= 0
     if domain.shape != (n,):
         got, allowed = f"shape {domain.shape}", f"{allowed} (shape ({n},))"

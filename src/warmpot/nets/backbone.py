@@ -177,9 +177,8 @@ class Backbone(nn.Module):
             if torch.is_autocast_enabled(x.device.type):  # as Fabric rounds inputs that come from disk
                 x = x.to(torch.get_autocast_dtype(x.device.type))
         elif self.settings.train_from is None:
-            allowed = "uint8 pixels (n, 3, h, w) or pooled features (n, width)"
-            remedy = "Pass images as whole numbers in 0, ..., 255."
-            raise InputError("x", got=f"floats {tuple(x.shape)}", allowed=allowed, remedy=remedy)
+            got, allowed = f"floats {tuple(x.shape)}", "uint8 pixels (n, 3, h, w) or pooled features (n, width)"
+            raise InputError("x", got=got, allowed=allowed, remedy="Pass images as whole numbers in 0, ..., 255.")
         y: Tensor = self.tail(x.to(self.normalise.mean.dtype))
         return y
 
@@ -271,8 +270,7 @@ def _read_tensors(file: Path) -> Mapping[str, Tensor]:
 
 
 def _file_error(file: Path, got: str, remedy: str) -> InputError:
-    allowed = "a file of the network's tensors"
-    return InputError(f"backbone weights {file}", got=got, allowed=allowed, remedy=remedy)
+    return InputError(f"backbone weights {file}", got=got, allowed="a file of the network's tensors", remedy=remedy)
 
 
 SCHEMAS = (
