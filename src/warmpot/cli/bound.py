@@ -22,6 +22,7 @@ __all__ = ["bound"]
 
 NOTHING_PROVEN = 0.995  # losses are at most 1, so a bound from here on proves nothing
 POPULATION = "PAC-Bayes"
+BETA = Annotated[float | None, Option(help="Share of the source. [default: 1 or the estimate, whichever is tighter]")]
 FORMS = {
     "Theorem 3.2": ("features", "paper"),
     "Theorem 3.2, sharp": ("features", "sharp"),
@@ -35,9 +36,7 @@ def bound(
     source: _flags.MOVED_SOURCE = None,
     target: _flags.MOVED_TARGET = None,
     alpha: Annotated[float | None, Option(help="Mass to move. [default: the value with the tightest bound]")] = None,
-    beta: Annotated[
-        float | None, Option(help="Share of the source. [default: 1 or the estimate, whichever is tighter]")
-    ] = None,
+    beta: BETA = None,
     delta: Annotated[float, Option(help="Probability with which the PAC-Bayes bound may fail.")] = 0.05,
     out: Annotated[Path | None, Option("--out", "-o", help="Existing folder for the files. [default: RUN]")] = None,
     quiet: _flags.QUIET = False,

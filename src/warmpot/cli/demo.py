@@ -25,6 +25,8 @@ __all__ = ["demo"]
 
 BASELINE = "source-only"
 TITLE = "printed digits 0-9 -> handwritten digits 0-4"
+OUT = Annotated[Path, Option("--out", "-o", help="Folder to write; an earlier demo in it is replaced.")]
+PRESET = Annotated[str, Option(metavar="NAME", help="Preset to compare with source-only; see `warmpot methods`.")]
 
 
 class _Result(NamedTuple):
@@ -35,13 +37,9 @@ class _Result(NamedTuple):
 
 
 def demo(
-    out: Annotated[Path, Option("--out", "-o", help="Folder to write; an earlier demo in it is replaced.")] = Path(
-        "demo"
-    ),
+    out: OUT = Path("demo"),
     seed: Annotated[int, Option(help="Seed of the data and of the training.")] = 0,
-    preset: Annotated[
-        str, Option(metavar="NAME", help="Preset to compare with source-only; see `warmpot methods`.")
-    ] = "full",
+    preset: PRESET = "full",
     quiet: _flags.QUIET = False,
 ) -> None:
     """Adapt from printed to handwritten digits; no download.
@@ -60,15 +58,13 @@ def demo(
         configs = {name: load_config(name, changes={"seed": seed}) for name in (BASELINE, preset)}
         source, target = digits_task(seed=seed)
         task, truth = make_task(source, target)
-        if truth is None:
-            raise AssertionError("the built-in target is labelled")
+        assert truth is not None
         facts = _prepare(out, list(configs), {"source.npz": source, "target.npz": target})
         results = []
         for name, config in configs.items():
             start = time.perf_counter()
             fitted = fit(task, config, out=out / name, progress_bar=False if quiet else None, facts=facts)
-            seconds = time.perf_counter() - start
-            results.append(_Result(name, fitted, truth.accuracy(fitted.outputs), seconds))
+            results.append(_Result(name, fitted, truth.accuracy(fitted.outputs), time.perf_counter() - start))
         _mark(out, {result.preset: result.accuracy for result in results})
         write_report(out, task, truth, not quiet)
     if not quiet:

@@ -21,19 +21,17 @@ DATASET_HELP = (
     "Data set to check instead: office-31, office-home, imagenet-caltech, visda-2017 or domainnet. "
     "Without --root: print the expected folders, and where to get the data."
 )
+ROOT_HELP = "Folder of the data set of --dataset, or that the paths in a list are relative to."
+SOURCE = Annotated[Path | None, Argument(metavar="SOURCE", help="Labelled file, folder or list of images to check.")]
 
 
 def doctor(
-    source: Annotated[
-        Path | None, Argument(metavar="SOURCE", help="Labelled file, folder or list of images to check.")
-    ] = None,
+    source: SOURCE = None,
     target: Annotated[Path | None, Argument(metavar="TARGET", help="Target data to check.")] = None,
     label: _flags.LABEL = None,
     regression: _flags.REGRESSION = False,
     dataset: Annotated[str | None, Option(help=DATASET_HELP)] = None,
-    root: Annotated[
-        Path | None, Option(help="Folder of the data set of --dataset, or that the paths in a list are relative to.")
-    ] = None,
+    root: Annotated[Path | None, Option(help=ROOT_HELP)] = None,
     classes: _flags.CLASSES = None,
 ) -> None:
     """Check the installation, data files or a data set.
@@ -88,8 +86,7 @@ def _check_dataset(name: str, root: Path) -> Iterator[Finding]:
 
     benchmark = read_benchmark(name)
     try:
-        for finding in benchmark.check(root):
-            yield Finding(finding.level, finding.domain, finding.text)
+        yield from (Finding(check.level, check.domain, check.text) for check in benchmark.check(root))
     except (OSError, WarmpotError) as error:
         yield Finding("fail", "root", one_line(error))
 

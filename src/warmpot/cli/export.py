@@ -20,15 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["export"]
 
+OUT = Annotated[Path | None, Option("--out", "-o", help="New folder, or an earlier export. [default: RUN/export]")]
 ROWS, IMAGES = 256, 8  # number of samples on which the exported model is compared with the original
 
 
 def export(
     run: _flags.RUN,
     onnx: Annotated[bool, Option("--onnx", help="Also write model.onnx (needs the extra export).")] = False,
-    out: Annotated[
-        Path | None, Option("--out", "-o", help="New folder, or an earlier export. [default: RUN/export]")
-    ] = None,
+    out: OUT = None,
     opset: Annotated[int, Option(help="Operator set of ONNX, 18 to 25.")] = 18,
     quiet: _flags.QUIET = False,
 ) -> None:

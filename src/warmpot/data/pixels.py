@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,16 +94,12 @@ class Pixels(LazyRows):
     view: ViewSettings = DEFAULT_VIEW
     stamp: Callable[[Any], str] = str
     name: Callable[[Any], str] = str
+    dtype: ClassVar = np.dtype(np.uint8)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of images, 3, height, width."""
         return len(self.items), 3, self.view.crop, self.view.crop
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Always uint8."""
-        return np.dtype(np.uint8)
 
     def __repr__(self) -> str:
         return f"Pixels({len(self)} images, {self.view})"

@@ -171,6 +171,8 @@ class Shards(LazyRows):
     Rows are float32 whatever the files hold. The object can be sent to other processes, which map the files again.
     """
 
+    dtype = np.dtype(np.float32)
+
     def __init__(self, folder: Path, layout: ShardLayout, stored: IntArray, rows: IntArray) -> None:
         self.folder, self.layout = folder, layout
         self._stored = stored  # the sample of every stored row, in order
@@ -182,11 +184,6 @@ class Shards(LazyRows):
     def shape(self) -> tuple[int, ...]:
         """Number of rows, then the shape of one row."""
         return (len(self._rows), *self.layout.row)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Data type of a loaded number."""
-        return np.dtype(np.float32)
 
     @property
     def samples(self) -> IntArray:

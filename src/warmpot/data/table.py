@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,15 +24,12 @@ __all__ = [
 class LazyRows(ABC):
     """Samples that are loaded on demand, with as much of the array interface as training needs."""
 
+    dtype: ClassVar[np.dtype[Any]]  # of a loaded entry
+
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
         """Number of samples, then the shape of one sample."""
-
-    @property
-    @abstractmethod
-    def dtype(self) -> np.dtype[Any]:
-        """Data type of a loaded entry."""
 
     @abstractmethod
     def __getitem__(self, rows: Any) -> NDArray[Any]:
