@@ -60,7 +60,11 @@ def extract(
 
     Example: warmpot extract photos/webcam --out webcam.npz --backbone resnet50_v1 --weights resnet50_v1.safetensors
     """
-    part_of = _parse_part(part)
+    numbers = re.fullmatch(r"(\d+)/(\d+)", part.strip())
+    if numbers is None or not int(numbers[1]) < int(numbers[2]):
+        remedy = "Use --part 0/2 on one machine and --part 1/2 on another, for example."
+        raise InputError("--part", got=repr(part), allowed="K/N with K from 0 to N - 1", remedy=remedy)
+    part_of = int(numbers[1]), int(numbers[2])
     to_file = _is_file(out, images)
     # The parts of a file are kept next to it until it can be written.
     folder = out.with_name(f"{out.name}.parts") if to_file else out
@@ -90,14 +94,6 @@ def extract(
             shutil.rmtree(folder)
     if not quiet:
         _summarise(features, out, folder, file_missing=to_file and not only_part)
-
-
-def _parse_part(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
-    if match is None or not int(match[1]) < int(match[2]):
-        remedy = "Use --part 0/2 on one machine and --part 1/2 on another, for example."
-        raise InputError("--part", got=repr(text), allowed="K/N with K from 0 to N - 1", remedy=remedy)
-    return int(match[1]), int(match[2])
 
 
 def _is_file(out: Path, images: Path) -> bool:

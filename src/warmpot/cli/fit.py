@@ -233,8 +233,7 @@ def _resumed_run(
         remedy = "The folder has its settings: leave these out, or start a new run."
         raise InputError("--resume", got=got, allowed="no other settings", remedy=remedy)
     folder: Path = flags["resume"]
-    data = remembered_files(folder, source, target, "--resume")
-    return _RunRequest(folder, data, read_config(folder), resume=True)
+    return _RunRequest(folder, remembered_files(folder, source, target, "--resume"), read_config(folder), resume=True)
 
 
 def _new_run(

@@ -26,6 +26,7 @@ __all__ = [
     "missing_domain", "read_benchmark", "subfolders",
 ]  # fmt: skip
 
+FOLDER = resources.files("warmpot") / "datasets"
 IMAGES_FOLDER = "images"  # some archives have a folder of this name between a domain and its classes
 
 
@@ -169,11 +170,7 @@ def benchmark_names() -> list[str]:
     >>> benchmark_names()
     ['domainnet', 'imagenet-caltech', 'office-31', 'office-home', 'visda-2017']
     """
-    return sorted(entry.name[:-5] for entry in _folder().iterdir() if entry.name.endswith(".yaml"))
-
-
-def _folder() -> Any:
-    return resources.files("warmpot") / "datasets"
+    return sorted(entry.name[:-5] for entry in FOLDER.iterdir() if entry.name.endswith(".yaml"))
 
 
 @cache
@@ -191,7 +188,7 @@ def read_benchmark(name: str) -> Benchmark:
     if name not in benchmark_names():
         allowed, remedy = ", ".join(benchmark_names()), suggestion(name, benchmark_names())
         raise InputError("data set", got=repr(name), allowed=allowed, remedy=remedy)
-    facts = yaml.safe_load((_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
+    facts = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     classes, others = tuple(facts.pop("classes", ())), tuple(facts.pop("others", ()))
     mapped = {name for entry in facts["domains"].values() for name in entry.get("names", {}).values()}
     shared = tuple(facts.pop("shared", sorted(mapped)))
@@ -215,23 +212,17 @@ def _domain(
 def benchmark_task(
     name: str, root: str | os.PathLike[str], source: str, target: str, *, view: ViewSettings = DEFAULT_VIEW
 ) -> tuple[Table, Table]:
-    """Read the two domains of a partial task from a folder of images.
+    """Read the two domains of a partial task, as labelled images with the same class names on both sides.
 
     Parameters
     ----------
-    name : str
-        One of `benchmark_names`.
-    root : path
-        The folder that holds the data set.
+    name, root : str, path
+        One of `benchmark_names`, and the folder that holds this data set.
     source, target : str
-        Two of its domains. The source has all classes of the task, the target the shared ones only.
+        Two of its domains. The source has all classes of the task, the target the shared ones only; `make_task` hides
+        the labels of the target.
     view : ViewSettings
         How an image becomes a square.
-
-    Returns
-    -------
-    source, target : Table
-        Labelled images, with the same class names on both sides; `make_task` hides the labels of the target.
     """
     benchmark = read_benchmark(name)
     paths = benchmark.find(root)

@@ -41,7 +41,7 @@ class _Glyph(NamedTuple):
 
 
 def digits_task(n_source: int = 3000, seed: int = 0) -> tuple[Table, Table]:
-    """Make the built-in task: ten printed digits as source, five handwritten ones as target.
+    """Make the built-in task: ten printed digits as source, five handwritten ones as target; 64 features from 0 to 16.
 
     Each source sample is a digit of a random text font, changed at random, uniformly: rotated by up to 0.2 radians
     either way, sheared by up to 0.25, its width scaled by 0.8 to 1.2, bent by smooth waves of up to 1.5 dots, its
@@ -54,11 +54,6 @@ def digits_task(n_source: int = 3000, seed: int = 0) -> tuple[Table, Table]:
         Number of source samples; the numbers of samples per digit differ by at most one.
     seed : int
         Seed of the source, which also depends on the versions of matplotlib and Pillow. The target is always the same.
-
-    Returns
-    -------
-    source, target : Table
-        64 features from 0 to 16; classes "0" to "9" and "0" to "4".
     """
     import matplotlib
     from PIL import ImageFont

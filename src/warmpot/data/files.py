@@ -6,10 +6,10 @@ import csv
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,8 +27,7 @@ LABEL_NAMES = ("label", "y", "class", "target")
 SHOWN = 5  # columns that a message lists
 
 
-@dataclass(frozen=True)
-class _FileContent:
+class _FileContent(NamedTuple):
     """Unchecked content of a file. `classes` is an `InputError` if it cannot be read, to be raised if it is needed."""
 
     x: Any
@@ -38,18 +37,13 @@ class _FileContent:
 
 
 def load_features(path: str | os.PathLike[str]) -> FloatArray:
-    """Read a table of features; an `InputError` explains why a file cannot be read.
+    """Read a table of features as a float64 array (n, d), not empty, every entry finite.
 
     Parameters
     ----------
     path : str or path
         As for `load_table`. A ``.npz`` without ``X`` may have another array, if it is its only 2-d array of numbers; a
         text file needs no row of column names.
-
-    Returns
-    -------
-    (n, d) float64 array
-        One sample per row; not empty, every entry finite.
     """
     return check_matrix(str(path), read_shards(path).x[:] if is_shard_folder(path) else _read_file(path).x)
 
@@ -63,6 +57,9 @@ def load_table(
 ) -> Table:
     """Read features and labels from a file; an `InputError` explains why it cannot be read.
 
+    The table is named after the file, and unlabelled when the file has no labels. Its `columns` are the names in the
+    file.
+
     Parameters
     ----------
     path : str or path
@@ -72,15 +69,8 @@ def load_table(
     label : str, optional
         The column (or key of a ``.npz``) with the labels, strings or numbers. Default: ``y`` of a ``.npz``, and in
         other files a column called label, y, class or target, in any case, if there is one. "" reads no labels.
-    classes : sequence of str, optional
-        Names of the classes, instead of those in the file; see `as_table`.
-    task : {"classification", "regression"}
-        With "regression" the labels are continuous targets.
-
-    Returns
-    -------
-    Table
-        Named after the file; unlabelled when the file has no labels. Its `columns` are the names in the file, if any.
+    classes, task
+        As for `as_table`; default of `classes`: those in the file.
     """
     check_choice("task", task, TASKS)
     if is_shard_folder(path):
@@ -198,7 +188,7 @@ def _read_text(path: Path, label: str | None) -> _FileContent:
     columns = tuple(name.strip() for j, name in enumerate(names) if j != at) if skip else ()
     try:
         if at is not None:
-            return replace(_features_and_labels(path, delimiter, skip, at), columns=columns)
+            return _features_and_labels(path, delimiter, skip, at)._replace(columns=columns)
         x = np.loadtxt(path, delimiter=delimiter, skiprows=skip, ndmin=2, encoding="utf-8-sig", quotechar='"')
         return _FileContent(x, columns=columns)
     except ValueError:

@@ -62,6 +62,8 @@ def load_images(
 ) -> Table:
     """Find the images of a folder or of a list; they are decoded on demand.
 
+    The `names` of the table are the paths below the folder, sorted within each class, or the paths of the list.
+
     Parameters
     ----------
     path : path
@@ -79,11 +81,6 @@ def load_images(
         differently), else by its digits.
     view : ViewSettings
         How an image becomes a square.
-
-    Returns
-    -------
-    Table
-        Its `names` are the paths below the folder, sorted within each class, or the paths of the list.
     """
     if Path(path).is_dir():
         if not is_images(path):
@@ -237,6 +234,8 @@ def images_from_dataset(
 ) -> Table:
     """Use the images of a torch-style dataset, which are loaded from it on demand.
 
+    Labels come from the dataset's ``targets`` or ``samples`` when it has them, else from one pass over its items.
+
     Parameters
     ----------
     dataset : object with ``__len__`` and ``__getitem__``
@@ -245,15 +244,8 @@ def images_from_dataset(
         normalised. The dataset should not augment: random views are drawn here.
     name : str
         Name of the table in messages.
-    classes : sequence of str or path, optional
-        Names of the classes; default: the dataset's own ``classes`` when it has them.
-    view : ViewSettings
-        How an image becomes a square.
-
-    Returns
-    -------
-    Table
-        Labels come from the dataset's ``targets`` or ``samples`` when it has them, else from one pass over its items.
+    classes, view
+        As for `load_images`; default of `classes`: the dataset's own ``classes`` when it has them.
     """
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")) or not len(dataset):
         got = "no items" if hasattr(dataset, "__len__") else type(dataset).__name__

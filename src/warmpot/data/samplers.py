@@ -40,14 +40,8 @@ class Shuffled(Sampler):
     """Every sample once per epoch, in a new random order each epoch.
 
     At any step the numbers of times that two samples were drawn differ by at most one. A batch that crosses the end of
-    an epoch may contain a sample twice.
-
-    Parameters
-    ----------
-    n, batch : int
-        Number of samples, and batch size, which may exceed it.
-    seed : int
-        Use different seeds for source and target.
+    an epoch may contain a sample twice; `batch`, its size, may exceed `n`, the number of samples. Use different seeds
+    for source and target.
 
     Examples
     --------
@@ -71,14 +65,7 @@ class ClassBalanced(Sampler):
     With C classes a batch has ``batch // C`` samples of each. The remaining ``batch % C`` places go to the classes in
     turn, in shuffled rounds, so that after each whole round every class has been drawn equally often. Within a class,
     samples are drawn as by `Shuffled`. A batch smaller than C consists of such turns only (the authors' code of WARMPOT
-    fails there: it draws ``batch // C`` = 0 samples of each class).
-
-    Parameters
-    ----------
-    labels : (n,) array
-        Labels; classes without samples are ignored.
-    batch, seed : int
-        Batch size and seed.
+    fails there: it draws ``batch // C`` = 0 samples of each class). Classes without samples are ignored.
 
     Examples
     --------
@@ -122,15 +109,7 @@ class ClassBalanced(Sampler):
 
 
 def make_sampler(kind: str, batch: int, seed: int = 0, *, n: int | None = None, labels: Any = None) -> Sampler:
-    """Make a sampler by name.
-
-    Parameters
-    ----------
-    kind : {"balanced", "shuffled"}
-        `ClassBalanced` (needs `labels`) or `Shuffled` (needs `n`, or `labels` to count).
-    batch, seed, n, labels
-        As for these.
-    """
+    """Make a sampler by name: "balanced" (`ClassBalanced` of `labels`) or "shuffled" (`Shuffled` of `n`)."""
     check_choice("kind", kind, KINDS)
     if labels is None and (kind == "balanced" or n is None):
         needed = "labels" if kind == "balanced" else "n"

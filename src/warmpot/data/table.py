@@ -64,7 +64,6 @@ def sample_shape(x: Rows) -> str:
 
 
 TASKS = ("classification", "regression")
-FLOAT32_EPS = float(np.finfo(np.float32).eps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +120,7 @@ class Table:
 def as_table(
     x: Any, y: Any = None, *, classes: Sequence[Any] | None = None, name: str = "x", task: str = "classification"
 ) -> Table:
-    """Check features and labels and put them into a `Table`.
+    """Check features and labels and put them into a `Table`; an `InputError` names what is missing or does not fit.
 
     Parameters
     ----------
@@ -138,18 +137,11 @@ def as_table(
     task : {"classification", "regression"}
         With "regression", `y` holds continuous targets and there are no classes.
 
-    Raises
-    ------
-    InputError
-        For no samples, non-finite features, missing labels, or labels that do not fit the features or the task.
-
     Examples
     --------
     >>> table = as_table([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], ["dog", "cat", "dog"], name="pets")
-    >>> table
-    Table('pets', 3 x 2 float64, 2 classes)
-    >>> table.classes, table.y.tolist()
-    (('cat', 'dog'), [1, 0, 1])
+    >>> table, table.classes, table.y.tolist()
+    (Table('pets', 3 x 2 float64, 2 classes), ('cat', 'dog'), [1, 0, 1])
     """
     check_choice("task", task, TASKS)
     features, columns = _features(name, x), _column_names(x)
@@ -217,7 +209,7 @@ def _features(name: str, x: Any) -> NDArray[np.floating[Any]]:
 
 
 def _as_float32_if_no_finer(x: Any, array: FloatArray) -> NDArray[np.floating[Any]]:
-    return array.astype(np.float32) if kind_of(x).resolution >= FLOAT32_EPS else array
+    return array.astype(np.float32) if kind_of(x).resolution >= np.finfo(np.float32).eps else array
 
 
 def _frame_values(name: str, frame: Any) -> NDArray[Any]:

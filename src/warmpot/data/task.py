@@ -143,7 +143,12 @@ def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:
             got, remedy = f"{table.n} samples", "Give each side more samples."
             raise InputError(table.name, got=got, allowed=f"at least {MIN_SAMPLES}", remedy=remedy)
     target = match_columns(target, source.columns, f"the columns of {source.name}")
-    _check_same_shape(source, target)
+    if source.x.ndim == target.x.ndim == 2:
+        if target.width != source.width:
+            check_matrix(target.name, target.x, width=source.width)  # raises, with the package's usual message
+    elif source.x.shape[1:] != target.x.shape[1:] or source.x.dtype != target.x.dtype:
+        got, remedy = sample_shape(target.x), "Give two folders of images, or two tables of features."
+        raise InputError(target.name, got=got, allowed=f"{sample_shape(source.x)}, as in {source.name}", remedy=remedy)
     if source.y is None:
         remedy = "Pass y, or name the label column or key of the file."
         raise InputError(source.name, got="no labels", allowed="a labelled source", remedy=remedy)
@@ -158,16 +163,6 @@ def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:
     ys, classes = (source.y, ()) if source.for_regression else _drop_empty_classes(source, source.y)
     columns = source.columns or target.columns
     return Task(xs, ys, xt, classes, columns, source.names, target.names), match_labels(target, classes)
-
-
-def _check_same_shape(source: Table, target: Table) -> None:
-    """Refuse target samples of another kind or shape than the source's."""
-    if source.x.ndim == target.x.ndim == 2:
-        if target.width != source.width:
-            check_matrix(target.name, target.x, width=source.width)  # raises, with the package's usual message
-    elif source.x.shape[1:] != target.x.shape[1:] or source.x.dtype != target.x.dtype:
-        got, remedy = sample_shape(target.x), "Give two folders of images, or two tables of features."
-        raise InputError(target.name, got=got, allowed=f"{sample_shape(source.x)}, as in {source.name}", remedy=remedy)
 
 
 def match_columns(table: Table, columns: Sequence[str], allowed: str) -> Table:

@@ -235,19 +235,15 @@ class WarmpotRegressor(TrainedEstimator, RegressorMixin, BaseEstimator):  # type
 
     Parameters
     ----------
-    preset : str
-        As for `WarmpotClassifier`.
     loss : "squared" or "absolute"
         Label loss in the cost of the plan and in mini-batch training. The preset "full" always refits by least squares.
-    alpha, beta, scale, overrides, random_state, progress_bar
+    preset, alpha, beta, scale, overrides, random_state, progress_bar
         As for `WarmpotClassifier`; the preset "full" uses 0.35 for `beta`.
 
     Attributes
     ----------
     target_prediction_ : (n_target,) array
-        Predictions for the target samples.
-    source_weights_, training_weights_, ...
-        Everything else as for `WarmpotClassifier`.
+        Predictions for the target samples; everything else as for `WarmpotClassifier`.
 
     Examples
     --------

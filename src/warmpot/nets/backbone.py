@@ -133,15 +133,7 @@ def _padded(x: Tensor) -> Tensor:
 
 
 class Backbone(nn.Module):
-    """Images to pooled features (n, width): ``tail(stem(pixels))``, a frozen and a trained part.
-
-    Attributes
-    ----------
-    width : int
-        Number of pooled features.
-    view : PretrainedView
-        How images should be prepared.
-    """
+    """Images to pooled features (n, width): ``tail(stem(pixels))``, a frozen and a trained part."""
 
     def __init__(
         self, stem: FrozenStem, tail: nn.Module, width: int, view: PretrainedView, settings: BackboneSettings

@@ -69,12 +69,10 @@ class NetworkSettings:
         and "rows" for wider ones.
     radius : float
         The (typical) length of a scaled row.
-    bottleneck : str
-        "linear": a linear layer without activation (Office-Home); "bn", "bn_relu" (ImageNet-Caltech),
+    bottleneck, width : str, int
+        "linear": a linear layer without activation (Office-Home), of this width; "bn", "bn_relu" (ImageNet-Caltech),
         "bn_relu_dropout" and "relu_dropout" (DAN): followed by BatchNorm, ReLU and dropout of one half; "none": no
         layer, features are the (scaled) inputs; "projection": a fixed projection that the full engine computes.
-    width : int
-        Width of the bottleneck.
     unit_features : bool
         For a projection: scale its rows to length 1.
     sphere : float, "auto" or None
@@ -246,15 +244,13 @@ class Pair(nn.Module):
 def build_network(
     settings: NetworkSettings, n_inputs: int, n_outputs: int, *, seed: int, backbone: nn.Module | None = None
 ) -> Network:
-    """Build a network with the authors' initialisation: Xavier-normal weights, zero biases.
+    """Build a network with the authors' initialisation: Xavier-normal weights from `seed`, zero biases.
 
     Parameters
     ----------
     settings : NetworkSettings
     n_inputs, n_outputs : int
         Width of the backbone's output (of the data, without a backbone); number of classes, or 1 in regression.
-    seed : int
-        Seed of the initialisation; no global state is touched.
     backbone : torch.nn.Module, optional
         Maps an input to a vector; default: the input is a vector already.
     """
