@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["CHECKS", "Finding", "check_data"]
 
+logger = logging.getLogger(__name__)
+
+LARGEST_SPREAD_RATIO = 100.0
+"""Standard deviation of the widest feature over the median one; above this, one feature dominates distances."""
+LARGEST_LENGTH_RATIO = 5.0
+"""Median row length of one side over that of the other; above this, the two sides probably differ in units."""
+LONG = 100.0  # row length above which mini-batch training on unscaled features tends to diverge
+MOST_NAMED = 5  # number of broken images, or of features, that are named
 GIB = 2**30
 LITTLE_MEMORY = 2.0  # in GiB. With less, the default blocks of distances (1 to 2 GiB) may not fit
 LARGEST_GAP = 1e-8  # largest duality gap and residual accepted for a tiny plan whose costs are at most 1
@@ -164,16 +172,6 @@ CHECKS: dict[str, Callable[[], Iterator[Finding]]] = {
     "numba cache": _check_cache, "memory": check_memory, "plans": _check_plans,
 }  # fmt: skip
 """All checks; a check that raises is reported under its name."""
-
-
-logger = logging.getLogger(__name__)
-
-LARGEST_SPREAD_RATIO = 100.0
-"""Standard deviation of the widest feature over the median one; above this, one feature dominates distances."""
-LARGEST_LENGTH_RATIO = 5.0
-"""Median row length of one side over that of the other; above this, the two sides probably differ in units."""
-LONG = 100.0  # row length above which mini-batch training on unscaled features tends to diverge
-MOST_NAMED = 5  # number of broken images, or of features, that are named
 
 
 def check_data(data: DataFiles) -> Iterator[Finding]:

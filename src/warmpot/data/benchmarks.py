@@ -27,6 +27,8 @@ __all__ = [
 ]  # fmt: skip
 
 FOLDER = resources.files("warmpot") / "datasets"
+MAX_SHOWN = 8  # unexpected folders that a message lists; missing folders are all listed
+MIN_SIMILARITY = 0.7  # similarity (0 to 1) from which a name is taken for a misspelling of another
 IMAGES_FOLDER = "images"  # some archives have a folder of this name between a domain and its classes
 
 
@@ -258,10 +260,6 @@ def _read_side(benchmark: Benchmark, side: str, domain: Domain, path: Path, view
     codes = np.array([order.index(name) if name in kept else -1 for name in names], dtype=np.int64)[table.y]
     rest = drop_samples(table, np.flatnonzero(codes < 0))
     return replace(rest, y=codes[codes >= 0], classes=order)
-
-
-MAX_SHOWN = 8  # unexpected folders that a message lists; missing folders are all listed
-MIN_SIMILARITY = 0.7  # similarity (0 to 1) from which a name is taken for a misspelling of another
 
 
 class DomainCheck(NamedTuple):
