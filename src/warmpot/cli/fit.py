@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Argument, Exit, Option
 
@@ -24,31 +24,24 @@ if TYPE_CHECKING:
 
 __all__ = ["fit"]
 
-SOURCE = Annotated[
-    Path | None,
-    Argument(metavar="SOURCE", help="Labelled file (.npz, .csv, .tsv, .parquet), folder or list of images."),
-]
+SOURCE_FORMS = "Labelled file (.npz, .csv, .tsv, .parquet), folder or list of images."
+SOURCE = Annotated[Path | None, Argument(metavar="SOURCE", help=SOURCE_FORMS)]
 TARGET = Annotated[Path | None, Argument(metavar="TARGET", help="Target data; labels in it are not used for training.")]
 SOURCE_OPTION = Annotated[Path | None, Option("--source", "-s", help="SOURCE, as an option.")]
 TARGET_OPTION = Annotated[Path | None, Option("--target", "-t", help="TARGET, as an option.")]
 OUT = Annotated[Path | None, Option("--out", "-o", help="New folder. [default: runs/SOURCE-TARGET-PRESET]")]
 METHOD = Annotated[str | None, Option(metavar="NAME", help="See `warmpot methods`. [default: the preset's]")]
 WEIGHTS = Annotated[str | None, Option(metavar="NAME", help="How source samples are weighted. [default: the preset's]")]
-PRESET = Annotated[
-    str | None, Option(metavar="NAME", help="All settings. [default: the method's for features, or full]")
-]
+PRESET_DEFAULT = "All settings. [default: the method's for features, or full]"
+PRESET = Annotated[str | None, Option(metavar="NAME", help=PRESET_DEFAULT)]
 CONFIG = Annotated[Path | None, Option(help="YAML file with settings that replace the preset's.")]
-ALPHA = Annotated[
-    str | None,
-    Option(metavar="NUMBER", help="Share of the target to match, in (0, 1], for warmpot and mpot; auto for warmpot."),
-]
-BETA = Annotated[
-    str | None, Option(metavar="NUMBER", help="Share of the source that is relevant, in (0, 1], for warmpot; or auto.")
-]
+TARGET_SHARE = "Share of the target to match, in (0, 1], for warmpot and mpot; auto for warmpot."
+ALPHA = Annotated[str | None, Option(metavar="NUMBER", help=TARGET_SHARE)]
+SOURCE_SHARE = "Share of the source that is relevant, in (0, 1], for warmpot; or auto."
+BETA = Annotated[str | None, Option(metavar="NUMBER", help=SOURCE_SHARE)]
 SEED = Annotated[int | None, Option(help="Random seed. [default: 0]")]
-CHOOSE = Annotated[
-    str | None, Option(metavar="NAME", help="Validator that chooses the best round. [default: last round]")
-]
+VALIDATOR = "Validator that chooses the best round. [default: last round]"
+CHOOSE = Annotated[str | None, Option(metavar="NAME", help=VALIDATOR)]
 RESUME = Annotated[Path | None, Option(help="Resume the run in this folder, with its settings.")]
 
 
@@ -96,7 +89,7 @@ def fit(
     verbose = not quiet and _process_rank() == 0
     with messages(verbose) as note:
         request = _resolve_flags(flags, note)
-        if not request.finished:
+        if not (request.resume and all((request.folder / name).is_file() for name in RESULTS)):
             _train(request, note, verbose, report=not no_report)
         elif verbose:
             show(f"{request.folder}: this run is finished, nothing is left to do.")
@@ -141,11 +134,12 @@ def _train(request: _RunRequest, note: Callable[..., None], verbose: bool, *, re
 
 def _summary(fitted: Fitted, truth: Truth | None, seconds: float) -> list[tuple[str, ...]]:
     """Return the rows of the summary."""
+    from warmpot.methods import METHODS
     from warmpot.weights import effective_share
 
     config, outputs = fitted.config, fitted.outputs
     rows: list[tuple[str, ...]] = [("method", config.method, f"preset {config.preset}, seed {config.seed}")]
-    usual = _method_weights(config)
+    usual = METHODS[config.method].weights  # of the method's paper
     if config.weights != usual:
         replaced = "the row sums of its own plan" if usual == "own" else usual
         rows.append(("weights", str(config.weights), f"in place of {replaced}"))
@@ -183,8 +177,7 @@ NEW_RUN_ONLY = {
 """Flags that a resumed run cannot take, with their defaults."""
 
 
-@dataclass(frozen=True)
-class _RunRequest:
+class _RunRequest(NamedTuple):
     """A run to start or to resume. `unused_engine` is an engine that was given settings although it does not run."""
 
     folder: Path
@@ -192,11 +185,6 @@ class _RunRequest:
     config: RunConfig
     resume: bool = False
     unused_engine: str = ""
-
-    @property
-    def finished(self) -> bool:
-        """Whether there is nothing left to do."""
-        return self.resume and all((self.folder / name).is_file() for name in RESULTS)
 
 
 def _resolve_flags(flags: Mapping[str, Any], note: Callable[..., None]) -> _RunRequest:
@@ -312,19 +300,13 @@ def _new_folder(out: Path | None, data: DataFiles, config: RunConfig) -> Path:
 
 def _name_parts(config: RunConfig) -> list[str]:
     """Return the preset, and the method and weights where they are not the preset's."""
+    from warmpot.methods import METHODS
     from warmpot.train.config import load_config
 
     default = load_config(config.preset)
     method = [config.method] if config.method != default.method else []
-    usual = _method_weights(config) if method else default.weights
+    usual = METHODS[config.method].weights if method else default.weights
     return [config.preset, *method, *([str(config.weights)] if config.weights != usual else [])]
-
-
-def _method_weights(config: RunConfig) -> str:
-    """Return the weighting of the method's paper."""
-    from warmpot.methods import METHODS
-
-    return METHODS[config.method].weights
 
 
 def _process_rank() -> int:

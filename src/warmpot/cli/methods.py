@@ -170,11 +170,9 @@ def _list_presets(name: str) -> None:
     configs = {preset: load_config(preset) for preset in preset_names()}
     configs = {preset: config for preset, config in configs.items() if name in (config.method, config.weights)}
     several = len({config.engine for config in configs.values()}) > 1
-    rows = [
-        (preset, f"{config.engine + ': ' if several else ''}{preset_summary(preset)}")
-        for preset, config in configs.items()
-    ]
-    if rows:
+    if configs:
+        engines = {preset: f"{config.engine}: " if several else "" for preset, config in configs.items()}
+        rows = [(preset, engine + preset_summary(preset)) for preset, engine in engines.items()]
         show("", _heading("Presets", "all settings of one: warmpot methods --preset NAME"), _summaries(rows))
 
 

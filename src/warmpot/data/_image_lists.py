@@ -41,7 +41,12 @@ def read_list(file: str | os.PathLike[str]) -> list[Line]:
     """Read the lines of a list, without blank lines and the header."""
     text = _read_text(file)
     if Path(file).suffix.lower() == ".csv":
-        lines = _csv_cells(file, text)
+        reader = csv.reader(io.StringIO(text))
+        try:
+            lines = [(reader.line_num, list(map(str.strip, row))) for row in reader if any(map(str.strip, row))]
+        except csv.Error as error:
+            got, remedy = f"{error} in line {reader.line_num}", "Save it again as path,label."
+            raise path_error(file, got, "a readable csv", remedy) from error
     else:
         rows = enumerate(map(str.strip, text.split("\n")), start=1)  # splitlines would also split at rarer characters
         lines = [(number, _split(row)) for number, row in rows if row]
@@ -65,16 +70,6 @@ def _read_text(file: str | os.PathLike[str]) -> str:
     except (OSError, UnicodeDecodeError, ValueError) as error:
         got = getattr(error, "strerror", None) or str(error)
         raise path_error(file, got, "a text file in UTF-8", "Check spelling, folder and encoding.") from error
-
-
-def _csv_cells(file: str | os.PathLike[str], text: str) -> list[tuple[int, list[str]]]:
-    """Split a csv into cells, with line numbers."""
-    reader = csv.reader(io.StringIO(text))
-    try:
-        return [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(map(str.strip, row))]
-    except csv.Error as error:
-        got, remedy = f"{error} in line {reader.line_num}", "Save it again as path,label."
-        raise path_error(file, got, "a readable csv", remedy) from error
 
 
 def _split(row: str) -> list[str]:

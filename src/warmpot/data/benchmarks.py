@@ -131,10 +131,8 @@ class Benchmark:
         taken = [path.relative_to(base).parts[0] for path in paths.values()]
         checks: list[DomainCheck] = []
         for domain in self.domains:
-            if domain.name in paths:
-                checks += check_domain(self, domain, paths[domain.name])
-            else:
-                checks.append(missing_domain(self, domain, base, taken))
+            path = paths.get(domain.name)
+            checks += check_domain(self, domain, path) if path else [missing_domain(self, domain, base, taken)]
         return checks
 
     def tree(self) -> str:
@@ -352,9 +350,8 @@ def _summary(benchmark: Benchmark, domain: Domain, path: Path, n_images: dict[st
     """Report how many images there are, and how many there should be."""
     total = sum(n_images.values())
     shared = sum(n for folder, n in n_images.items() if domain.class_of(folder) in benchmark.shared)
-    text = (
-        f"{path}: {total:,} images in {len(n_images)} folders, {shared:,} of the {len(benchmark.shared)} shared classes"
-    )
+    text = f"{path}: {total:,} images in {len(n_images)} folders, {shared:,} of the {len(benchmark.shared)} "
+    text += "shared classes"
     # The published numbers are for all folders: a copy with only those of the partial tasks is complete as well.
     totals = domain.images if set(domain.others) <= set(n_images) else ()
     shared_totals = () if domain.shared_images is None else (domain.shared_images,)

@@ -53,19 +53,17 @@ def unit_rows(x: Tensor) -> Tensor:
 class _ParametrizedHead(nn.Linear):
     """A linear head whose `weight` and `bias` are functions of the trained parameters; it can be pickled."""
 
+    options: tuple[Any, ...] = ()  # the constructor's arguments after the first
+
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__(linear.in_features, linear.out_features, device="meta")
         self.weight, self.bias = linear.weight, linear.bias
-
-    def _options(self) -> tuple[Any, ...]:
-        """Return the constructor's arguments after the first."""
-        return ()
 
     def __reduce__(self) -> tuple[Callable[..., nn.Module], tuple[Any, ...]]:
         # The class of a parametrised module is created at run time, so that pickle cannot find it by name.
         kind = parametrize.type_before_parametrizations(self)
         shape = (self.in_features, self.out_features)
-        return _rebuild_head, (kind, shape, self._options(), self.training, self.state_dict())
+        return _rebuild_head, (kind, shape, self.options, self.training, self.state_dict())
 
 
 def _rebuild_head(
@@ -137,12 +135,9 @@ class SphereHead(_ParametrizedHead):
 
     def __init__(self, linear: nn.Linear, radius: float) -> None:
         super().__init__(linear)
-        self.radius = radius
+        self.radius, self.options = radius, (radius,)
         parametrize.register_parametrization(self, "weight", _UnitRows())
         parametrize.register_parametrization(self, "bias", _Bounded(radius))
-
-    def _options(self) -> tuple[Any, ...]:
-        return (self.radius,)
 
     @property
     def raw_weight(self) -> nn.Parameter:
