@@ -71,7 +71,7 @@ def test_features_go_with_the_published_file(extracted: dict[str, NDArray], refe
 def test_features_are_those_of_a_plain_forward_pass(extracted: dict[str, NDArray], shared_data: Path) -> None:
     from safetensors.torch import load_file
 
-    from warmpot.nets._timm import import_timm
+    from warmpot.nets.backbone import import_timm
 
     import_timm()  # makes torchvision importable beside a CPU torch
     from torchvision.models import resnet50

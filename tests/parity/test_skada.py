@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 from warmpot.errors import MissingExtraError
 from warmpot.estimators import PartialReweighter, SourceOnlyClassifier, WarmpotClassifier, WarmpotRegressor
-from warmpot.nets._timm import import_timm
+from warmpot.nets.backbone import import_timm
 
 
 @pytest.fixture(autouse=True)

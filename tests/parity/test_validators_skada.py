@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from warmpot.errors import MissingExtraError
-from warmpot.nets._timm import import_timm
+from warmpot.nets.backbone import import_timm
 from warmpot.select import Candidate, make_validator
 
 

@@ -59,12 +59,11 @@ for command in (demo, *NEED_DATA, methods, doctor):
 app.add_typer(bench, name="bench")
 
 
+VERSION = typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+
+
 @app.callback()
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None:
+def _options(version: Annotated[bool, VERSION] = False) -> None:
     """Partial domain adaptation by partial optimal transport."""
 
 

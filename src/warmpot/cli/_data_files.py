@@ -117,7 +117,7 @@ def remembered_files(run: Path, source: Path | None, target: Path | None, argume
 
 def describe_task(task: Task) -> str:
     """Count samples, features and classes."""
-    from warmpot.data.lazy import sample_shape
+    from warmpot.data.table import sample_shape
 
     labels = f"{task.n_classes} classes" if task.classes else "continuous targets"
     return f"{task.n_source} source and {task.n_target} target samples, {sample_shape(task.xs)}; {labels}"

@@ -15,9 +15,8 @@ QUIET = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")]
 NO_REPORT = Annotated[bool, Option("--no-report", help="Do not write report.html.")]
 LABEL = Annotated[str | None, Option(help="Label column, or key of a .npz file. [default: y, label, class or target]")]
 REGRESSION = Annotated[bool, Option("--regression", help="The labels are continuous targets.")]
-SETTINGS = Annotated[
-    list[str] | None, Option("--set", metavar="NAME=VALUE", help="A setting, e.g. minibatch.steps=100.")
-]
+SETTING = "A setting, e.g. minibatch.steps=100."
+SETTINGS = Annotated[list[str] | None, Option("--set", metavar="NAME=VALUE", help=SETTING)]
 
 # Hardware of the mini-batch engine
 DEVICES = Annotated[int | None, Option(help="Processes or GPUs per machine, for mini-batch training.")]

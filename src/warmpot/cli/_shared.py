@@ -21,21 +21,11 @@ if TYPE_CHECKING:
     from warmpot.data import Truth
 
 __all__ = [
-    "check_out_file",
-    "class_summary",
-    "complain",
-    "facts_grid",
-    "messages",
-    "one_line",
-    "quoted",
-    "score",
-    "show",
-    "show_written",
-    "table_grid",
-]
+    "check_out_file", "class_summary", "complain", "facts_grid", "messages", "one_line", "quoted", "score", "show",
+    "show_written", "table_grid",
+]  # fmt: skip
 
-MOST_CLASSES = 8
-"""Number of classes named in a summary."""
+MOST_CLASSES = 8  # number of classes named in a summary
 FLAGS = {
     "task='regression'": "--regression", "task='classification'": "no --regression", "label=": "--label",
     "root=": "--root", "weights=PATH": "--backbone-weights FILE",

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["bound"]
 
-NOTHING_PROVEN = 0.995
-"""Losses are at most 1, so a bound from here on proves nothing."""
+NOTHING_PROVEN = 0.995  # losses are at most 1, so a bound from here on proves nothing
 POPULATION = "PAC-Bayes"
+BETA = Annotated[float | None, Option(help="Share of the source. [default: 1 or the estimate, whichever is tighter]")]
 FORMS = {
     "Theorem 3.2": ("features", "paper"),
     "Theorem 3.2, sharp": ("features", "sharp"),
@@ -36,9 +36,7 @@ def bound(
     source: _flags.MOVED_SOURCE = None,
     target: _flags.MOVED_TARGET = None,
     alpha: Annotated[float | None, Option(help="Mass to move. [default: the value with the tightest bound]")] = None,
-    beta: Annotated[
-        float | None, Option(help="Share of the source. [default: 1 or the estimate, whichever is tighter]")
-    ] = None,
+    beta: BETA = None,
     delta: Annotated[float, Option(help="Probability with which the PAC-Bayes bound may fail.")] = 0.05,
     out: Annotated[Path | None, Option("--out", "-o", help="Existing folder for the files. [default: RUN]")] = None,
     quiet: _flags.QUIET = False,
@@ -48,10 +46,11 @@ def bound(
     Prints the bound term by term and writes bound.json and bound.png. If the target file has labels, they only add
     the true loss and the terms that cannot be computed without labels.
     """
-    from warmpot.bounds import with_labels
+    from warmpot.bounds import pac_bayes_bound, with_labels
+    from warmpot.report import draw_bounds
     from warmpot.train import Predictor, bound_inputs
     from warmpot.train.config import LAST
-    from warmpot.train.run_folder import read_config
+    from warmpot.train.run_folder import read_config, write_bounds
 
     data = remembered_files(run, source, target, "RUN")
     folder = run if out is None else out
@@ -72,9 +71,18 @@ def bound(
             points = inputs.points
             reports = {name: with_labels(r, *points, target_labels=truth.yt) for name, r in reports.items()}
         note("sampling classifier heads for the PAC-Bayes bound")
+        joint = reports["Theorem 3.3, sharp"]
         # Without target labels: its ideal term is a mean over heads, each of which has its own.
-        reports[POPULATION] = _pac_bayes(inputs, reports["Theorem 3.3, sharp"], delta, saw_target)
-    _write(folder, reports, searches, saw_target)
+        # The prior uses no data, as a run does not keep its source-only head.
+        reports[POPULATION] = pac_bayes_bound(
+            inputs.source, inputs.labels, inputs.target, inputs.weight, inputs.bias,
+            alpha=joint.alpha, beta=joint.beta, form="sharp", features_saw_target=saw_target,
+            delta=0.8 * delta, delta_mc=0.2 * delta,
+        )  # fmt: skip
+    write_bounds(folder, reports, searches)
+    curves = {name: searches[name].curve for name in ("Theorem 3.3", "Theorem 3.3, sharp")}
+    invalid = {POPULATION: "not valid: adapted features"} if saw_target else {}
+    draw_bounds(reports, folder / BOUNDS_FIGURE, curves=curves, remarks=invalid)
     if not quiet:
         _show_bounds(reports, saw_target)
         show(f"Wrote {folder}: {BOUNDS}, {BOUNDS_FIGURE}")
@@ -99,27 +107,6 @@ def _search_theorems(inputs: BoundInputs, alpha: float | None, beta: float | Non
             search = replace(search, best=same[0])
         searches[name] = search
     return searches
-
-
-def _pac_bayes(inputs: BoundInputs, joint: BoundReport, delta: float, saw_target: bool) -> BoundReport:
-    """Bound the loss on new target samples; the prior uses no data, as a run does not keep its source-only head."""
-    from warmpot.bounds import pac_bayes_bound
-
-    return pac_bayes_bound(
-        inputs.source, inputs.labels, inputs.target, inputs.weight, inputs.bias,
-        alpha=joint.alpha, beta=joint.beta, form="sharp", features_saw_target=saw_target,
-        delta=0.8 * delta, delta_mc=0.2 * delta,
-    )  # fmt: skip
-
-
-def _write(folder: Path, reports: dict[str, BoundReport], searches: dict[str, BoundSearch], saw_target: bool) -> None:
-    from warmpot.report import draw_bounds
-    from warmpot.train.run_folder import write_bounds
-
-    write_bounds(folder, reports, searches)
-    curves = {name: searches[name].curve for name in ("Theorem 3.3", "Theorem 3.3, sharp")}
-    invalid = {POPULATION: "not valid: adapted features"} if saw_target else {}
-    draw_bounds(reports, folder / BOUNDS_FIGURE, curves=curves, remarks=invalid)
 
 
 def _show_bounds(reports: dict[str, BoundReport], saw_target: bool) -> None:

@@ -25,11 +25,11 @@ __all__ = ["demo"]
 
 BASELINE = "source-only"
 TITLE = "printed digits 0-9 -> handwritten digits 0-4"
+OUT = Annotated[Path, Option("--out", "-o", help="Folder to write; an earlier demo in it is replaced.")]
+PRESET = Annotated[str, Option(metavar="NAME", help="Preset to compare with source-only; see `warmpot methods`.")]
 
 
 class _Result(NamedTuple):
-    """One run of the demo."""
-
     preset: str
     fitted: Fitted
     accuracy: float
@@ -37,13 +37,9 @@ class _Result(NamedTuple):
 
 
 def demo(
-    out: Annotated[Path, Option("--out", "-o", help="Folder to write; an earlier demo in it is replaced.")] = Path(
-        "demo"
-    ),
+    out: OUT = Path("demo"),
     seed: Annotated[int, Option(help="Seed of the data and of the training.")] = 0,
-    preset: Annotated[
-        str, Option(metavar="NAME", help="Preset to compare with source-only; see `warmpot methods`.")
-    ] = "full",
+    preset: PRESET = "full",
     quiet: _flags.QUIET = False,
 ) -> None:
     """Adapt from printed to handwritten digits; no download.
@@ -51,7 +47,9 @@ def demo(
     The source is printed digits 0-9. The target is handwritten digits 0-4: half of the classes are absent, and the
     method does not know which. Target labels are used only for the accuracies that are printed.
     """
-    _check_out(out)
+    if out.exists() and not (out / DEMO).is_file() and not (out.is_dir() and not any(out.iterdir())):
+        got, allowed = "a folder or file that is not a demo", "a new folder or an earlier demo"
+        raise InputError(f"--out {out}", got=got, allowed=allowed, remedy="Name another folder with --out.")
     with messages(not quiet) as note:
         from warmpot.data import digits_task, make_task
         from warmpot.train import fit, load_config
@@ -60,37 +58,33 @@ def demo(
         configs = {name: load_config(name, changes={"seed": seed}) for name in (BASELINE, preset)}
         source, target = digits_task(seed=seed)
         task, truth = make_task(source, target)
-        if truth is None:
-            raise AssertionError("the built-in target is labelled")
+        assert truth is not None
         facts = _prepare(out, list(configs), {"source.npz": source, "target.npz": target})
         results = []
         for name, config in configs.items():
             start = time.perf_counter()
             fitted = fit(task, config, out=out / name, progress_bar=False if quiet else None, facts=facts)
-            seconds = time.perf_counter() - start
-            results.append(_Result(name, fitted, truth.accuracy(fitted.outputs), seconds))
+            results.append(_Result(name, fitted, truth.accuracy(fitted.outputs), time.perf_counter() - start))
         _mark(out, {result.preset: result.accuracy for result in results})
         write_report(out, task, truth, not quiet)
     if not quiet:
         _show_results(results, out)
 
 
-def _check_out(out: Path) -> None:
-    """Refuse a folder that is in use and not a demo's."""
-    if not out.exists() or (out / DEMO).is_file() or (out.is_dir() and not any(out.iterdir())):
-        return
-    got, allowed = "a folder or file that is not a demo", "a new folder or an earlier demo"
-    raise InputError(f"--out {out}", got=got, allowed=allowed, remedy="Name another folder with --out.")
-
-
 def _prepare(out: Path, runs: list[str], tables: dict[str, Table]) -> dict[str, Any]:
     """Make the folder, delete the runs of an earlier demo (and nothing else), write the data; return its facts."""
     import numpy as np
 
+    from warmpot.train import preset_names
+
+    try:
+        earlier = json.loads((out / DEMO).read_text(encoding="utf-8"))["accuracy"]
+    except (OSError, ValueError, KeyError, TypeError):
+        earlier = ()
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for name in _earlier_runs(out):
-            if (out / name).is_dir():
+        for name in preset_names():  # only names of presets, so that nothing else can be deleted
+            if name in earlier and (out / name).is_dir():
                 shutil.rmtree(out / name)
     except OSError as error:
         got, remedy = error.strerror or error, "Name another folder with --out."
@@ -101,17 +95,6 @@ def _prepare(out: Path, runs: list[str], tables: dict[str, Table]) -> dict[str, 
             np.savez(stream, X=table.x[:], y=np.asarray(table.y), classes=np.array(table.classes))
     paths = {Path(name).stem: str((out / name).resolve()) for name in tables}
     return {**paths, "label": None, "regression": False, "title": TITLE, "picture": [8, 8]}
-
-
-def _earlier_runs(out: Path) -> list[str]:
-    """Name the runs of an earlier demo; only names of presets, so that nothing else can be deleted."""
-    from warmpot.train import preset_names
-
-    try:
-        accuracy = json.loads((out / DEMO).read_text(encoding="utf-8"))["accuracy"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
-    return [name for name in preset_names() if name in accuracy]
 
 
 def _mark(out: Path, accuracy: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typer import Argument, Exit, Option
 
 from warmpot.cli import _flags
 from warmpot.cli._data_files import DataFiles
-from warmpot.cli._machine_checks import CHECKS, Finding
+from warmpot.cli._doctor_checks import CHECKS, Finding, check_data
 from warmpot.cli._shared import messages, one_line, show
 from warmpot.errors import InputError, WarmpotError
 
@@ -21,19 +21,17 @@ DATASET_HELP = (
     "Data set to check instead: office-31, office-home, imagenet-caltech, visda-2017 or domainnet. "
     "Without --root: print the expected folders, and where to get the data."
 )
+ROOT_HELP = "Folder of the data set of --dataset, or that the paths in a list are relative to."
+SOURCE = Annotated[Path | None, Argument(metavar="SOURCE", help="Labelled file, folder or list of images to check.")]
 
 
 def doctor(
-    source: Annotated[
-        Path | None, Argument(metavar="SOURCE", help="Labelled file, folder or list of images to check.")
-    ] = None,
+    source: SOURCE = None,
     target: Annotated[Path | None, Argument(metavar="TARGET", help="Target data to check.")] = None,
     label: _flags.LABEL = None,
     regression: _flags.REGRESSION = False,
     dataset: Annotated[str | None, Option(help=DATASET_HELP)] = None,
-    root: Annotated[
-        Path | None, Option(help="Folder of the data set of --dataset, or that the paths in a list are relative to.")
-    ] = None,
+    root: Annotated[Path | None, Option(help=ROOT_HELP)] = None,
     classes: _flags.CLASSES = None,
 ) -> None:
     """Check the installation, data files or a data set.
@@ -49,14 +47,13 @@ def doctor(
     if source is not None and target is None:
         remedy = "Name both files, or none to check the installation."
         raise InputError("SOURCE TARGET", got="one file", allowed="two files or none", remedy=remedy)
-    if dataset is not None:
-        if root is None:
-            show(*_describe_dataset(dataset))
-        else:
-            _report(_check_dataset(dataset, root))
-        return
-    data = DataFiles(source, target, label, regression, root, classes) if source and target else None
-    _report(_check_all(data))
+    if dataset is None:
+        data = DataFiles(source, target, label, regression, root, classes) if source and target else None
+        _report(_check_all(data))
+    elif root is None:
+        show(*_describe_dataset(dataset))
+    else:
+        _report(_check_dataset(dataset, root))
 
 
 def _report(findings: Iterator[Finding]) -> None:
@@ -80,8 +77,6 @@ def _check_all(data: DataFiles | None) -> Iterator[Finding]:
             text = f"{type(error).__name__}: {one_line(error)}. Reinstall: pip install --force-reinstall warmpot"
             yield Finding("fail", name, text)
     if data is not None:
-        from warmpot.cli._data_checks import check_data
-
         yield from check_data(data)
 
 
@@ -91,8 +86,7 @@ def _check_dataset(name: str, root: Path) -> Iterator[Finding]:
 
     benchmark = read_benchmark(name)
     try:
-        for finding in benchmark.check(root):
-            yield Finding(finding.level, finding.domain, finding.text)
+        yield from (Finding(check.level, check.domain, check.text) for check in benchmark.check(root))
     except (OSError, WarmpotError) as error:
         yield Finding("fail", "root", one_line(error))
 

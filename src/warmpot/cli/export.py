@@ -16,22 +16,18 @@ from warmpot.errors import WarmpotError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warmpot.cli._data_files import DataFiles
-    from warmpot.data.lazy import Rows
     from warmpot.train import Predictor
 
 __all__ = ["export"]
 
-ROWS, IMAGES = 256, 8
-"""Number of samples on which the exported model is compared with the original."""
+OUT = Annotated[Path | None, Option("--out", "-o", help="New folder, or an earlier export. [default: RUN/export]")]
+ROWS, IMAGES = 256, 8  # number of samples on which the exported model is compared with the original
 
 
 def export(
     run: _flags.RUN,
     onnx: Annotated[bool, Option("--onnx", help="Also write model.onnx (needs the extra export).")] = False,
-    out: Annotated[
-        Path | None, Option("--out", "-o", help="New folder, or an earlier export. [default: RUN/export]")
-    ] = None,
+    out: OUT = None,
     opset: Annotated[int, Option(help="Operator set of ONNX, 18 to 25.")] = 18,
     quiet: _flags.QUIET = False,
 ) -> None:
@@ -69,25 +65,20 @@ def _inputs(run: Path, predictor: Predictor) -> tuple[NDArray[Any] | None, str]:
     """Return some target samples of the run; None if the data has moved or changed."""
     import numpy as np
 
+    from warmpot.data import load_images
+    from warmpot.data.task import match_columns
+
+    view = predictor.images.view if predictor.images else None
     try:
         data = remembered_files(run, None, None, "RUN")
-        x = _target(data, predictor)
-        view = predictor.images.view if predictor.images else None
+        if view:
+            x = load_images(data.target, root=data.root, classes=data.classes, view=view).x
+        else:
+            table = read_table(data.target, data.label, regression=data.regression, needs_label=False)
+            x = match_columns(table, predictor.columns, "the columns of the run").x
         if x.shape[1:] != ((3, view.crop, view.crop) if view else (predictor.width,)):
             return None, ""
         rows = np.unique(np.linspace(0, len(x) - 1, IMAGES if view else ROWS).astype(int))
         return np.asarray(x[rows]), f"rows of {data.target.name}"
     except WarmpotError:
         return None, ""
-
-
-def _target(data: DataFiles, predictor: Predictor) -> Rows:
-    """Return the target samples, without their labels."""
-    if predictor.images is not None:
-        from warmpot.data.images import load_images
-
-        return load_images(data.target, root=data.root, classes=data.classes, view=predictor.images.view).x
-    from warmpot.data.task import match_columns
-
-    table = read_table(data.target, data.label, regression=data.regression, needs_label=False)
-    return match_columns(table, predictor.columns, "the columns of the run").x

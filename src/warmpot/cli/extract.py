@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
@@ -22,19 +22,14 @@ __all__ = ["extract"]
 OTHER_FORMATS = (".npy", ".csv", ".tsv", ".parquet", ".txt", ".json", ".pt", ".safetensors")
 """Endings of --out that ask for a file format which is not written here, and are not meant as a folder."""
 
-IMAGES = Annotated[
-    Path,
-    Argument(
-        metavar="IMAGES", help="Folder with one folder of images per class, or a list: one line `path label` per image."
-    ),
-]
+FORMS = "Folder with one folder of images per class, or a list: one line `path label` per image."
+IMAGES = Annotated[Path, Argument(metavar="IMAGES", help=FORMS)]
 OUT = Annotated[Path, Option("--out", "-o", help="File features.npz, or a folder (for data larger than memory).")]
 BACKBONE = Annotated[str, Option(metavar="NAME", help=_flags.NETWORK)]
 WEIGHTS = Annotated[str, Option("--weights", "--backbone-weights", metavar="FILE", help=_flags.NETWORK_WEIGHTS)]
 CROP = Annotated[int, Option(help="Side of its central square, which goes through the network.")]
-PART = Annotated[
-    str, Option(metavar="K/N", help="Do part K of N, counted from 0; each part can run on another machine.")
-]
+PARTS = "Do part K of N, counted from 0; each part can run on another machine."
+PART = Annotated[str, Option(metavar="K/N", help=PARTS)]
 
 
 def extract(
@@ -65,7 +60,11 @@ def extract(
 
     Example: warmpot extract photos/webcam --out webcam.npz --backbone resnet50_v1 --weights resnet50_v1.safetensors
     """
-    part_of = _parse_part(part)
+    numbers = re.fullmatch(r"(\d+)/(\d+)", part.strip())
+    if numbers is None or not int(numbers[1]) < int(numbers[2]):
+        remedy = "Use --part 0/2 on one machine and --part 1/2 on another, for example."
+        raise InputError("--part", got=repr(part), allowed="K/N with K from 0 to N - 1", remedy=remedy)
+    part_of = int(numbers[1]), int(numbers[2])
     to_file = _is_file(out, images)
     # The parts of a file are kept next to it until it can be written.
     folder = out.with_name(f"{out.name}.parts") if to_file else out
@@ -97,14 +96,6 @@ def extract(
         _summarise(features, out, folder, file_missing=to_file and not only_part)
 
 
-def _parse_part(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
-    if match is None or not int(match[1]) < int(match[2]):
-        remedy = "Use --part 0/2 on one machine and --part 1/2 on another, for example."
-        raise InputError("--part", got=repr(text), allowed="K/N with K from 0 to N - 1", remedy=remedy)
-    return int(match[1]), int(match[2])
-
-
 def _is_file(out: Path, images: Path) -> bool:
     """Return whether --out is a file, else a folder; refuse, before any work, what cannot be written."""
     if out.suffix.lower() == ".npz":
@@ -119,15 +110,10 @@ def _is_file(out: Path, images: Path) -> bool:
 def _write(out: Path, features: Table, dtype: str) -> None:
     import numpy as np
 
-    arrays = {"X": features.x[:].astype(dtype, copy=False)}
-    if features.y is not None:
-        arrays |= {"y": features.y}
-    if features.classes:
-        arrays |= {"classes": np.array(features.classes)}
-    if features.names:
-        arrays |= {"path": np.array(features.names)}
+    optional = {"y": features.y, "classes": features.classes or None, "path": features.names or None}
+    arrays: dict[str, Any] = {name: np.asarray(values) for name, values in optional.items() if values is not None}
     with atomic_write(out) as draft, open(draft, "xb") as stream:
-        np.savez(stream, **arrays)  # type: ignore[arg-type]
+        np.savez(stream, X=features.x[:].astype(dtype, copy=False), **arrays)
 
 
 def _summarise(features: Table | None, out: Path, folder: Path, file_missing: bool) -> None:

@@ -2,61 +2,46 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Argument, Exit, Option
 
-from warmpot._run_files import PAGE
+from warmpot._run_files import PAGE, RESULTS
 from warmpot.cli import _flags
-from warmpot.cli._data_files import describe_task
-from warmpot.cli._run_request import RunRequest, method_weights, process_rank, resolve_flags
-from warmpot.cli._shared import (
-    class_summary,
-    complain,
-    facts_grid,
-    messages,
-    quoted,
-    score,
-    show,
-    show_written,
-)
+from warmpot.cli._data_files import DataFiles, describe_task, nested_changes, remembered_files
+from warmpot.cli._shared import class_summary, complain, facts_grid, messages, quoted, score, show, show_written
 from warmpot.cli.report import write_report
+from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from warmpot.data import Truth
-    from warmpot.train import Fitted
+    from warmpot.train import Fitted, RunConfig
 
 __all__ = ["fit"]
 
-
-SOURCE = Annotated[
-    Path | None,
-    Argument(metavar="SOURCE", help="Labelled file (.npz, .csv, .tsv, .parquet), folder or list of images."),
-]
+SOURCE_FORMS = "Labelled file (.npz, .csv, .tsv, .parquet), folder or list of images."
+SOURCE = Annotated[Path | None, Argument(metavar="SOURCE", help=SOURCE_FORMS)]
 TARGET = Annotated[Path | None, Argument(metavar="TARGET", help="Target data; labels in it are not used for training.")]
 SOURCE_OPTION = Annotated[Path | None, Option("--source", "-s", help="SOURCE, as an option.")]
 TARGET_OPTION = Annotated[Path | None, Option("--target", "-t", help="TARGET, as an option.")]
 OUT = Annotated[Path | None, Option("--out", "-o", help="New folder. [default: runs/SOURCE-TARGET-PRESET]")]
 METHOD = Annotated[str | None, Option(metavar="NAME", help="See `warmpot methods`. [default: the preset's]")]
 WEIGHTS = Annotated[str | None, Option(metavar="NAME", help="How source samples are weighted. [default: the preset's]")]
-PRESET = Annotated[
-    str | None, Option(metavar="NAME", help="All settings. [default: the method's for features, or full]")
-]
+PRESET_DEFAULT = "All settings. [default: the method's for features, or full]"
+PRESET = Annotated[str | None, Option(metavar="NAME", help=PRESET_DEFAULT)]
 CONFIG = Annotated[Path | None, Option(help="YAML file with settings that replace the preset's.")]
-ALPHA = Annotated[
-    str | None,
-    Option(metavar="NUMBER", help="Share of the target to match, in (0, 1], for warmpot and mpot; auto for warmpot."),
-]
-BETA = Annotated[
-    str | None, Option(metavar="NUMBER", help="Share of the source that is relevant, in (0, 1], for warmpot; or auto.")
-]
+TARGET_SHARE = "Share of the target to match, in (0, 1], for warmpot and mpot; auto for warmpot."
+ALPHA = Annotated[str | None, Option(metavar="NUMBER", help=TARGET_SHARE)]
+SOURCE_SHARE = "Share of the source that is relevant, in (0, 1], for warmpot; or auto."
+BETA = Annotated[str | None, Option(metavar="NUMBER", help=SOURCE_SHARE)]
 SEED = Annotated[int | None, Option(help="Random seed. [default: 0]")]
-CHOOSE = Annotated[
-    str | None, Option(metavar="NAME", help="Validator that chooses the best round. [default: last round]")
-]
+VALIDATOR = "Validator that chooses the best round. [default: last round]"
+CHOOSE = Annotated[str | None, Option(metavar="NAME", help=VALIDATOR)]
 RESUME = Annotated[Path | None, Option(help="Resume the run in this folder, with its settings.")]
 
 
@@ -101,23 +86,19 @@ def fit(
     needed to resume after a stop. Flags override the YAML file, which overrides the preset.
     """
     flags = dict(locals())  # the parameters by name: nothing else is bound yet
-    verbose = not quiet and process_rank() == 0
+    verbose = not quiet and _process_rank() == 0
     with messages(verbose) as note:
-        request = resolve_flags(flags, note)
-        if not request.finished:
+        request = _resolve_flags(flags, note)
+        if not (request.resume and all((request.folder / name).is_file() for name in RESULTS)):
             _train(request, note, verbose, report=not no_report)
         elif verbose:
-            _show_finished(request.folder, report=not no_report)
+            show(f"{request.folder}: this run is finished, nothing is left to do.")
+            show(f"Use it with: warmpot predict {quoted(request.folder)} DATA --out predictions.csv")
+            if not no_report and not (request.folder / PAGE).exists():
+                show(f"Write its report with: warmpot report {quoted(request.folder)}")
 
 
-def _show_finished(folder: Path, report: bool) -> None:
-    show(f"{folder}: this run is finished, nothing is left to do.")
-    show(f"Use it with: warmpot predict {quoted(folder)} DATA --out predictions.csv")
-    if report and not (folder / PAGE).exists():
-        show(f"Write its report with: warmpot report {quoted(folder)}")
-
-
-def _train(request: RunRequest, note: Callable[..., None], verbose: bool, *, report: bool) -> None:
+def _train(request: _RunRequest, note: Callable[..., None], verbose: bool, *, report: bool) -> None:
     """Train and print a summary; on Ctrl-C, print how to resume. The report comes last."""
     from warmpot.select.best_iterate import fit_chosen
     from warmpot.train.run_folder import read_facts
@@ -140,7 +121,7 @@ def _train(request: RunRequest, note: Callable[..., None], verbose: bool, *, rep
         complain(f"interrupted; resume with: warmpot fit --resume {quoted(folder)}", "yellow")
         raise Exit(130) from None
     seconds = time.perf_counter() - start
-    if report and process_rank() == 0:
+    if report and _process_rank() == 0:
         write_report(fitted, task, truth, verbose)
     if verbose:
         show(f"{data.source.name} -> {data.target.name}", style="bold")
@@ -153,11 +134,12 @@ def _train(request: RunRequest, note: Callable[..., None], verbose: bool, *, rep
 
 def _summary(fitted: Fitted, truth: Truth | None, seconds: float) -> list[tuple[str, ...]]:
     """Return the rows of the summary."""
+    from warmpot.methods import METHODS
     from warmpot.weights import effective_share
 
     config, outputs = fitted.config, fitted.outputs
     rows: list[tuple[str, ...]] = [("method", config.method, f"preset {config.preset}, seed {config.seed}")]
-    usual = method_weights(config)
+    usual = METHODS[config.method].weights  # of the method's paper
     if config.weights != usual:
         replaced = "the row sums of its own plan" if usual == "own" else usual
         rows.append(("weights", str(config.weights), f"in place of {replaced}"))
@@ -178,3 +160,156 @@ def _summary(fitted: Fitted, truth: Truth | None, seconds: float) -> list[tuple[
     share = f"{effective_share(fitted.training_weights):.0%}"
     rows.append(("effective source", share, "share of the source samples that carry the weight"))
     return rows + score(outputs, truth)
+
+
+DATA_FLAGS = ("label", "regression", "root", "classes", "corrupt")
+HARDWARE = ("devices", "num_nodes", "accelerator", "strategy", "precision")
+SETTING_OF_FLAG = {
+    "method": "method", "weights": "weights", "alpha": "params.alpha", "beta": "params.beta", "seed": "seed",
+    "choose": "choose", **{name: f"minibatch.hardware.{name}" for name in HARDWARE},
+    "backbone": "images.backbone.name", "backbone_weights": "images.backbone.weights",
+    "train_from": "images.backbone.train_from", "cache": "images.cache", "workers": "images.workers",
+}  # fmt: skip
+NEW_RUN_ONLY = {
+    "out": None, "preset": None, "config": None, "label": None, "regression": False, "root": None, "classes": None,
+    "corrupt": "raise", "fine_tune": None,
+}  # fmt: skip
+"""Flags that a resumed run cannot take, with their defaults."""
+
+
+class _RunRequest(NamedTuple):
+    """A run to start or to resume. `unused_engine` is an engine that was given settings although it does not run."""
+
+    folder: Path
+    data: DataFiles
+    config: RunConfig
+    resume: bool = False
+    unused_engine: str = ""
+
+
+def _resolve_flags(flags: Mapping[str, Any], note: Callable[..., None]) -> _RunRequest:
+    """Resolve the flags, given by the names of the parameters, before any data is read; `note` prints a status line."""
+    for side in ("source", "target"):
+        if flags[side] is not None and flags[f"{side}_"] is not None:
+            got = f"{side.upper()} as well"
+            raise InputError(f"--{side}", got=got, allowed="one of the two", remedy="Give it once.")
+    source, target = flags["source"] or flags["source_"], flags["target"] or flags["target_"]
+    given = {setting: flags[flag] for flag, setting in SETTING_OF_FLAG.items() if flags[flag] is not None}
+    if not flags["cache"]:  # as if it was not given: the config file may switch it on
+        del given["images.cache"]
+    weights = given.get("images.backbone.weights")
+    if weights is not None and Path(weights).is_file():
+        given["images.backbone.weights"] = str(Path(weights).resolve())  # the run can be resumed from another folder
+    changes = nested_changes(flags["settings"] or [], given)
+    if flags["resume"] is not None:
+        return _resumed_run(flags, source, target, changes)
+    if source is None or target is None:
+        got, allowed = "no target" if source else "no data", "two files or folders of images (or --resume DIR)"
+        raise InputError("SOURCE TARGET", got=got, allowed=allowed, remedy="Run: warmpot fit SOURCE TARGET")
+    data = DataFiles(source, target, **{name: flags[name] for name in DATA_FLAGS})
+    return _new_run(flags, data, changes, note)
+
+
+def _resumed_run(
+    flags: Mapping[str, Any], source: Path | None, target: Path | None, changes: dict[str, Any]
+) -> _RunRequest:
+    from warmpot.train.run_folder import read_config
+
+    given = [f"--{name.replace('_', '-')}" for name, default in NEW_RUN_ONLY.items() if flags[name] != default]
+    if given or changes:
+        got = ", ".join(given).replace("--fine-tune", "--fine-tune/--frozen") or "other settings"
+        remedy = "The folder has its settings: leave these out, or start a new run."
+        raise InputError("--resume", got=got, allowed="no other settings", remedy=remedy)
+    folder: Path = flags["resume"]
+    return _RunRequest(folder, remembered_files(folder, source, target, "--resume"), read_config(folder), resume=True)
+
+
+def _new_run(
+    flags: Mapping[str, Any], data: DataFiles, changes: dict[str, Any], note: Callable[..., None]
+) -> _RunRequest:
+    from warmpot.losses import get_label_loss
+    from warmpot.train.config import load_config
+    from warmpot.train.recipes import preset_for, read_yaml
+
+    written = read_yaml(flags["config"]) if flags["config"] is not None else {}
+    changes, fine_tunes = _image_settings(data, changes, written.get("images") or {}, flags["fine_tune"], note)
+    method = flags["method"] or written.get("method") or ("warmpot" if fine_tunes else None)
+    preset = flags["preset"] or written.get("preset")
+    if method is not None:
+        preset = preset_for(method, preset, images=fine_tunes)
+    config = load_config(preset, flags["config"], changes)
+    if data.regression and get_label_loss(config.loss).classification and "loss" not in changes:
+        config = replace(config, loss="squared")
+    unused = next((engine for engine in ("full", "minibatch") if engine in changes and engine != config.engine), "")
+    return _RunRequest(_new_folder(flags["out"], data, config), data, config, unused_engine=unused)
+
+
+def _image_settings(
+    data: DataFiles,
+    changes: dict[str, Any],
+    written: Mapping[str, Any],
+    fine_tune: bool | None,
+    note: Callable[..., None],
+) -> tuple[dict[str, Any], bool]:
+    """Decide whether the backbone is trained; return the changes with that decision, and the decision.
+
+    Without a GPU the default is not to train it: extracting features once takes minutes, training takes days.
+    """
+    from warmpot._settings import merged, with_value
+
+    if not data.of_images:
+        if "images" in changes or fine_tune is not None:
+            got, remedy = "image settings for tables", "Leave them out, or name folders of images."
+            raise InputError("SOURCE TARGET", got=got, allowed="folders or lists of images", remedy=remedy)
+        return changes, False
+    train_from = merged(written, changes.get("images", {})).get("backbone", {}).get("train_from")
+    if fine_tune is False and train_from is not None:
+        got, remedy = f"--frozen, but {train_from!r} is to be trained", "Leave one of the two out."
+        raise InputError("--train-from", got=got, allowed="no block", remedy=remedy)
+    import torch
+
+    gpu = torch.cuda.is_available()
+    fine_tunes = train_from is not None or (gpu if fine_tune is None else fine_tune)
+    if fine_tunes and train_from is None:
+        changes = merged(changes, with_value("images.backbone.train_from", "all"))
+        if not gpu:
+            faster = "--train-from layer4 --cache trains only its last block, from outputs stored on disk"
+            note(f"no GPU: training the whole backbone is slow; {faster}", "yellow")
+    if not fine_tunes and fine_tune is None:
+        note("no GPU: features are extracted once and the backbone is not trained; --fine-tune trains it")
+    return merged({"images": {}}, changes), fine_tunes
+
+
+def _new_folder(out: Path | None, data: DataFiles, config: RunConfig) -> Path:
+    """Return the folder of a new run, which must not be in use; `RunFolder` checks again when it writes."""
+    if out is None:
+        if config.minibatch.hardware.processes > 1 or int(os.environ.get("WORLD_SIZE", 1)) > 1:
+            remedy = "Name a new folder."
+            raise InputError("--out", got="none", allowed="a folder, for several processes", remedy=remedy)
+        default = Path("runs") / "-".join([data.source.stem, data.target.stem, *_name_parts(config)])
+        out, number = default, 2
+        while out.exists():
+            out, number = default.with_name(f"{default.name}-{number}"), number + 1
+    # Only the first process checks: by the time that others do, it may have written files.
+    elif _process_rank() == 0 and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        remedy = f"Name a new folder, or resume the run in this one: warmpot fit --resume {quoted(out)}"
+        got, allowed = "a folder or file that is in use", "a new or empty folder"
+        raise InputError(f"--out {out}", got=got, allowed=allowed, remedy=remedy)
+    return out
+
+
+def _name_parts(config: RunConfig) -> list[str]:
+    """Return the preset, and the method and weights where they are not the preset's."""
+    from warmpot.methods import METHODS
+    from warmpot.train.config import load_config
+
+    default = load_config(config.preset)
+    method = [config.method] if config.method != default.method else []
+    usual = METHODS[config.method].weights if method else default.weights
+    return [config.preset, *method, *([str(config.weights)] if config.weights != usual else [])]
+
+
+def _process_rank() -> int:
+    """Return the number of this process as launchers set it: all processes run the command, the first one prints."""
+    names = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
+    return int(next((os.environ[name] for name in names if os.environ.get(name, "").isdigit()), 0))

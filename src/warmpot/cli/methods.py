@@ -25,16 +25,14 @@ __all__ = ["methods", "preset_summary"]
 
 NEEDS = {"held": "a held-out part of the source", "transport": "a plan", "head": "a linear head"}
 """What a validator can need."""
+NAME_HELP = "Describe this method, weighting or validator, or print a preset."
+PRESET = Annotated[str | None, Option(metavar="NAME", help="Print this preset, even if a method has the same name.")]
 PRESET_NAMES = "NAME-frozen for features, NAME for Office-Home, NAME-imagenet for ImageNet."
 
 
 def methods(
-    name: Annotated[
-        str | None, Argument(metavar="NAME", help="Describe this method, weighting or validator, or print a preset.")
-    ] = None,
-    preset: Annotated[
-        str | None, Option(metavar="NAME", help="Print this preset, even if a method has the same name.")
-    ] = None,
+    name: Annotated[str | None, Argument(metavar="NAME", help=NAME_HELP)] = None,
+    preset: PRESET = None,
 ) -> None:
     """List methods, weightings, presets and validators.
 
@@ -80,11 +78,11 @@ def _list_all() -> None:
     for name, cls in METHODS.items():
         notes = [", ".join(cls.tags), f"weights {cls.weights}" if cls.uses_target else "", cls.reference]
         method_rows.append((name, cls.summary, "; ".join(filter(None, notes))))
-    preset_rows = []
-    for name in METHODS:
-        default = preset_for(name)
-        others = [other for other in presets_of(name) if other != default]
-        preset_rows.append((name, ", ".join([f"{default} (default)", *others])))
+    defaults = {name: preset_for(name) for name in METHODS}
+    preset_rows = [
+        (name, ", ".join([f"{default} (default)", *(other for other in presets_of(name) if other != default)]))
+        for name, default in defaults.items()
+    ]
     validator_rows = []
     for name, validator in VALIDATORS.items():
         mark = " (default)" if name == DEFAULT_VALIDATOR else ""
@@ -172,11 +170,9 @@ def _list_presets(name: str) -> None:
     configs = {preset: load_config(preset) for preset in preset_names()}
     configs = {preset: config for preset, config in configs.items() if name in (config.method, config.weights)}
     several = len({config.engine for config in configs.values()}) > 1
-    rows = [
-        (preset, f"{config.engine + ': ' if several else ''}{preset_summary(preset)}")
-        for preset, config in configs.items()
-    ]
-    if rows:
+    if configs:
+        engines = {preset: f"{config.engine}: " if several else "" for preset, config in configs.items()}
+        rows = [(preset, engine + preset_summary(preset)) for preset, engine in engines.items()]
         show("", _heading("Presets", "all settings of one: warmpot methods --preset NAME"), _summaries(rows))
 
 

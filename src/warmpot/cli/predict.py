@@ -17,7 +17,6 @@ from warmpot.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from warmpot.data import Table
     from warmpot.train import Predictor
 
 __all__ = ["load_finished", "predict"]
@@ -43,8 +42,11 @@ def predict(
     predicted class). In regression it has row and prediction. Columns are matched by name if RUN and DATA have column
     names. A run on images takes images, whose names are added to the CSV file, or features of its backbone.
     """
-    from warmpot.data.images import EXTENSIONS, is_images, load_images
+    from warmpot._checks import check_choice
+    from warmpot.data._image_lists import EXTENSIONS
+    from warmpot.data.images import is_images, load_images
     from warmpot.data.task import match_columns, match_labels
+    from warmpot.train.images import CORRUPT, check_decodable
     from warmpot.train.run_folder import read_facts
 
     check_out_file(out, data)
@@ -58,7 +60,10 @@ def predict(
             got, remedy = "a run on continuous targets", "Leave --proba out."
             raise InputError("--proba", got=got, allowed="a run on classes", remedy=remedy)
         if is_images(data):
-            table = _decodable_images(predictor, load_images(data, root=root, classes=classes), corrupt)
+            check_choice("--corrupt", corrupt, CORRUPT)
+            table = load_images(data, root=root, classes=classes)
+            if corrupt == "skip" and predictor.images:
+                table = check_decodable(table, predictor.images.processes)
         else:
             column = label if label is not None else read_facts(run).get("label")
             table = read_table(data, column, regression=regression, needs_label=label is not None)
@@ -83,15 +88,6 @@ def load_finished(run: Path) -> Predictor:
 
     check_finished(run)
     return Predictor.load(run)
-
-
-def _decodable_images(predictor: Predictor, table: Table, corrupt: str) -> Table:
-    """Leave broken images out if `corrupt` is "skip"."""
-    from warmpot._checks import check_choice
-    from warmpot.train.images import CORRUPT, check_decodable
-
-    check_choice("--corrupt", corrupt, CORRUPT)
-    return check_decodable(table, predictor.images.processes) if corrupt == "skip" and predictor.images else table
 
 
 def _columns(predictor: Predictor, outputs: NDArray[Any], proba: bool) -> dict[str, Sequence[Any]]:

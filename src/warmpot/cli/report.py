@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from warmpot._run_files import CONFIG
+from warmpot.cli import _flags
 from warmpot.cli._data_files import DataFiles, remembered_files
 from warmpot.cli._shared import complain, messages, one_line, quoted, show
 from warmpot.errors import InputError
@@ -18,20 +20,18 @@ if TYPE_CHECKING:
 
 __all__ = ["report", "write_report"]
 
+EMBEDDING = Annotated[str, Option(metavar="pca|tsne", help="How features are projected to a plane; tsne takes longer.")]
+
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that fit, demo, sweep or bench wrote.")],
-    source: Annotated[Path | None, typer.Argument(metavar="SOURCE", help="Its data, if it has moved.")] = None,
-    target: Annotated[Path | None, typer.Argument(metavar="TARGET")] = None,
-    embedding: Annotated[
-        str, typer.Option(metavar="pca|tsne", help="How features are projected to a plane; tsne takes longer.")
-    ] = "pca",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="HTML file. [default: RUN/report.html]")] = None,
-    figures: Annotated[
-        bool, typer.Option("--figures/--no-figures", help="Write each figure as PNG and SVG too.")
-    ] = True,
-    browse: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    run: Annotated[Path, Argument(metavar="RUN", help="Folder that fit, demo, sweep or bench wrote.")],
+    source: Annotated[Path | None, Argument(metavar="SOURCE", help="Its data, if it has moved.")] = None,
+    target: Annotated[Path | None, Argument(metavar="TARGET")] = None,
+    embedding: EMBEDDING = "pca",
+    out: Annotated[Path | None, Option("--out", "-o", help="HTML file. [default: RUN/report.html]")] = None,
+    figures: Annotated[bool, Option("--figures/--no-figures", help="Write each figure as PNG and SVG too.")] = True,
+    browse: Annotated[bool, Option("--open", help="Open the page in a browser.")] = False,
+    quiet: _flags.QUIET = False,
 ) -> None:
     """Write the page of RUN: one HTML file, with the result first.
 
@@ -40,10 +40,9 @@ def report(
     """
     from warmpot.report.run_page import report_run
 
-    with messages(not quiet):
-        task, truth, missing = _data(run, source, target, quiet)
-        if not quiet:
-            complain("writing the page", "dim")
+    with messages(not quiet) as note:
+        task, truth, missing = _data(run, source, target, note, False if quiet else None)
+        note("writing the page")
         page = report_run(run, task, truth, out=out, embedding=embedding, figures=figures, missing=missing)
     if not quiet:
         show(f"Wrote {page} ({page.stat().st_size / 1e6:.1f} MB)")
@@ -54,7 +53,9 @@ def report(
             complain(f"no browser available; open {page.resolve()} in one", "yellow")
 
 
-def _data(run: Path, source: Path | None, target: Path | None, quiet: bool) -> tuple[Task | None, Truth | None, str]:
+def _data(
+    run: Path, source: Path | None, target: Path | None, note: Callable[..., None], progress_bar: bool | None
+) -> tuple[Task | None, Truth | None, str]:
     """Read the data of a run; without it, return the reason, or raise if the user named the files."""
     from warmpot.report.run_page import locate_run
     from warmpot.train.run_folder import check_finished, read_config, read_facts
@@ -74,10 +75,8 @@ def _data(run: Path, source: Path | None, target: Path | None, quiet: bool) -> t
         gone = [path for path in (data.source, data.target) if not path.exists()]
         if gone and source is None:
             return None, None, f"its data has moved or was deleted ({', '.join(map(str, gone))})"
-        if not quiet:
-            complain(f"reading {data.source} and {data.target}", "dim")
-        images = read_config(folder).images
-        return (*data.read(images, False if quiet else None), "")
+        note(f"reading {data.source} and {data.target}")
+        return (*data.read(read_config(folder).images, progress_bar), "")
     except InputError as error:
         if source is not None:
             raise InputError(one_line(error)) from error
@@ -94,7 +93,5 @@ def write_report(run: Path | Fitted, task: Task, truth: Truth | None, verbose: b
         report_run(run, task, truth)
     except Exception as error:  # of any kind: the results of the run are already written
         folder = run if isinstance(run, Path) else run.folder or Path("RUN")
-        command = f"warmpot report {quoted(folder)}"
-        complain(
-            f"warning: the run is complete, but its report failed ({one_line(error)}); try again: {command}", "yellow"
-        )
+        text = f"the run is complete, but its report failed ({one_line(error)})"
+        complain(f"warning: {text}; try again: warmpot report {quoted(folder)}", "yellow")

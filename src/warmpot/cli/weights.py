@@ -20,9 +20,7 @@ __all__ = ["weights"]
 
 PAPER = "The default is the paper's setting for Office-Home."
 BETA = Annotated[float, Option(help=f"Share of the source that is relevant, in (0, 1]. {PAPER}")]
-NORMALIZE = Annotated[
-    bool, Option("--normalize-features/--no-normalize-features", help="Scale every row to length 1 first.")
-]
+FLAG = "--normalize-features/--no-normalize-features"
 
 
 def weights(
@@ -31,7 +29,7 @@ def weights(
     out: _flags.CSV_FILE,
     beta: BETA = 0.35,
     alpha: Annotated[float, Option(help=f"Share of the target to match, in (0, 1]. {PAPER}")] = 0.8,
-    normalize_features: NORMALIZE = False,
+    normalize_features: Annotated[bool, Option(FLAG, help="Scale every row to length 1 first.")] = False,
     max_memory: Annotated[float, Option(help="GiB for blocks of distances, in addition to the features.")] = 1.0,
     quiet: _flags.QUIET = False,
 ) -> None:

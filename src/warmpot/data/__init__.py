@@ -12,23 +12,7 @@ from warmpot.data.table import Table, as_table, table_from_dataset
 from warmpot.data.task import Task, Truth, make_task
 
 __all__ = [
-    "ClassBalanced",
-    "Sampler",
-    "Shuffled",
-    "Table",
-    "Task",
-    "Truth",
-    "ViewSettings",
-    "as_table",
-    "benchmark_names",
-    "benchmark_task",
-    "digits_task",
-    "images_from_dataset",
-    "load_features",
-    "load_images",
-    "load_table",
-    "make_sampler",
-    "make_task",
-    "read_benchmark",
-    "table_from_dataset",
-]
+    "ClassBalanced", "Sampler", "Shuffled", "Table", "Task", "Truth", "ViewSettings", "as_table", "benchmark_names",
+    "benchmark_task", "digits_task", "images_from_dataset", "load_features", "load_images", "load_table",
+    "make_sampler", "make_task", "read_benchmark", "table_from_dataset",
+]  # fmt: skip

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from warmpot._typing import IntArray
-from warmpot.data._labels import encode_labels
+from warmpot.data.table import encode_labels
 from warmpot.errors import InputError
 
 __all__ = ["EXTENSIONS", "encode_list_labels", "normalize_name", "path_error", "read_class_names", "read_list"]
@@ -24,8 +24,7 @@ IMAGE_LINE = re.compile(rf"(?i)(.*(?:{'|'.join(map(re.escape, EXTENSIONS))}))(?:
 """A path with the extension of an image, then its label: both may contain blanks."""
 INTEGER = re.compile(r"[+-]?\d+")
 
-Line = tuple[int, str, str]
-"""Number of a line, its path, and its label ("" without one)."""
+Line = tuple[int, str, str]  # number of a line, its path, and its label ("" without one)
 
 
 def path_error(path: object, got: str, allowed: str, remedy: str) -> InputError:
@@ -42,7 +41,12 @@ def read_list(file: str | os.PathLike[str]) -> list[Line]:
     """Read the lines of a list, without blank lines and the header."""
     text = _read_text(file)
     if Path(file).suffix.lower() == ".csv":
-        lines = _csv_cells(file, text)
+        reader = csv.reader(io.StringIO(text))
+        try:
+            lines = [(reader.line_num, list(map(str.strip, row))) for row in reader if any(map(str.strip, row))]
+        except csv.Error as error:
+            got, remedy = f"{error} in line {reader.line_num}", "Save it again as path,label."
+            raise path_error(file, got, "a readable csv", remedy) from error
     else:
         rows = enumerate(map(str.strip, text.split("\n")), start=1)  # splitlines would also split at rarer characters
         lines = [(number, _split(row)) for number, row in rows if row]
@@ -66,16 +70,6 @@ def _read_text(file: str | os.PathLike[str]) -> str:
     except (OSError, UnicodeDecodeError, ValueError) as error:
         got = getattr(error, "strerror", None) or str(error)
         raise path_error(file, got, "a text file in UTF-8", "Check spelling, folder and encoding.") from error
-
-
-def _csv_cells(file: str | os.PathLike[str], text: str) -> list[tuple[int, list[str]]]:
-    """Split a csv into cells, with line numbers."""
-    reader = csv.reader(io.StringIO(text))
-    try:
-        return [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(map(str.strip, row))]
-    except csv.Error as error:
-        got, remedy = f"{error} in line {reader.line_num}", "Save it again as path,label."
-        raise path_error(file, got, "a readable csv", remedy) from error
 
 
 def _split(row: str) -> list[str]:

@@ -8,9 +8,8 @@ and the 64 features are the counts of black dots (0 to 16) in its blocks of 4 x 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +21,9 @@ from warmpot.data.table import Table, as_table
 __all__ = ["digits_task"]
 
 BOX, BLOCK = 32, 4
-MAX_WIDTH = 24
-"""Columns of the box that a digit may fill, as in the target: wider digits are squeezed."""
-FONT_SIZE = 48
-"""Size of the font in dots; a digit is about 35 dots high."""
-MARGIN = 16
-"""Dots around a digit: space for thicker strokes, and for corners that rotate into the box."""
+MAX_WIDTH = 24  # columns of the box that a digit may fill, as in the target: wider digits are squeezed
+FONT_SIZE = 48  # size of the font in dots; a digit is about 35 dots high
+MARGIN = 16  # dots around a digit: space for thicker strokes, and for corners that rotate into the box
 NOT_TEXT_FONTS = re.compile("Display|LastResort|NonUni|Siz|cmex|cmmi|cmsy")
 """Fonts of symbols, brackets, mathematics and placeholders; the digits of cmmi have unequal heights."""
 
@@ -37,8 +33,7 @@ DOTS = np.indices((BOX, BOX)).reshape(2, -1).T - (BOX - 1) / 2
 """Row and column of every dot of the box, relative to its centre."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Glyph:
+class _Glyph(NamedTuple):
     """A digit of a font: the signed distance of every dot to its outline (negative inside), and its centre."""
 
     distance: FloatArray
@@ -46,7 +41,7 @@ class _Glyph:
 
 
 def digits_task(n_source: int = 3000, seed: int = 0) -> tuple[Table, Table]:
-    """Make the built-in task: ten printed digits as source, five handwritten ones as target.
+    """Make the built-in task: ten printed digits as source, five handwritten ones as target; 64 features from 0 to 16.
 
     Each source sample is a digit of a random text font, changed at random, uniformly: rotated by up to 0.2 radians
     either way, sheared by up to 0.25, its width scaled by 0.8 to 1.2, bent by smooth waves of up to 1.5 dots, its
@@ -59,38 +54,29 @@ def digits_task(n_source: int = 3000, seed: int = 0) -> tuple[Table, Table]:
         Number of source samples; the numbers of samples per digit differ by at most one.
     seed : int
         Seed of the source, which also depends on the versions of matplotlib and Pillow. The target is always the same.
-
-    Returns
-    -------
-    source, target : Table
-        64 features from 0 to 16; classes "0" to "9" and "0" to "4".
     """
-    n_source = check_count("n_source", n_source, minimum=10)
-    rng = np.random.default_rng(check_count("seed", seed, minimum=0))
+    import matplotlib
+    from PIL import ImageFont
     from sklearn.datasets import load_digits
 
+    n_source = check_count("n_source", n_source, minimum=10)
+    rng = np.random.default_rng(check_count("seed", seed, minimum=0))
     digits = rng.permutation(np.arange(n_source) % 10)
-    fonts = _fonts()
+    files = sorted(Path(matplotlib.get_data_path(), "fonts", "ttf").glob("*.ttf"))
+    fonts = [ImageFont.truetype(str(file), FONT_SIZE) for file in files if not NOT_TEXT_FONTS.search(file.name)]
     glyphs: dict[tuple[int, int], _Glyph] = {}
-    x = np.empty((n_source, (BOX // BLOCK) ** 2))
+    side = BOX // BLOCK
+    x = np.empty((n_source, side**2))
     for i, (digit, font) in enumerate(zip(digits, rng.integers(len(fonts), size=n_source), strict=True)):
         key = int(digit), int(font)
         if key not in glyphs:
             glyphs[key] = _glyph(str(digit), fonts[font])
-        x[i] = _counts(_bitmap(glyphs[key], rng))
+        bitmap = _bitmap(glyphs[key], rng).reshape(side, BLOCK, side, BLOCK)
+        x[i] = np.sum(bitmap, axis=(1, 3)).reshape(-1)  # the black dots of every block, as in the UCI digits
     images, labels = load_digits(return_X_y=True)
     shared = labels < 5
     source = as_table(x, digits, name="printed digits")
     return source, as_table(images[shared], labels[shared], name="handwritten digits")
-
-
-def _fonts() -> list[Any]:
-    """Open the text fonts of matplotlib, sorted by file name."""
-    import matplotlib
-    from PIL import ImageFont
-
-    files = sorted(Path(matplotlib.get_data_path(), "fonts", "ttf").glob("*.ttf"))
-    return [ImageFont.truetype(str(file), FONT_SIZE) for file in files if not NOT_TEXT_FONTS.search(file.name)]
 
 
 def _glyph(text: str, font: Any) -> _Glyph:
@@ -117,7 +103,8 @@ def _bitmap(glyph: _Glyph, rng: np.random.Generator) -> NDArray[np.bool_]:
     change = np.array([[1.0, 0.0], [shear, 1.0 + squeeze]]) @ rotation
     waves = rng.uniform(-BEND, BEND, size=2), rng.uniform(0, 2 * np.pi, size=2)
     edge = rng.uniform(*STROKE)
-    low, high = _extent((np.argwhere(glyph.distance <= edge) - glyph.centre) @ change.T)
+    inside = np.ascontiguousarray(((np.argwhere(glyph.distance <= edge) - glyph.centre) @ change.T).T)
+    low, high = inside.min(axis=1), inside.max(axis=1)  # several times faster than along the other axis
     height, width = high - low
     scale = np.array([height / (BOX - 1), max(height / (BOX - 1), width / (MAX_WIDTH - 1))])
     shift = np.array([0.0, rng.uniform(-SHIFT, SHIFT)])
@@ -125,14 +112,3 @@ def _bitmap(glyph: _Glyph, rng: np.random.Generator) -> NDArray[np.bool_]:
     points += waves[0] * np.sin(points[:, ::-1] * (2 * np.pi / FONT_SIZE) + waves[1])
     distance: FloatArray = map_coordinates(glyph.distance, (points + glyph.centre).T, order=1, mode="nearest")
     return (distance <= edge).reshape(BOX, BOX)
-
-
-def _extent(points: FloatArray) -> tuple[FloatArray, FloatArray]:
-    columns = np.ascontiguousarray(points.T)  # several times faster than along the other axis
-    return columns.min(axis=1), columns.max(axis=1)
-
-
-def _counts(bitmap: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Count the black dots of every block, as in the UCI digits."""
-    side = BOX // BLOCK
-    return np.sum(bitmap.reshape(side, BLOCK, side, BLOCK), axis=(1, 3), dtype=np.int64).reshape(-1)

@@ -6,10 +6,10 @@ import csv
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,16 +24,11 @@ __all__ = ["load_features", "load_table"]
 
 LABEL_NAMES = ("label", "y", "class", "target")
 """Columns that hold the labels when no column is named; upper and lower case are the same."""
-SHOWN = 5
-"""Columns that a message lists."""
+SHOWN = 5  # columns that a message lists
 
 
-@dataclass(frozen=True)
-class _FileContent:
-    """Unchecked content of a file: features, labels, class names and column names.
-
-    `classes` is an `InputError` when the file has class names that cannot be read: raise it if they are needed.
-    """
+class _FileContent(NamedTuple):
+    """Unchecked content of a file. `classes` is an `InputError` if it cannot be read, to be raised if it is needed."""
 
     x: Any
     y: Any = None
@@ -42,19 +37,13 @@ class _FileContent:
 
 
 def load_features(path: str | os.PathLike[str]) -> FloatArray:
-    """Read a table of features; an `InputError` explains why a file cannot be read.
+    """Read a table of features as a float64 array (n, d), not empty, every entry finite.
 
     Parameters
     ----------
     path : str or path
-        A ``.npz`` (the array ``X``, else the only 2-d array of numbers), ``.npy``, ``.csv``, ``.tsv`` or ``.parquet``
-        (extra ``parquet``) file, or a folder written by `warmpot extract`. A text file may start with a row of column
-        names. Nothing is ever unpickled.
-
-    Returns
-    -------
-    (n, d) float64 array
-        One sample per row; not empty, every entry finite.
+        As for `load_table`. A ``.npz`` without ``X`` may have another array, if it is its only 2-d array of numbers; a
+        text file needs no row of column names.
     """
     return check_matrix(str(path), read_shards(path).x[:] if is_shard_folder(path) else _read_file(path).x)
 
@@ -68,6 +57,9 @@ def load_table(
 ) -> Table:
     """Read features and labels from a file; an `InputError` explains why it cannot be read.
 
+    The table is named after the file, and unlabelled when the file has no labels. Its `columns` are the names in the
+    file.
+
     Parameters
     ----------
     path : str or path
@@ -77,15 +69,8 @@ def load_table(
     label : str, optional
         The column (or key of a ``.npz``) with the labels, strings or numbers. Default: ``y`` of a ``.npz``, and in
         other files a column called label, y, class or target, in any case, if there is one. "" reads no labels.
-    classes : sequence of str, optional
-        Names of the classes, instead of those in the file; see `as_table`.
-    task : {"classification", "regression"}
-        With "regression" the labels are continuous targets.
-
-    Returns
-    -------
-    Table
-        Named after the file; unlabelled when the file has no labels. Its `columns` are the names in the file, if any.
+    classes, task
+        As for `as_table`; default of `classes`: those in the file.
     """
     check_choice("task", task, TASKS)
     if is_shard_folder(path):
@@ -142,9 +127,8 @@ def _label_column(path: Path, names: Sequence[str], label: str | None) -> int | 
         got = f"{len(matches)} columns for labels: {listing([names[j] for j in matches])}"
         raise path_error(path, got, "one", "Choose one with `label=`, and drop the other: it may give the label away.")
     if label is not None and not matches:
-        got = f"columns {listing(names)}" if names else "no names of columns"
-        remedy = "Check the spelling of the label column."
-        raise MissingLabelsError(str(path), got=got, allowed=f"a column {label!r}", remedy=remedy)
+        got, allowed = f"columns {listing(names)}" if names else "no names of columns", f"a column {label!r}"
+        raise MissingLabelsError(str(path), got=got, allowed=allowed, remedy="Check the spelling of the label column.")
     return matches[0] if matches else None
 
 
@@ -204,7 +188,7 @@ def _read_text(path: Path, label: str | None) -> _FileContent:
     columns = tuple(name.strip() for j, name in enumerate(names) if j != at) if skip else ()
     try:
         if at is not None:
-            return replace(_features_and_labels(path, delimiter, skip, at), columns=columns)
+            return _features_and_labels(path, delimiter, skip, at)._replace(columns=columns)
         x = np.loadtxt(path, delimiter=delimiter, skiprows=skip, ndmin=2, encoding="utf-8-sig", quotechar='"')
         return _FileContent(x, columns=columns)
     except ValueError:
@@ -270,7 +254,6 @@ def _is_number(cell: str) -> bool:
 
 
 def _not_numeric(path: Path, columns: dict[str, str]) -> InputError:
-    """Return the error about columns that are not numeric, each with an example or its type."""
     shown = ", ".join(f"{name!r} ({what})" for name, what in islice(columns.items(), SHOWN))
     shown += f" and {len(columns) - SHOWN} more" if len(columns) > SHOWN else ""
     return path_error(path, f"columns that are not numeric: {shown}", "columns of numbers", "Drop or encode them.")

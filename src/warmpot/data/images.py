@@ -14,35 +14,18 @@ import numpy as np
 
 from warmpot._interop import is_torch
 from warmpot._typing import IntArray
-from warmpot.data._image_lists import (
-    EXTENSIONS,
-    encode_list_labels,
-    normalize_name,
-    path_error,
-    read_class_names,
-    read_list,
-)
-from warmpot.data._labels import encode_labels
+from warmpot.data._image_lists import EXTENSIONS, encode_list_labels, path_error, read_class_names, read_list
 from warmpot.data.pixels import DEFAULT_VIEW, Pixels, ViewSettings, as_rgb, open_image
 from warmpot.data.shards import is_shard_folder
-from warmpot.data.table import Table
+from warmpot.data.table import Table, encode_labels
 from warmpot.errors import listing
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = [
-    "EXTENSIONS",
-    "drop_samples",
-    "image_folder",
-    "image_list",
-    "images_from_dataset",
-    "is_images",
-    "load_images",
-]
+__all__ = ["drop_samples", "image_folder", "image_list", "images_from_dataset", "is_images", "load_images"]
 
-LISTS = (".txt", ".lst", ".list")
-"""Suffixes of lists of images; a .csv is read as a list only by `load_images`."""
+LISTS = (".txt", ".lst", ".list")  # suffixes of lists of images; a .csv is read as a list only by `load_images`
 
 AnyPath: TypeAlias = "str | os.PathLike[str]"
 ClassNames: TypeAlias = "Sequence[Any] | str | os.PathLike[str] | None"
@@ -79,6 +62,8 @@ def load_images(
 ) -> Table:
     """Find the images of a folder or of a list; they are decoded on demand.
 
+    The `names` of the table are the paths below the folder, sorted within each class, or the paths of the list.
+
     Parameters
     ----------
     path : path
@@ -96,11 +81,6 @@ def load_images(
         differently), else by its digits.
     view : ViewSettings
         How an image becomes a square.
-
-    Returns
-    -------
-    Table
-        Its `names` are the paths below the folder, sorted within each class, or the paths of the list.
     """
     if Path(path).is_dir():
         if not is_images(path):
@@ -132,8 +112,7 @@ def image_folder(root: AnyPath, *, classes: ClassNames = None, view: ViewSetting
         got, remedy = f"images ({listing(loose)}) next to folders ({listing(folders)})", "Put every image into the "
         raise path_error(root, got, "one folder per class, or unlabelled images only", remedy + "folder of its class.")
     if not items:
-        allowed, remedy = f"files {', '.join(EXTENSIONS)}", "Name the folder that holds the classes."
-        raise path_error(root, "no images", allowed, remedy)
+        raise path_error(root, "no images", f"files {', '.join(EXTENSIONS)}", "Name the folder that holds the classes.")
     inner = {item.split("/")[1] if item.count("/") > 1 else "" for item in items}
     if len(folders) == 1 and len(inner) > 1 and "" not in inner:
         got = f"one folder {folders[0]!r}, which contains folders ({listing(sorted(inner))})"
@@ -141,7 +120,7 @@ def image_folder(root: AnyPath, *, classes: ClassNames = None, view: ViewSetting
         raise path_error(root, got, "one folder per class", remedy)
     if loose:
         return _table(items, root, None, (), os.fspath(root), view)
-    names = [normalize_name(name) for name in folders]
+    names = read_class_names(folders) or ()
     labels = [name for name, folder in zip(names, folders, strict=True) for _ in by_folder[folder]]
     given = names if classes is None else read_class_names(classes)
     return _table(items, root, *encode_labels(f"labels of {root}", labels, len(items), given), os.fspath(root), view)
@@ -190,9 +169,12 @@ def image_list(
     lines = read_list(file)
     opener = _FileOpener(os.fspath(root if root is not None else Path(file).parent))
     if root is not None and not os.path.isdir(root):
-        allowed = "the folder that the paths are relative to"
-        raise path_error(root, "no folder", allowed, "Check spelling and folder.")
-    items = tuple(_with_slashes(path, opener) for _, path, _ in lines)
+        raise path_error(root, "no folder", "the folder that the paths are relative to", "Check spelling and folder.")
+    # The backslashes of a list from Windows are replaced, unless they are part of the name.
+    items = tuple(
+        path if "\\" not in path or os.path.exists(opener.path(path)) else path.replace("\\", "/")
+        for _, path, _ in lines
+    )
     if missing := [item for item in items if not os.path.isfile(opener.path(item))]:
         got = f"{len(missing)} of {len(items)} files missing below {opener.root!r}: {listing(missing)}"
         raise path_error(what, got, "files that exist", "Pass the folder that the paths are relative to as `root=`.")
@@ -204,11 +186,6 @@ def image_list(
         return _table(items, opener.root, None, (), what, view)
     codes, names = encode_list_labels(what, lines, items, read_class_names(classes))
     return _table(items, opener.root, codes, names, what, view)
-
-
-def _with_slashes(path: str, opener: _FileOpener) -> str:
-    """Replace the backslashes of a list from Windows, unless they are part of the name."""
-    return path if "\\" not in path or os.path.exists(opener.path(path)) else path.replace("\\", "/")
 
 
 def _table(
@@ -257,6 +234,8 @@ def images_from_dataset(
 ) -> Table:
     """Use the images of a torch-style dataset, which are loaded from it on demand.
 
+    Labels come from the dataset's ``targets`` or ``samples`` when it has them, else from one pass over its items.
+
     Parameters
     ----------
     dataset : object with ``__len__`` and ``__getitem__``
@@ -265,15 +244,8 @@ def images_from_dataset(
         normalised. The dataset should not augment: random views are drawn here.
     name : str
         Name of the table in messages.
-    classes : sequence of str or path, optional
-        Names of the classes; default: the dataset's own ``classes`` when it has them.
-    view : ViewSettings
-        How an image becomes a square.
-
-    Returns
-    -------
-    Table
-        Labels come from the dataset's ``targets`` or ``samples`` when it has them, else from one pass over its items.
+    classes, view
+        As for `load_images`; default of `classes`: the dataset's own ``classes`` when it has them.
     """
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")) or not len(dataset):
         got = "no items" if hasattr(dataset, "__len__") else type(dataset).__name__

@@ -12,14 +12,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from warmpot._checks import check_choice, check_count
 from warmpot._progress import ProgressCallback
-from warmpot.data.lazy import LazyRows
+from warmpot.data.table import LazyRows
 from warmpot.data.workers import map_in_workers
 from warmpot.errors import InputError, WarmpotError
 
@@ -36,8 +36,7 @@ FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 LARGEST_SIDE = 8192
 AREA_SHARES, ASPECT_RATIOS, CROP_ATTEMPTS = (0.08, 1.0), (3 / 4, 4 / 3), 10
 """For crops="resized": ranges of area and width / height, and attempts before the whole image is used."""
-CHUNK = 32
-"""Images that a worker checks at a time."""
+CHUNK = 32  # images that a worker checks at a time
 
 
 @dataclass(frozen=True)
@@ -46,17 +45,14 @@ class ViewSettings:
 
     Attributes
     ----------
-    resize : int
-        Side of the square that the whole image is first resized to; the aspect ratio is not kept, as is common in
-        this field.
-    crop : int
-        Side of the crop from it that is seen: the centre when testing.
+    resize, crop : int
+        Side of the square that the whole image is first resized to (the aspect ratio is not kept, as is common in this
+        field), and of the crop from it that is seen: the centre when testing.
     interpolation : {"nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"}
         Filter of Pillow, with antialiasing.
-    augment : bool
-        Whether training sees random views; otherwise it sees the test views.
-    flip : bool
-        Whether a random view is mirrored, left to right, with probability one half.
+    augment, flip : bool
+        Whether training sees random views (otherwise the test views), and whether half of them are mirrored, left to
+        right.
     crops : {"random", "resized"}
         Random views: a `crop` at a random place, or a box of 8 to 100 % of the area with sides 3:4 to 4:3, resized.
     """
@@ -88,18 +84,9 @@ DEFAULT_VIEW = ViewSettings()
 class Pixels(LazyRows):
     """Images as lazy rows: ``pixels[rows]`` decodes images and returns their test views as bytes.
 
-    Attributes
-    ----------
-    items : sequence
-        One entry per image, such as its path.
-    open : callable
-        Makes a Pillow image of an item. It and `items` must be picklable, for workers.
-    view : ViewSettings
-        How an image becomes a square.
-    stamp : callable
-        Text that identifies an item and its content, if possible without decoding it.
-    name : callable
-        Name of an item in messages.
+    `open` makes a Pillow image of one of the `items`, such as paths; both must be picklable, for workers. `stamp`
+    returns a text that identifies an item and its content, if possible without decoding it; `name` its name in
+    messages.
     """
 
     items: Sequence[Any]
@@ -107,16 +94,12 @@ class Pixels(LazyRows):
     view: ViewSettings = DEFAULT_VIEW
     stamp: Callable[[Any], str] = str
     name: Callable[[Any], str] = str
+    dtype: ClassVar = np.dtype(np.uint8)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Number of images, 3, height, width."""
         return len(self.items), 3, self.view.crop, self.view.crop
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Always uint8."""
-        return np.dtype(np.uint8)
 
     def __repr__(self) -> str:
         return f"Pixels({len(self)} images, {self.view})"
@@ -130,14 +113,7 @@ class Pixels(LazyRows):
     def augmented(self, rows: Any, draws: Any, seed: int = 0) -> NDArray[np.uint8]:
         """Decode images and return random views for training, (n, 3, crop, crop).
 
-        Parameters
-        ----------
-        rows : array of int, slice or mask
-            The images.
-        draws : (n,) array of int
-            Number of the draw for each image: crop and flip are a function of `seed` and this number only.
-        seed : int
-            Seed of all draws.
+        `draws` has one number per image: crop and flip are a function of `seed` and this number only.
         """
         chosen, numbers = np.atleast_1d(np.arange(len(self))[rows]), np.atleast_1d(np.asarray(draws))
         if numbers.shape != chosen.shape or numbers.dtype.kind not in "iu" or (numbers.size and numbers.min() < 0):
@@ -162,10 +138,7 @@ class Pixels(LazyRows):
         return digest.hexdigest()[:16]
 
     def batches(self, size: int, workers: int = 0) -> Iterator[torch.Tensor]:
-        """Yield the test views of all images in order, as uint8 tensors of `size` images (the last may be smaller).
-
-        The result does not depend on the number of workers; 0 decodes in this process.
-        """
+        """Yield the test views of all images in order, as uint8 tensors of `size` images (the last may be smaller)."""
         check_count("size", size)
         slices = (slice(start, start + size) for start in range(0, len(self), size))
         return map_in_workers(partial(_load_tensor, self), slices, workers)
@@ -209,10 +182,7 @@ def _find_corrupt_rows(pixels: Pixels, rows: range) -> dict[int, str]:
 
 
 def find_corrupt(pixels: Pixels, workers: int = 0, report: ProgressCallback | None = None) -> dict[int, str]:
-    """Decode every image, in `workers` processes (0: in this one); return the rows that fail, with the reasons.
-
-    `report` is called with the share done and a text.
-    """
+    """Decode every image, in `workers` processes (0: in this one); return the rows that fail, with the reasons."""
     n, corrupt = len(pixels), dict[int, str]()
     chunks = [range(start, min(start + CHUNK, n)) for start in range(0, n, CHUNK)]
     results = map_in_workers(partial(_find_corrupt_rows, pixels), chunks, workers)

@@ -1,11 +1,8 @@
 """Samplers: endless mini-batches whose k-th is a pure function of the seed and k.
 
-A sampler keeps no position: ``batch(step)`` can be called for any step, in any order, and never depends on earlier
-calls. A resumed run therefore only needs to know its step, and processes with the same seed agree on every batch
-without communication. (The cached permutations only save time.)
-
-Batches follow each other in an endless stream that joins one pass over the data to the next: nothing is dropped at
-the end of an epoch, every batch has its full size, and a data set smaller than a batch repeats its samples.
+A resumed run therefore only needs to know its step, and processes with the same seed agree on every batch without
+communication. Batches follow each other in an endless stream that joins one pass over the data to the next: nothing is
+dropped at the end of an epoch, and a data set smaller than a batch repeats its samples.
 """
 
 from __future__ import annotations
@@ -43,22 +40,12 @@ class Shuffled(Sampler):
     """Every sample once per epoch, in a new random order each epoch.
 
     At any step the numbers of times that two samples were drawn differ by at most one. A batch that crosses the end of
-    an epoch may contain a sample twice.
-
-    Parameters
-    ----------
-    n : int
-        Number of samples.
-    batch : int
-        Batch size; may exceed `n`.
-    seed : int
-        Seed; use different seeds for source and target.
+    an epoch may contain a sample twice; `batch`, its size, may exceed `n`, the number of samples. Use different seeds
+    for source and target.
 
     Examples
     --------
     >>> sampler = Shuffled(5, batch=3, seed=0)
-    >>> sampler.batch(1).shape
-    (3,)
     >>> sorted(int(i) for step in range(5) for i in sampler.batch(step))
     [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]
     """
@@ -78,16 +65,7 @@ class ClassBalanced(Sampler):
     With C classes a batch has ``batch // C`` samples of each. The remaining ``batch % C`` places go to the classes in
     turn, in shuffled rounds, so that after each whole round every class has been drawn equally often. Within a class,
     samples are drawn as by `Shuffled`. A batch smaller than C consists of such turns only (the authors' code of WARMPOT
-    fails there: it draws ``batch // C`` = 0 samples of each class).
-
-    Parameters
-    ----------
-    labels : (n,) array
-        Labels; classes without samples are ignored.
-    batch : int
-        Batch size.
-    seed : int
-        Seed.
+    fails there: it draws ``batch // C`` = 0 samples of each class). Classes without samples are ignored.
 
     Examples
     --------
@@ -131,15 +109,7 @@ class ClassBalanced(Sampler):
 
 
 def make_sampler(kind: str, batch: int, seed: int = 0, *, n: int | None = None, labels: Any = None) -> Sampler:
-    """Make a sampler by name.
-
-    Parameters
-    ----------
-    kind : {"balanced", "shuffled"}
-        `ClassBalanced` (needs `labels`) or `Shuffled` (needs `n`, or `labels` to count).
-    batch, seed, n, labels
-        Batch size, seed, number of samples, and (n,) labels.
-    """
+    """Make a sampler by name: "balanced" (`ClassBalanced` of `labels`) or "shuffled" (`Shuffled` of `n`)."""
     check_choice("kind", kind, KINDS)
     if labels is None and (kind == "balanced" or n is None):
         needed = "labels" if kind == "balanced" else "n"

@@ -14,6 +14,7 @@ import json
 import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -24,39 +25,23 @@ from numpy.typing import NDArray
 
 from warmpot._files import FILENAME_ERRORS, atomic_write, write_csv
 from warmpot._typing import IntArray
-from warmpot.data._labels import check_targets, encode_labels
-from warmpot.data.lazy import LazyRows
-from warmpot.data.table import Table
+from warmpot.data.table import LazyRows, Table, check_targets, encode_labels
 from warmpot.errors import InputError, MissingLabelsError
 
 __all__ = ["DTYPES", "ShardLayout", "ShardWriter", "Shards", "is_shard_folder", "read_shards"]
 
-DTYPES = ("float32", "float16")
-"""Data types of the numbers on disk; both are float32 in memory."""
+DTYPES = ("float32", "float16")  # data types of the numbers on disk; both are float32 in memory
 LAYOUT, INDEX = "shards.json", "index.csv"
 FORMAT = 1
-MAX_OPEN = 256
-"""Files mapped at a time: each uses a file descriptor, of which a process usually has 1,024."""
+MAX_OPEN = 256  # files mapped at a time: each uses a file descriptor, of which a process usually has 1,024
 
 
 @dataclass(frozen=True)
 class ShardLayout:
     """What a folder of shards contains; two folders with equal layouts hold the same rows.
 
-    Attributes
-    ----------
-    n : int
-        Number of samples; fewer rows may be kept.
-    row : tuple of int
-        Shape of a row.
-    dtype : str
-        Data type of the numbers on disk, one of `DTYPES`.
-    per_shard : int
-        Samples per shard; the last one may have fewer.
-    classes : tuple of str
-        Names of the classes; empty without class labels.
-    made_from : mapping
-        What the rows were computed from and how, in values that JSON supports.
+    Of `n` samples fewer rows may be kept. `row` is the shape of a row, `dtype` the type of its numbers on disk (one of
+    `DTYPES`). `made_from` says what the rows were computed from and how, in values that JSON supports.
     """
 
     n: int
@@ -107,17 +92,7 @@ class ShardLayout:
 class ShardWriter:
     """Writes a folder of shards, from one process or from several at the same time.
 
-    Parameters
-    ----------
-    folder : path
-        New, empty, or begun with the same layout; then only the missing shards have to be written.
-    layout : ShardLayout
-        What the folder will contain.
-
-    Raises
-    ------
-    InputError
-        When the folder contains something else.
+    The folder is new, empty, or begun with the same layout; then only the missing shards have to be written.
     """
 
     def __init__(self, folder: Path, layout: ShardLayout) -> None:
@@ -143,10 +118,9 @@ class ShardWriter:
         except (OSError, ValueError, KeyError, TypeError):
             return False
 
-    def _note(self, k: int) -> dict[str, Any]:
+    def _note(self, k: int) -> Any:
         """Return the notes on shard `k`: ``rows`` that were kept, ``bad`` ones with reasons."""
-        note: dict[str, Any] = json.loads(self._paths(k)[1].read_text(encoding="utf-8"))
-        return note
+        return json.loads(self._paths(k)[1].read_text(encoding="utf-8"))
 
     def write(self, k: int, x: NDArray[Any], rows: Sequence[int], bad: Mapping[int, str]) -> None:
         """Write shard `k`: the rows of the samples `rows`, in this order, and why others are `bad`."""
@@ -197,6 +171,8 @@ class Shards(LazyRows):
     Rows are float32 whatever the files hold. The object can be sent to other processes, which map the files again.
     """
 
+    dtype = np.dtype(np.float32)
+
     def __init__(self, folder: Path, layout: ShardLayout, stored: IntArray, rows: IntArray) -> None:
         self.folder, self.layout = folder, layout
         self._stored = stored  # the sample of every stored row, in order
@@ -208,11 +184,6 @@ class Shards(LazyRows):
     def shape(self) -> tuple[int, ...]:
         """Number of rows, then the shape of one row."""
         return (len(self._rows), *self.layout.row)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Data type of a loaded number."""
-        return np.dtype(np.float32)
 
     @property
     def samples(self) -> IntArray:
@@ -246,7 +217,7 @@ class Shards(LazyRows):
         return Shards(self.folder, self.layout, self._stored, np.atleast_1d(self._rows[rows]))
 
     def fingerprint(self) -> str:
-        """Return a short hash of the layout and of the samples that the rows belong to."""
+        """Hash the layout and the samples that the rows belong to."""
         digest = hashlib.sha256(self.layout.fingerprint().encode())
         digest.update(np.ascontiguousarray(self.samples).data)
         return digest.hexdigest()[:16]
@@ -290,12 +261,14 @@ def read_shards(
         got, remedy = f"columns {', '.join(columns)} in {INDEX}", "Leave `label=` out."
         raise MissingLabelsError(str(path), got=got, allowed=f"a column {label!r}", remedy=remedy)
     names = tuple(columns.get("name", ()))
-    labels = None if label == "" else columns.get("label")
+    labels: Any = None if label == "" else columns.get("label")
     if labels is None:
         return Table(shards, None, (), str(path), (), names)
     what = f"labels of {path}"
     if task == "regression":
-        return Table(shards, check_targets(what, _as_numbers(labels), len(shards)), (), str(path), (), names)
+        with suppress(ValueError):  # `check_targets` refuses strings
+            labels = list(map(float, labels))
+        return Table(shards, check_targets(what, labels, len(shards)), (), str(path), (), names)
     given = classes if classes is not None else shards.layout.classes or None
     return Table(shards, *encode_labels(what, labels, len(shards), given), str(path), (), names)
 
@@ -321,14 +294,6 @@ def _open_folder(folder: Path) -> tuple[Shards, dict[str, list[str]]]:
         got, remedy = f"an index that cannot be read ({error})", "Delete it and extract again: the shards are kept."
         raise InputError(str(folder / INDEX), got=got, allowed="what extract wrote", remedy=remedy) from error
     return Shards(folder, layout, stored, np.arange(len(stored))), columns
-
-
-def _as_numbers(labels: list[str]) -> list[Any]:
-    """Parse numbers; return the strings themselves when one is not a number, for `check_targets` to refuse."""
-    try:
-        return [float(label) for label in labels]
-    except ValueError:
-        return list(labels)
 
 
 def _shard_path(folder: Path, k: int) -> Path:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +13,57 @@ from numpy.typing import NDArray
 from warmpot._checks import check_choice, check_matrix
 from warmpot._interop import is_torch, kind_of, to_numpy
 from warmpot._typing import FloatArray, IntArray
-from warmpot.data._labels import check_targets, encode_labels
-from warmpot.data.lazy import Rows
 from warmpot.errors import InputError, listing
 
-__all__ = ["TASKS", "Table", "as_table", "table_from_dataset"]
+__all__ = [
+    "TASKS", "LazyRows", "Rows", "Table", "as_table", "check_targets", "encode_labels", "sample_shape",
+    "table_from_dataset",
+]  # fmt: skip
+
+
+class LazyRows(ABC):
+    """Samples that are loaded on demand, with as much of the array interface as training needs."""
+
+    dtype: ClassVar[np.dtype[Any]]  # of a loaded entry
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Number of samples, then the shape of one sample."""
+
+    @abstractmethod
+    def __getitem__(self, rows: Any) -> NDArray[Any]:
+        """Load the rows given by integers, a slice or a mask."""
+
+    @abstractmethod
+    def subset(self, rows: Any) -> LazyRows:
+        """Return only these rows, without loading them."""
+
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """Return a short text that differs for different data."""
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+
+Rows: TypeAlias = "NDArray[np.floating[Any]] | LazyRows"
+"""Samples of one domain: an array of features, or rows that are loaded on demand."""
+
+
+def sample_shape(x: Rows) -> str:
+    """Describe one sample, such as "3 features"."""
+    if x.ndim == 2:
+        return f"{x.shape[1]} features"
+    return f"{'images' if x.dtype == np.uint8 else 'activations'} of {' x '.join(map(str, x.shape[1:]))}"
+
 
 TASKS = ("classification", "regression")
-FLOAT32_EPS = float(np.finfo(np.float32).eps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +80,8 @@ class Table:
         Code ``k`` means ``classes[k]``; a listed class may have no sample here. Empty without class labels.
     name : str
         Name of the table in messages.
-    columns : tuple of str
-        Names of the features, in their order; empty when they have none.
-    names : tuple of str
-        Names of the samples, such as paths of images; empty when they have none.
+    columns, names : tuple of str
+        Names of the features, and of the samples (such as paths of images); empty when they have none.
     """
 
     x: Rows
@@ -78,7 +120,7 @@ class Table:
 def as_table(
     x: Any, y: Any = None, *, classes: Sequence[Any] | None = None, name: str = "x", task: str = "classification"
 ) -> Table:
-    """Check features and labels and put them into a `Table`.
+    """Check features and labels and put them into a `Table`; an `InputError` names what is missing or does not fit.
 
     Parameters
     ----------
@@ -95,18 +137,11 @@ def as_table(
     task : {"classification", "regression"}
         With "regression", `y` holds continuous targets and there are no classes.
 
-    Raises
-    ------
-    InputError
-        For no samples, non-finite features, missing labels, or labels that do not fit the features or the task.
-
     Examples
     --------
     >>> table = as_table([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], ["dog", "cat", "dog"], name="pets")
-    >>> table
-    Table('pets', 3 x 2 float64, 2 classes)
-    >>> table.classes, table.y.tolist()
-    (('cat', 'dog'), [1, 0, 1])
+    >>> table, table.classes, table.y.tolist()
+    (Table('pets', 3 x 2 float64, 2 classes), ('cat', 'dog'), [1, 0, 1])
     """
     check_choice("task", task, TASKS)
     features, columns = _features(name, x), _column_names(x)
@@ -129,11 +164,9 @@ def table_from_dataset(
     ----------
     dataset : object with ``__len__`` and ``__getitem__``
         Each item is a 1-d array or tensor of features, or a tuple ``(features, label)``; a 1-tuple has no label.
-    name : str
-        Name of the table in messages.
     classes : sequence of str, optional
         Names of the classes that labels index into; default: the dataset's own ``classes`` when it has them.
-    task : {"classification", "regression"}
+    name, task
         As for `as_table`.
     """
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
@@ -176,7 +209,7 @@ def _features(name: str, x: Any) -> NDArray[np.floating[Any]]:
 
 
 def _as_float32_if_no_finer(x: Any, array: FloatArray) -> NDArray[np.floating[Any]]:
-    return array.astype(np.float32) if kind_of(x).resolution >= FLOAT32_EPS else array
+    return array.astype(np.float32) if kind_of(x).resolution >= np.finfo(np.float32).eps else array
 
 
 def _frame_values(name: str, frame: Any) -> NDArray[Any]:
@@ -206,3 +239,139 @@ def _row(name: str, i: int, x: Any) -> NDArray[np.floating[Any]]:
 def _scalar(y: Any) -> Any:
     """Unwrap a label of one entry, such as a 0-d tensor."""
     return y.item() if (is_torch(y) and y.numel() == 1) or (isinstance(y, np.ndarray) and y.size == 1) else y
+
+
+LARGEST_EXACT = 2.0**53  # whole numbers up to here are exact in float64
+ALLOWED = "texts or whole numbers"
+
+
+def encode_labels(name: str, y: Any, n: int, classes: Sequence[Any] | None = None) -> tuple[IntArray, tuple[str, ...]]:
+    """Turn `n` strings or whole numbers into int64 codes and class names.
+
+    If `classes` are given, numbers index into them and strings must be among them. `name` names the labels in messages.
+    """
+    labels = _texts_or_integers(name, _one_dimensional(name, y, n))
+    if classes is None:
+        values, codes = np.unique(labels, return_inverse=True)
+        return codes.astype(np.int64), tuple(str(value) for value in values.tolist())
+    names = _class_names(name, classes)
+    if labels.dtype.kind == "i":
+        outside = (labels < 0) | (labels >= len(names))
+        if outside.any():
+            allowed, remedy = f"0 to {len(names) - 1}, one of {len(names)} classes", "Name every class in its order."
+            raise _label_error(name, outside, f"label {labels[outside][0]}", allowed, remedy)
+        return labels, names
+    code_of = {text: k for k, text in enumerate(names)}
+    values, inverse = np.unique(labels, return_inverse=True)
+    codes = np.array([code_of.get(text, -1) for text in values.tolist()], dtype=np.int64)[inverse]
+    if (codes < 0).any():
+        got, allowed = f"label {str(labels[codes < 0][0])!r}", f"one of the {len(names)} classes"
+        raise _label_error(name, codes < 0, got, allowed, "Add it to classes, or leave classes out.")
+    return codes, names
+
+
+def check_targets(name: str, y: Any, n: int) -> FloatArray:
+    """Return `n` continuous targets as finite float64 numbers."""
+    array = _one_dimensional(name, y, n)
+    try:
+        values = to_numpy(array.tolist() if array.dtype == object else array)
+    except (TypeError, ValueError, OverflowError) as error:
+        got, remedy = f"labels that are not numbers ({error})", "Pass numbers, or `task='classification'`."
+        raise InputError(name, got=got, allowed="real numbers", remedy=remedy) from error
+    if not np.isfinite(values).all():
+        bad, got = ~np.isfinite(values), "a missing or infinite label"
+        raise _label_error(name, bad, got, "finite numbers", "Drop those samples.")
+    return values
+
+
+def _label_error(name: str, bad: NDArray[np.bool_], got: str, allowed: str, remedy: str) -> InputError:
+    """Return an error with the position of the first bad label and the number of bad ones."""
+    got = f"{got} at {int(np.argmax(bad))} ({int(bad.sum())} such in all)"
+    return InputError(name, got=got, allowed=allowed, remedy=remedy)
+
+
+def _one_dimensional(name: str, y: Any, n: int) -> NDArray[Any]:
+    if is_torch(y):
+        y = y.detach().cpu()
+        y = (y.double() if y.is_floating_point() else y).numpy()  # numpy has no bfloat16
+    elif isinstance(y, (list, tuple)) and any(isinstance(label, str) for label in y):
+        y = np.fromiter(y, dtype=object, count=len(y))  # numpy would turn [1, "a"] into two strings
+    try:
+        array = np.asarray(y)
+    except (TypeError, ValueError) as error:
+        raise InputError(name, got=str(error), allowed=ALLOWED, remedy="Pass one label per sample.") from error
+    if array.ndim != 1:
+        remedy = "Pass one label per sample: y.ravel() for a column, y.argmax(1) for indicators."
+        raise InputError(name, got=f"shape {array.shape}", allowed=f"shape ({n},)", remedy=remedy)
+    if len(array) != n:
+        remedy = "Give features and labels of the same samples."
+        raise InputError(name, got=f"{len(array)} labels", allowed=f"{n}, one per sample", remedy=remedy)
+    if isinstance(y, np.ma.MaskedArray) and np.ma.is_masked(y):
+        raise _label_error(name, np.ma.getmaskarray(y), "a missing label", ALLOWED, "Drop those samples.")
+    return array
+
+
+def _texts_or_integers(name: str, labels: NDArray[Any]) -> NDArray[Any]:
+    """Return an array of strings or of int64; refuse missing, mixed and fractional labels."""
+    if labels.dtype.kind in "OT":
+        labels = _from_objects(name, labels)
+    if labels.dtype.kind == "S":
+        try:
+            labels = np.char.decode(labels, "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(name, got=str(error), allowed="utf-8 texts", remedy="Decode them.") from error
+    if labels.dtype.kind == "U":
+        if (labels == "").any():
+            raise _label_error(name, labels == "", "an empty label", ALLOWED, "Drop unlabelled samples.")
+        return labels
+    if labels.dtype.kind == "f":
+        if (missing := np.isnan(labels)).any():
+            raise _label_error(name, missing, "a missing label (NaN)", ALLOWED, "Drop unlabelled samples.")
+        whole = (labels == np.rint(labels)) & (np.abs(labels) <= LARGEST_EXACT)
+        if not whole.all():
+            remedy = "Pass `task='regression'` for continuous targets."
+            raise _label_error(name, ~whole, f"label {labels[~whole][0]}", ALLOWED, remedy)
+    elif labels.dtype.kind not in "biu" or (labels.size and labels.max() > np.iinfo(np.int64).max):
+        got = f"dtype {labels.dtype}" if labels.dtype.kind not in "biu" else f"label {labels.max()}"
+        raise InputError(name, got=got, allowed=ALLOWED, remedy="Pass texts or int64 labels.")
+    return labels.astype(np.int64)
+
+
+def _from_objects(name: str, labels: NDArray[Any]) -> NDArray[Any]:
+    """Find the common type of labels that are Python objects."""
+    values = labels.tolist()
+    missing = np.array([_is_missing(value) for value in values], dtype=bool)
+    if missing.any():
+        raise _label_error(name, missing, "a missing label", ALLOWED, "Drop unlabelled samples.")
+    texts = np.array([isinstance(value, str) for value in values], dtype=bool)
+    if texts.all():
+        return np.array(values, dtype=str)
+    if texts.any():
+        got = f"{values[int(np.argmin(texts))]!r} among texts"
+        raise _label_error(name, ~texts, got, ALLOWED, "Make them all texts.")
+    try:
+        numbers = np.array(values)
+    except (TypeError, ValueError):
+        numbers = labels
+    if numbers.dtype.kind not in "biuf" or numbers.ndim != 1:
+        got, remedy = f"a {type(values[0]).__name__}", "Pass one text or number per sample."
+        raise InputError(name, got=got, allowed=ALLOWED, remedy=remedy)
+    return numbers
+
+
+def _is_missing(value: Any) -> bool:
+    # pandas' own markers are recognised by name: pandas is not a dependency
+    markers = value is None or type(value).__name__ in ("NAType", "NaTType")
+    return markers or (isinstance(value, (float, np.floating)) and bool(np.isnan(value)))
+
+
+def _class_names(name: str, classes: Sequence[Any]) -> tuple[str, ...]:
+    what = f"classes of the {name}"
+    if isinstance(classes, (str, bytes)):
+        raise InputError(what, got=repr(classes), allowed="a list of names", remedy="Put it into a list.")
+    listed = np.asarray(classes).tolist() if hasattr(classes, "dtype") else list(classes)
+    names = tuple(entry.decode() if isinstance(entry, bytes) else str(entry) for entry in listed)
+    if len(set(names)) < len(names) or not names:
+        got = f"{next(entry for entry in names if names.count(entry) > 1)!r} more than once" if names else "no names"
+        raise InputError(what, got=got, allowed="different names", remedy="Name every class once.")
+    return names

@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 
 from warmpot._checks import check_matrix
 from warmpot._typing import BoolArray, FloatArray, IntArray
-from warmpot.data.lazy import Rows, sample_shape
-from warmpot.data.table import Table
+from warmpot.data.table import Rows, Table, sample_shape
 from warmpot.errors import InputError, WarmpotWarning, listing
 
 __all__ = ["Task", "Truth", "make_task", "match_columns", "match_labels"]
 
-MIN_SAMPLES = 2
-"""Samples that each side must have: with a single sample there is nothing to choose between."""
+MIN_SAMPLES = 2  # samples that each side must have: with a single sample there is nothing to choose between
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,12 +27,11 @@ class Task:
 
     Attributes
     ----------
-    xs : (n_source, d) float32 or float64 array, or LazyRows
-        Source features; or rows that are loaded on demand, such as images, for the mini-batch engine.
+    xs, xt : (n, d) float32 or float64 array, or LazyRows
+        Source and target features, with the same dtype; or rows that are loaded on demand, such as images, for the
+        mini-batch engine.
     ys : (n_source,) int64 array or float64 array
         Class codes of the source, or continuous targets for regression.
-    xt : (n_target, d) array or LazyRows
-        Target features, with the dtype of `xs`.
     classes : tuple of str
         Names of the source's classes, each with at least one sample; empty for regression.
     columns : tuple of str
@@ -96,9 +93,8 @@ class Truth:
     Attributes
     ----------
     yt : (n_target,) int64 array or float64 array
-        Codes in the order of the source's classes, -1 for a class that the source does not have; or continuous targets.
-    classes : tuple of str
-        The source's classes, as in the `Task`.
+        Codes in the order of the source's `classes`, -1 for a class that the source does not have; or continuous
+        targets.
     """
 
     yt: IntArray | FloatArray
@@ -127,14 +123,7 @@ def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:
     source : Table
         Labelled, with at least two samples of at least two classes (or continuous targets for regression).
     target : Table
-        The same features as the source; its labels are optional and only reach the `Truth`. It may be the larger side.
-
-    Returns
-    -------
-    task : Task
-        What training may see.
-    truth : Truth or None
-        The target's labels, None when it has none.
+        The same features as the source; its labels are optional and only reach the `Truth`, which is None without them.
 
     Examples
     --------
@@ -154,7 +143,12 @@ def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:
             got, remedy = f"{table.n} samples", "Give each side more samples."
             raise InputError(table.name, got=got, allowed=f"at least {MIN_SAMPLES}", remedy=remedy)
     target = match_columns(target, source.columns, f"the columns of {source.name}")
-    _check_same_shape(source, target)
+    if source.x.ndim == target.x.ndim == 2:
+        if target.width != source.width:
+            check_matrix(target.name, target.x, width=source.width)  # raises, with the package's usual message
+    elif source.x.shape[1:] != target.x.shape[1:] or source.x.dtype != target.x.dtype:
+        got, remedy = sample_shape(target.x), "Give two folders of images, or two tables of features."
+        raise InputError(target.name, got=got, allowed=f"{sample_shape(source.x)}, as in {source.name}", remedy=remedy)
     if source.y is None:
         remedy = "Pass y, or name the label column or key of the file."
         raise InputError(source.name, got="no labels", allowed="a labelled source", remedy=remedy)
@@ -162,48 +156,20 @@ def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:
         kinds = ["continuous targets" if table.for_regression else "class labels" for table in (source, target)]
         allowed, remedy = f"{kinds[0]}, as the source has", "Read both with the same task."
         raise InputError(target.name, got=kinds[1], allowed=allowed, remedy=remedy)
-    xs, xt = _with_common_dtype(source.x, target.x)
+    xs, xt = source.x, target.x
+    if xs.ndim == 2:  # images and activations stay unloaded; distances need a common dtype, the finer of the two
+        arrays = [x if isinstance(x, np.ndarray) else np.asarray(x[:]) for x in (xs, xt)]
+        xs, xt = (x.astype(np.result_type(np.float32, *arrays), copy=False) for x in arrays)
     ys, classes = (source.y, ()) if source.for_regression else _drop_empty_classes(source, source.y)
     columns = source.columns or target.columns
     return Task(xs, ys, xt, classes, columns, source.names, target.names), match_labels(target, classes)
 
 
-def _check_same_shape(source: Table, target: Table) -> None:
-    """Refuse target samples of another kind or shape than the source's."""
-    if source.x.ndim == target.x.ndim == 2:
-        if target.width != source.width:
-            check_matrix(target.name, target.x, width=source.width)  # raises, with the package's usual message
-    elif source.x.shape[1:] != target.x.shape[1:] or source.x.dtype != target.x.dtype:
-        got, allowed = sample_shape(target.x), f"{sample_shape(source.x)}, as in {source.name}"
-        remedy = "Give two folders of images, or two tables of features."
-        raise InputError(target.name, got=got, allowed=allowed, remedy=remedy)
-
-
-def _with_common_dtype(xs: Rows, xt: Rows) -> tuple[Rows, Rows]:
-    """Load features, and return them in the finer of the two dtypes, since distances need a common one."""
-    if xs.ndim > 2:  # images and activations stay unloaded
-        return xs, xt
-    arrays = [x if isinstance(x, np.ndarray) else np.asarray(x[:]) for x in (xs, xt)]
-    dtype = np.result_type(np.float32, *arrays)
-    return arrays[0].astype(dtype, copy=False), arrays[1].astype(dtype, copy=False)
-
-
 def match_columns(table: Table, columns: Sequence[str], allowed: str) -> Table:
     """Put a table's features into the order of `columns`, by name; without names on either side, leave them.
 
-    Parameters
-    ----------
-    table : Table
-        What to reorder; its features are copied only if their order changes.
-    columns : sequence of str
-        The wanted names, in order; empty when there are none.
-    allowed : str
-        Description of these columns in messages.
-
-    Raises
-    ------
-    InputError
-        When both have names and the names differ, or repeat so that their order is ambiguous.
+    `allowed` describes these columns in the `InputError` about names that differ, or repeat so that the order is
+    ambiguous.
     """
     columns = tuple(columns)
     if not columns or not table.columns or table.columns == columns:
@@ -222,16 +188,9 @@ def match_columns(table: Table, columns: Sequence[str], allowed: str) -> Table:
 
 
 def match_labels(table: Table, classes: tuple[str, ...], owner: str = "source") -> Truth | None:
-    """Encode a target's labels, if it has any, in the order of `classes`, by name.
+    """Encode a target's labels, if it has any, in the order of `classes` (empty for regression), by name.
 
-    Parameters
-    ----------
-    table : Table
-        The target.
-    classes : tuple of str
-        The known classes; empty for regression.
-    owner : str
-        What these classes belong to, for the `WarmpotWarning` about labels that are not among them.
+    `owner` is what these classes belong to, for the `WarmpotWarning` about labels that are not among them.
     """
     if table.y is None or not classes:
         return None if table.y is None else Truth(table.y, ())

@@ -20,14 +20,8 @@ Result = TypeVar("Result")
 def map_in_workers(function: Callable[[Job], Result], jobs: Iterable[Job], workers: int = 0) -> Iterator[Result]:
     """Yield ``function(job)`` for all jobs in order, computed ahead by processes when `workers` > 0.
 
-    Parameters
-    ----------
-    function : callable
-        Must be picklable and depend on its job only. A `WarmpotError` that it raises is raised here unchanged.
-    jobs : iterable
-        May be endless; it is read a few jobs ahead.
-    workers : int
-        Number of processes; 0 computes in this one.
+    `function` must be picklable and depend on its job only; a `WarmpotError` that it raises is raised here unchanged.
+    `jobs` may be endless; it is read a few jobs ahead.
     """
     if check_count("workers", workers, minimum=0) == 0:
         return map(function, jobs)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from warmpot.estimators.classifier import AdaptedClassifier, SourceOnlyClassifier, WarmpotClassifier
-from warmpot.estimators.regressor import WarmpotRegressor
 from warmpot.estimators.reweighter import PartialReweighter
+from warmpot.estimators.trained import AdaptedClassifier, SourceOnlyClassifier, WarmpotClassifier, WarmpotRegressor
 
 __all__ = ["AdaptedClassifier", "PartialReweighter", "SourceOnlyClassifier", "WarmpotClassifier", "WarmpotRegressor"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import compress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,17 +52,7 @@ def read_domains(
     multi_output: bool = False,
     min_source: int = 1,
 ) -> Domains:
-    """Check the arguments of ``fit`` and split them into domains.
-
-    Parameters
-    ----------
-    estimator : estimator
-        Its ``n_features_in_`` is set and, from a data frame, ``feature_names_in_``.
-    X, y, X_target, sample_domain
-        As given to ``fit``. With neither of the last two, the source is its own target.
-    y_numeric, multi_output, min_source
-        Whether the labels are continuous targets; whether a sample may have several; smallest number of source samples.
-    """
+    """Check the arguments of ``fit`` and split them into domains; set the estimator's ``n_features_in_``."""
     if X_target is not None and sample_domain is not None:
         remedy = "Pass the target once: separately, or stacked under X."
         raise InputError("X_target and sample_domain", got="both", allowed="one of them", remedy=remedy)
@@ -82,7 +73,11 @@ def read_domains(
             xs = validate_data(estimator, X, y, **options)
         else:
             xs, ys = validate_data(estimator, X, y, **options, **labels)
-        xt = xs if X_target is None else _read_target(estimator, X_target)
+        try:
+            xt = xs if X_target is None else validate_data(estimator, X_target, reset=False, **FEATURES)
+        except ValueError as error:  # scikit-learn's message calls it X
+            got, remedy = " ".join(str(error).split()), "Prepare it exactly as X."
+            raise InputError("X_target", got=got, allowed="samples with X's features", remedy=remedy) from error
     dtype = np.result_type(xs, xt)  # distances between the two need a common dtype
     return Domains(xs.astype(dtype, copy=False), ys, xt.astype(dtype, copy=False))
 
@@ -105,15 +100,6 @@ def check_features_in(estimator: Any, X: Any) -> NDArray[Any]:
     return x
 
 
-def _read_target(estimator: Any, X_target: Any) -> NDArray[Any]:
-    try:
-        x: NDArray[Any] = validate_data(estimator, X_target, reset=False, **FEATURES)
-    except ValueError as error:  # scikit-learn's message calls it X
-        got, remedy = " ".join(str(error).split()), "Prepare it exactly as X."
-        raise InputError("X_target", got=got, allowed="samples with X's features", remedy=remedy) from error
-    return x
-
-
 def _source_rows(sample_domain: Any, n: int) -> BoolArray:
     """Return which rows are source; ``>= 0`` is skada's convention."""
     allowed = "one whole number per row: >= 0 for source, < 0 for target"
@@ -121,8 +107,7 @@ def _source_rows(sample_domain: Any, n: int) -> BoolArray:
     try:
         domain = check_array(sample_domain, ensure_2d=False, dtype=np.float64, input_name="sample_domain")
     except (TypeError, ValueError) as error:
-        got = " ".join(str(error).split())
-        raise InputError("sample_domain", got=got, allowed=allowed, remedy=remedy) from error
+        raise InputError("sample_domain", got=" ".join(str(error).split()), allowed=allowed, remedy=remedy) from error
     source: BoolArray = domain >= 0
     if domain.shape != (n,):
         got, allowed = f"shape {domain.shape}", f"{allowed} (shape ({n},))"
@@ -135,31 +120,24 @@ def _source_rows(sample_domain: Any, n: int) -> BoolArray:
     raise InputError("sample_domain", got=got, allowed=allowed, remedy=remedy)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class TrainedEstimator(TargetRequests):
-    """Base of the estimators that `warmpot.select.fit_chosen` trains."""
+    """Base of the estimators that `warmpot.select.fit_chosen` trains; the fields are the constructor's parameters."""
 
-    preset: str | None
-    _label_checks: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    _label_checks: ClassVar[dict[str, Any]] = {}
 
-    def __init__(
-        self,
-        *,
-        scale: str | None = None,
-        overrides: Mapping[str, Any] | None = None,
-        random_state: Any = None,
-        progress_bar: bool | None = False,
-    ) -> None:
-        self.scale = scale
-        self.overrides = overrides
-        self.random_state = random_state
-        self.progress_bar = progress_bar
+    scale: str | None = None
+    overrides: Mapping[str, Any] | None = None
+    random_state: Any = None
+    progress_bar: bool | None = False
 
     def _changes(self) -> dict[str, Any]:
         """Return the settings that the constructor puts over the preset."""
         raise NotImplementedError
 
-    def _preset(self) -> str | None:
-        return self.preset
+    def _preset(self) -> str:
+        preset: str = self.preset  # type: ignore[attr-defined]
+        return preset
 
     def _encode_labels(self, ys: NDArray[Any]) -> tuple[IntArray | FloatArray, tuple[str, ...]]:
         """Return the labels as the engines take them, and the names of the classes; set ``classes_``."""
@@ -195,14 +173,11 @@ class TrainedEstimator(TargetRequests):
         ys, classes = self._encode_labels(np.asarray(domains.ys))
         config = self._config()
         fitted = fit_chosen(Task(domains.xs, ys, domains.xt, classes), config, progress_bar=self.progress_bar)
-        self.config_ = config
-        self.predictor_ = fitted.predictor
-        self.source_weights_ = fitted.source_weights
-        self.training_weights_ = fitted.training_weights
+        self.config_, self.predictor_ = config, fitted.predictor
+        self.source_weights_, self.training_weights_ = fitted.source_weights, fitted.training_weights
         self.target_weights_ = fitted.target_weights
         self.plan_ = None if fitted.solution is None else fitted.solution.plan
-        self.history_ = fitted.history
-        self.chosen_step_ = fitted.step
+        self.history_, self.chosen_step_ = fitted.history, fitted.step
         self._set_outputs(fitted.outputs)
         return self
 

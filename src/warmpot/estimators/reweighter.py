@@ -20,8 +20,7 @@ from warmpot.estimators._base import Domains, TargetRequests, check_features_in,
 __all__ = ["PartialReweighter"]
 
 SCALES = ("none", "rows", "columns", "auto")
-NARROW = 64
-"""As in `warmpot.nets`, which is not imported here because it needs torch."""
+NARROW = 64  # as in `warmpot.nets`, which is not imported here because it needs torch
 CONSTANT = 1e-12
 """A column whose standard deviation, relative to its largest entry, is smaller than this is constant up to rounding."""
 
@@ -68,15 +67,11 @@ class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # t
     ----------
     estimator : estimator, optional
         Any classifier or regressor whose ``fit`` takes `sample_weight`.
-    alpha : float
-        Share of the target that is matched, in (0, 1].
-    beta : float
-        Share of the source that is relevant, in (0, 1]; a source sample has at most the weight
-        ``1 / (beta n_source)``.
+    alpha, beta : float
+        Share of the target that is matched, and of the source that is relevant, in (0, 1]; a source sample has at most
+        the weight ``1 / (beta n_source)``.
     scale : "auto", "rows", "columns" or "none"
-        How features are scaled for the distances; the estimator gets unscaled features. "rows": every sample to length
-        1. "columns": every feature is standardized over both domains. "none": not at all. "auto": "columns" for fewer
-        than 64 features, otherwise "rows".
+        How features are scaled for the distances, as for `WarmpotClassifier`; the estimator gets unscaled features.
 
     Attributes
     ----------
@@ -87,13 +82,10 @@ class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # t
     target_weights_ : (n_target,) array
         The column sums of the plan.
     plan_ : (n_source, n_target) scipy.sparse.csr_array
-    estimator_ : estimator
-        The trained estimator, if `estimator` is given.
-    classes_ : array
-        Its classes, if it is a classifier.
-    n_features_in_ : int
-    feature_names_in_ : (n_features_in_,) array
-        Only after a fit on a data frame with text column names.
+    estimator_, classes_
+        The trained estimator, if `estimator` is given, and its classes, if it is a classifier.
+    n_features_in_, feature_names_in_
+        As in scikit-learn; the names only after a fit on a data frame with text column names.
 
     Examples
     --------
@@ -114,20 +106,12 @@ class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # t
         self.scale = scale
 
     def fit(self, X: Any, y: Any = None, X_target: Any = None, sample_domain: Any = None) -> PartialReweighter:
-        """Compute the weights, and train the estimator if there is one.
+        """Compute the weights, and train the estimator if there is one; only then labels are needed.
 
         Parameters
         ----------
-        X : (n, d) array or data frame
-            Source features; with `sample_domain`, source and target features, in any order.
-        y : (n,) array, optional
-            Source labels, for the estimator. With `sample_domain` also entries for target rows, which are never read.
-        X_target, sample_domain
-            The target, as for `WarmpotClassifier.fit`.
-
-        Returns
-        -------
-        self
+        X, y, X_target, sample_domain
+            As for `WarmpotClassifier.fit`.
         """
         from warmpot.transport import solve_partial_points
 

@@ -86,7 +86,7 @@ def _crossing(net: nn.Module, graph: fx.Graph, index: int) -> fx.Node | None:
 
 
 def split_points(net: nn.Module) -> list[str]:
-    """Return the names of the parts before which `split_network` can split, in the order of the forward pass.
+    """Return the parts before which `split_network` can split, in the order of the forward pass.
 
     These are the parts with parameters before which a single tensor passes and no parameter is shared across the split.
     """
@@ -95,14 +95,9 @@ def split_points(net: nn.Module) -> list[str]:
 
 
 def split_network(net: nn.Module, part: str) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """Split a network before a part: ``second(first(x))`` equals ``net(x)``; parameters keep their names.
+    """Split a network of one tensor before one of its `split_points`: ``second(first(x))`` equals ``net(x)``.
 
-    Parameters
-    ----------
-    net : torch.nn.Module
-        A network of one tensor; the halves use its tensors, apart from buffers that both need.
-    part : str
-        One of `split_points`.
+    Parameters keep their names. The halves use the network's tensors, apart from buffers that both need.
     """
     graph = _trace(net)
     index = _first_nodes(net, graph).get(part)

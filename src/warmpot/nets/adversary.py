@@ -61,18 +61,14 @@ class _Scorer(nn.Module):
 class Discriminator(_Scorer):
     """Distinguishes the domains: logits, for a loss that takes logits (without a sigmoid nothing overflows).
 
+    Weights are Xavier-normal, drawn from `seed` and not from the global generator; biases are zero.
+
     Parameters
     ----------
-    width : int
-        Width of its input.
-    hidden : int
-        Width of both hidden layers, of ReLU units.
-    dropout : float
-        After each hidden layer.
-    seed : int
-        Seed of the weights (Xavier-normal; zero biases); the global generator is not used.
-    batch_norm : bool
-        BatchNorm before each ReLU instead of dropout after it, as in the Transfer-Learning-Library.
+    width, hidden : int
+        Width of its input, and of both hidden layers, of ReLU units.
+    dropout, batch_norm : float, bool
+        Dropout after each hidden layer; or instead BatchNorm before each ReLU, as in the Transfer-Learning-Library.
     n_outputs : int
         Number of logits per sample, such as one per class (ETN); with 1 the result has the shape (n,).
     """
@@ -91,23 +87,17 @@ class Discriminator(_Scorer):
 
 
 class Critic(_Scorer):
-    """A potential of the (dual) Wasserstein distance: scores (n,).
+    """A potential of the (dual) Wasserstein distance: scores (n,). Initialised as `Discriminator`.
 
     Parameters
     ----------
-    width : int
-        Width of its input.
-    hidden : int
-        Width of both hidden layers, of leaky ReLU units.
+    width, hidden : int
+        Width of its input, and of both hidden layers, of leaky ReLU units.
     spectral : bool
         Divide every layer's weight by its largest singular value, estimated by one power iteration per forward in
-        training mode: then the critic is 1-Lipschitz without a penalty [1]_.
-    dropout : float
-        After each hidden layer.
-    slope : float
-        Slope of the units below 0; 0 makes them ReLU.
-    seed : int
-        Seed of the weights (Xavier-normal; zero biases) and of the power iteration; the global generator is not used.
+        training mode (which starts from `seed`): then the critic is 1-Lipschitz without a penalty [1]_.
+    dropout, slope : float
+        Dropout after each hidden layer; slope of the units below 0 (0 makes them ReLU).
 
     References
     ----------
@@ -137,14 +127,12 @@ def gradient_penalty(
 ) -> Tensor:
     """Mean over the rows of ``(||grad critic(x_i)||_2 - target_norm)^2``, or of its part above the target norm [1]_.
 
-    Only the critic gets a gradient: `x` is detached. A critic must score each row by itself (no BatchNorm).
+    Only the critic gets a gradient: `x` is detached.
 
     Parameters
     ----------
     critic : callable
-        From (n, d) to (n,).
-    x : Tensor, shape (n, d)
-        Where the gradient is taken.
+        From `x` (n, d) to (n,); it must score each row by itself (no BatchNorm).
     target_norm : float
         The wanted Lipschitz constant.
     one_sided : bool

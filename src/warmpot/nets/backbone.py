@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import sys
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -13,23 +17,21 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from warmpot._checks import check_choice
-from warmpot.errors import InputError, listing
+from warmpot.errors import InputError, MissingExtraError, listing
 from warmpot.nets._split import split_network
-from warmpot.nets._timm import import_timm
 
-__all__ = ["Backbone", "BackboneSettings", "FrozenStem", "PixelNormalization", "PretrainedView", "build_backbone"]
+__all__ = [
+    "Backbone", "BackboneSettings", "FrozenStem", "PixelNormalization", "PretrainedView", "build_backbone",
+    "import_timm",
+]  # fmt: skip
 
 BATCH_NORMS = ("train", "frozen", "sync")
 V1 = "resnet50_v1"
 V1_MEAN = (123.68 / 255, 116.779 / 255, 103.939 / 255)
-HEAD_PREFIXES = ("fc.", "classifier.", "head.")
-"""Beginnings of the tensor names of a classification head."""
-WEIGHT_KEYS = ("state_dict", "model", "model_state_dict")
-"""Keys under which training checkpoints store the weights."""
-BLOCK = 4
-"""Images per pass of the stem on a CPU, where the last bits of a convolution depend on the size of its batch."""
-MAX_SHOWN = 3
-"""Names of tensors that a message lists."""
+HEAD_PREFIXES = ("fc.", "classifier.", "head.")  # beginnings of the tensor names of a classification head
+WEIGHT_KEYS = ("state_dict", "model", "model_state_dict")  # keys under which training checkpoints store the weights
+BLOCK = 4  # images per pass of the stem on a CPU, where the last bits of a convolution depend on the size of its batch
+MAX_SHOWN = 3  # names of tensors that a message lists
 
 
 @dataclass(frozen=True)
@@ -64,10 +66,7 @@ class BackboneSettings:
 
 
 class PretrainedView(NamedTuple):
-    """How the authors of the weights prepare a test image: resize to `resize`, crop the central `crop` pixels.
-
-    `fixed`: the network accepts no other crop.
-    """
+    """How the authors of the weights prepare a test image; `fixed`: the network accepts no other crop."""
 
     resize: int
     crop: int
@@ -92,7 +91,7 @@ class PixelNormalization(nn.Module):
 
 
 class FrozenStem(nn.Module):
-    """The frozen part: normalisation, and the network up to the trained part; always in evaluation mode, no gradients.
+    """Normalisation, and the network up to the trained part; always in evaluation mode, without gradients.
 
     On a CPU, and for a given number of torch's threads, the output for an image does not depend on the other images of
     its batch, to the last bit: a stored output equals one that is computed again.
@@ -134,30 +133,14 @@ def _padded(x: Tensor) -> Tensor:
 
 
 class Backbone(nn.Module):
-    """Images to pooled features (n, width); ``tail(stem(pixels))``.
-
-    Attributes
-    ----------
-    stem : FrozenStem
-        The frozen part, from the pixels on.
-    tail : torch.nn.Module
-        The trained part, up to the pooling.
-    width : int
-        Number of pooled features.
-    view : PretrainedView
-        How images should be prepared.
-    settings : BackboneSettings
-    """
+    """Images to pooled features (n, width): ``tail(stem(pixels))``, a frozen and a trained part."""
 
     def __init__(
         self, stem: FrozenStem, tail: nn.Module, width: int, view: PretrainedView, settings: BackboneSettings
     ) -> None:
         super().__init__()
-        self.stem = stem
-        self.tail = tail
-        self.width = width
-        self.view = view
-        self.settings = settings
+        self.stem, self.tail = stem, tail
+        self.width, self.view, self.settings = width, view, settings
 
     @property
     def normalise(self) -> PixelNormalization:
@@ -176,11 +159,8 @@ class Backbone(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return pooled features (n, width).
 
-        Parameters
-        ----------
-        x : Tensor
-            uint8 pixels (n, 3, h, w); or the stem's output for them, floats of three or more dimensions; or pooled
-            features (n, width), which are returned unchanged.
+        `x` holds uint8 pixels (n, 3, h, w); or the stem's output for them, floats of three or more dimensions; or
+        pooled features, which are returned unchanged.
         """
         if x.ndim == 2:
             return x
@@ -189,24 +169,17 @@ class Backbone(nn.Module):
             if torch.is_autocast_enabled(x.device.type):  # as Fabric rounds inputs that come from disk
                 x = x.to(torch.get_autocast_dtype(x.device.type))
         elif self.settings.train_from is None:
-            allowed = "uint8 pixels (n, 3, h, w) or pooled features (n, width)"
-            remedy = "Pass images as whole numbers in 0, ..., 255."
-            raise InputError("x", got=f"floats {tuple(x.shape)}", allowed=allowed, remedy=remedy)
+            got, allowed = f"floats {tuple(x.shape)}", "uint8 pixels (n, 3, h, w) or pooled features (n, width)"
+            raise InputError("x", got=got, allowed=allowed, remedy="Pass images as whole numbers in 0, ..., 255.")
         y: Tensor = self.tail(x.to(self.normalise.mean.dtype))
         return y
 
 
 def build_backbone(settings: BackboneSettings, *, seed: int = 0) -> Backbone:
-    """Build a backbone.
+    """Build a backbone; random weights come from `seed`, not from the global generator.
 
     The names of its tensors depend on `settings.name` and `settings.train_from` only, so that a saved backbone can be
     loaded into one built with ``weights="none"``.
-
-    Parameters
-    ----------
-    settings : BackboneSettings
-    seed : int
-        Seed of random weights; the global generator is not used.
     """
     net = _make_network(settings.name, seed, pretrained=settings.weights == "pretrained")
     if settings.weights not in ("pretrained", "none"):
@@ -289,5 +262,50 @@ def _read_tensors(file: Path) -> Mapping[str, Tensor]:
 
 
 def _file_error(file: Path, got: str, remedy: str) -> InputError:
-    allowed = "a file of the network's tensors"
-    return InputError(f"backbone weights {file}", got=got, allowed=allowed, remedy=remedy)
+    return InputError(f"backbone weights {file}", got=got, allowed="a file of the network's tensors", remedy=remedy)
+
+
+SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+"""Operators that torchvision refers to at import without checking that its compiled part was loaded."""
+
+
+def import_timm() -> Any:
+    """Import timm, with a workaround for torchvision where necessary.
+
+    torchvision's compiled operators only load with the build of torch that they were made for. Without them its import
+    fails, although neither its models nor timm's need them. Declaring two operators makes the import succeed; a
+    torchvision that can be imported is not changed.
+    """
+    for name in ("timm", "torchvision"):
+        if name not in sys.modules and importlib.util.find_spec(name) is None:
+            remedy = "Install the extra that brings it: pip install 'warmpot[vision]'."
+            raise MissingExtraError(name, got="not installed", allowed="installed", remedy=remedy)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # missing codecs and deprecations, which no user can act on
+            _import_torchvision()
+            return importlib.import_module("timm")
+    except (ImportError, RuntimeError) as error:
+        remedy = "Install matching versions: pip install -U torch 'warmpot[vision]'."
+        got = f"an import that fails ({error})"
+        raise MissingExtraError("timm", got=got, allowed="one that works", remedy=remedy) from error
+
+
+def _import_torchvision() -> None:
+    import torch
+
+    try:
+        importlib.import_module("torchvision")
+    except RuntimeError as error:
+        if "torchvision::" not in str(error):
+            raise
+        library = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
+        for schema in SCHEMAS:
+            library.define(schema)  # type: ignore[no-untyped-call]
+        for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+            del sys.modules[name]  # half initialised by the failed import
+        torchvision: Any = importlib.import_module("torchvision")
+        torchvision.warmpot_operators = library  # keeps it alive: its definitions disappear with it

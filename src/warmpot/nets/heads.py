@@ -22,13 +22,9 @@ WANTED_PROBABILITIES = ((25, 0.999), (75, 0.9999), (150, 0.99999), (math.inf, 0.
 def sphere_radius(n_classes: int) -> float:
     """Return the smallest radius at which each of the C class centres can have probability P for its own class.
 
-    ``(C - 1) / C * ln((C - 1) P / (1 - P))``: the centres have equal distances on the sphere, and the rows of the head
-    point at them. P is ARPM's [1]_: .999 below 25 classes, .9999 below 75, .99999 below 150, else .999999.
-
-    Parameters
-    ----------
-    n_classes : int
-        C, at least 2.
+    ``(C - 1) / C * ln((C - 1) P / (1 - P))``, for at least 2 classes: the centres have equal distances on the sphere,
+    and the rows of the head point at them. P is ARPM's [1]_: .999 below 25 classes, .9999 below 75, .99999 below 150,
+    else .999999.
 
     References
     ----------
@@ -57,19 +53,17 @@ def unit_rows(x: Tensor) -> Tensor:
 class _ParametrizedHead(nn.Linear):
     """A linear head whose `weight` and `bias` are functions of the trained parameters; it can be pickled."""
 
+    options: tuple[Any, ...] = ()  # the constructor's arguments after the first
+
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__(linear.in_features, linear.out_features, device="meta")
         self.weight, self.bias = linear.weight, linear.bias
-
-    def _options(self) -> tuple[Any, ...]:
-        """Return the constructor's arguments after the first."""
-        return ()
 
     def __reduce__(self) -> tuple[Callable[..., nn.Module], tuple[Any, ...]]:
         # The class of a parametrised module is created at run time, so that pickle cannot find it by name.
         kind = parametrize.type_before_parametrizations(self)
         shape = (self.in_features, self.out_features)
-        return _rebuild_head, (kind, shape, self._options(), self.training, self.state_dict())
+        return _rebuild_head, (kind, shape, self.options, self.training, self.state_dict())
 
 
 def _rebuild_head(
@@ -86,10 +80,7 @@ def _rebuild_head(
 class WeightNormHead(_ParametrizedHead):
     """Outputs ``x W^T + b`` with ``W_k = g_k v_k / ||v_k||``: lengths and directions are trained separately [1]_.
 
-    Parameters
-    ----------
-    linear : torch.nn.Linear
-        The initial W and b.
+    W and b start as those of `linear`.
 
     References
     ----------
@@ -131,17 +122,11 @@ class _Bounded(nn.Module):
 
 
 class SphereHead(_ParametrizedHead):
-    """Outputs ``x normalize(W)^T + r tanh(b)`` of features x of length r [1]_.
+    """Outputs ``x normalize(W)^T + r tanh(b)`` of features x of length r, the `radius` [1]_.
 
     `weight` and `bias` are the effective ones, ``normalize(W)`` and ``r tanh(b)``, as code that reads a linear head
-    expects; assigning a tensor to `weight` sets W. W and b are trained and saved.
-
-    Parameters
-    ----------
-    linear : torch.nn.Linear
-        Its weight is the initial W, its bias the initial ``r tanh(b)``.
-    radius : float
-        r.
+    expects; assigning a tensor to `weight` sets W. W and b are trained and saved; W starts as the weight of `linear`,
+    ``r tanh(b)`` as its bias.
 
     References
     ----------
@@ -150,12 +135,9 @@ class SphereHead(_ParametrizedHead):
 
     def __init__(self, linear: nn.Linear, radius: float) -> None:
         super().__init__(linear)
-        self.radius = radius
+        self.radius, self.options = radius, (radius,)
         parametrize.register_parametrization(self, "weight", _UnitRows())
         parametrize.register_parametrization(self, "bias", _Bounded(radius))
-
-    def _options(self) -> tuple[Any, ...]:
-        return (self.radius,)
 
     @property
     def raw_weight(self) -> nn.Parameter:

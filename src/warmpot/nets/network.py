@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from warmpot._checks import check_choice, check_count, check_positive
+from warmpot._files import atomic_write
+from warmpot._run_files import MODEL_FACTS, MODEL_TENSORS
+from warmpot._settings import from_mapping, to_mapping
 from warmpot.errors import InputError
+from warmpot.nets.backbone import Backbone, BackboneSettings, build_backbone
 from warmpot.nets.heads import SphereHead, WeightNormHead, sphere_radius, unit_rows
 
+if TYPE_CHECKING:
+    from torch import nn
+
 __all__ = [
-    "NARROW",
-    "SCALES",
-    "ColumnScale",
-    "Network",
-    "NetworkSettings",
-    "Outputs",
-    "Pair",
-    "Projection",
-    "RowScale",
-    "build_network",
-    "make_linear",
-    "make_scale",
-]
+    "NARROW", "SCALES", "ColumnScale", "Network", "NetworkSettings", "Outputs", "Pair", "Projection", "RowScale",
+    "build_network", "load_network", "make_linear", "make_scale", "save_network",
+]  # fmt: skip
 
 BOTTLENECKS = ("linear", "bn", "bn_relu", "bn_relu_dropout", "relu_dropout", "none", "projection")
 HEADS = ("linear", "weight_norm")
@@ -36,12 +35,9 @@ SCALES = ("none", "rows", "columns", "auto")
 NARROW = 64
 """Tables with fewer columns are taken for measurements in different units, wider ones for features of a network."""
 
-CONSTANT = 1e-12
-"""A column whose standard deviation, relative to its mean, is smaller is constant up to rounding."""
-TINY = 1e-30
-"""A column with a smaller standard deviation is constant too: float32 ends there."""
-FARTHEST = 1e12
-"""Largest scaled entry: its square, summed over a row, is finite in float32."""
+CONSTANT = 1e-12  # a column whose standard deviation, relative to its mean, is smaller is constant up to rounding
+TINY = 1e-30  # a column with a smaller standard deviation is constant too: float32 ends there
+FARTHEST = 1e12  # largest scaled entry: its square, summed over a row, is finite in float32
 
 
 class Outputs(NamedTuple):
@@ -73,20 +69,17 @@ class NetworkSettings:
         and "rows" for wider ones.
     radius : float
         The (typical) length of a scaled row.
-    bottleneck : str
-        "linear": a linear layer without activation (Office-Home); "bn", "bn_relu" (ImageNet-Caltech),
+    bottleneck, width : str, int
+        "linear": a linear layer without activation (Office-Home), of this width; "bn", "bn_relu" (ImageNet-Caltech),
         "bn_relu_dropout" and "relu_dropout" (DAN): followed by BatchNorm, ReLU and dropout of one half; "none": no
         layer, features are the (scaled) inputs; "projection": a fixed projection that the full engine computes.
-    width : int
-        Width of the bottleneck.
     unit_features : bool
         For a projection: scale its rows to length 1.
     sphere : float, "auto" or None
         Radius r of a sphere: the bottleneck's output is scaled to length r, and the head has rows of length 1 and the
         bias ``r tanh(b)`` (AR, ARPM). "auto" is `sphere_radius` of the number of classes; None: plain features.
     joint : bool
-        In training, pass source and target as one batch, so that BatchNorm sees both together (PWAN); default: one
-        after the other.
+        In training, pass source and target as one batch, so that BatchNorm sees both together (PWAN).
     head : "linear" or "weight_norm"
         Without a sphere: a linear layer, with weight normalisation if asked for (SHOT++).
     """
@@ -191,23 +184,14 @@ class Projection(nn.Module):
 
 
 class Network(nn.Module):
-    """``head(bottleneck(scale(backbone(x))))``; the bottleneck's output is the feature f(x) of the transport cost.
-
-    Attributes
-    ----------
-    n_inputs : int
-        Width of the scale's input.
-    """
+    """``head(bottleneck(scale(backbone(x))))``; the bottleneck's output is the feature f(x) of the transport cost."""
 
     def __init__(
         self, backbone: nn.Module, scale: nn.Module, bottleneck: nn.Sequential, head: nn.Linear, n_inputs: int
     ) -> None:
         super().__init__()
         self.n_inputs = n_inputs
-        self.backbone = backbone
-        self.scale = scale
-        self.bottleneck = bottleneck
-        self.head = head
+        self.backbone, self.scale, self.bottleneck, self.head = backbone, scale, bottleneck, head
 
     @property
     def needs_scale(self) -> bool:
@@ -260,23 +244,25 @@ class Pair(nn.Module):
 def build_network(
     settings: NetworkSettings, n_inputs: int, n_outputs: int, *, seed: int, backbone: nn.Module | None = None
 ) -> Network:
-    """Build a network with the authors' initialisation: Xavier-normal weights, zero biases.
+    """Build a network with the authors' initialisation: Xavier-normal weights from `seed`, zero biases.
 
     Parameters
     ----------
     settings : NetworkSettings
-    n_inputs : int
-        Width of the backbone's output (of the data, without a backbone).
-    n_outputs : int
-        Number of classes; 1 in regression.
-    seed : int
-        Seed of the initialisation; no global state is touched.
+    n_inputs, n_outputs : int
+        Width of the backbone's output (of the data, without a backbone); number of classes, or 1 in regression.
     backbone : torch.nn.Module, optional
         Maps an input to a vector; default: the input is a vector already.
     """
     generator = torch.Generator().manual_seed(seed)
     width = n_inputs if settings.bottleneck == "none" else settings.width
-    layers = _bottleneck(settings, n_inputs, generator)
+    layers: list[nn.Module] = []
+    if settings.bottleneck == "projection":
+        layers = [Projection(n_inputs, settings.width, settings.unit_features)]
+    elif settings.bottleneck != "none":
+        further = {"bn": nn.BatchNorm1d(settings.width), "relu": nn.ReLU(), "dropout": nn.Dropout(DROPOUT)}
+        layers = [make_linear(n_inputs, settings.width, generator)]
+        layers += [further[name] for name in settings.bottleneck.split("_") if name != "linear"]
     head = make_linear(width, n_outputs, generator)
     if settings.head == "weight_norm":
         head = WeightNormHead(head)
@@ -289,16 +275,6 @@ def build_network(
         head = SphereHead(head, radius)
     scale = make_scale(settings.scale, n_inputs, settings.radius)
     return Network(backbone or nn.Identity(), scale, nn.Sequential(*layers), head, n_inputs)
-
-
-def _bottleneck(settings: NetworkSettings, n_inputs: int, generator: torch.Generator) -> list[nn.Module]:
-    if settings.bottleneck == "none":
-        return []
-    if settings.bottleneck == "projection":
-        return [Projection(n_inputs, settings.width, settings.unit_features)]
-    layers: list[nn.Module] = [make_linear(n_inputs, settings.width, generator)]
-    further = {"bn": nn.BatchNorm1d(settings.width), "relu": nn.ReLU(), "dropout": nn.Dropout(DROPOUT)}
-    return layers + [further[name] for name in settings.bottleneck.split("_") if name != "linear"]
 
 
 def make_scale(kind: str, n_inputs: int, radius: float = 1.0) -> nn.Module:
@@ -316,3 +292,54 @@ def make_linear(n_in: int, n_out: int, generator: torch.Generator) -> nn.Linear:
     nn.init.xavier_normal_(layer.weight, generator=generator)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+def save_network(folder: Path, network: Network, settings: NetworkSettings, facts: Mapping[str, Any]) -> None:
+    """Write ``model.safetensors`` and ``model.json`` into an existing folder; `settings` is what built the network.
+
+    `facts` are what else a user of the model needs to know, such as the class names, in values that JSON supports.
+    """
+    from safetensors.torch import save
+
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+    with atomic_write(folder / MODEL_TENSORS) as draft:
+        draft.write_bytes(save(tensors))  # save_file would make it readable by its owner only
+    sizes = {"n_inputs": network.n_inputs, "n_outputs": network.head.out_features}
+    described = {"network": to_mapping(settings), **sizes, "dtype": _dtype(network.head), "facts": dict(facts)}
+    if isinstance(network.backbone, Backbone):
+        shape = network.backbone.settings
+        described["backbone_dtype"] = _dtype(network.backbone)
+        described["backbone"] = to_mapping(replace(shape, weights=Path(shape.weights).name))  # they are in the file
+    with atomic_write(folder / MODEL_FACTS) as draft:
+        draft.write_text(json.dumps(described, indent=1), encoding="utf-8")
+
+
+def _dtype(module: nn.Module) -> str:
+    return str(next(module.parameters()).dtype).removeprefix("torch.")
+
+
+def load_network(folder: Path) -> tuple[Network, NetworkSettings, dict[str, Any]]:
+    """Read a network (in evaluation mode), its settings and the facts saved with it."""
+    import torch
+    from safetensors.torch import load_file
+
+    try:
+        described = json.loads((folder / MODEL_FACTS).read_text(encoding="utf-8"))
+        tensors = load_file(folder / MODEL_TENSORS)
+        if "bottleneck.0.centre" in tensors:  # older files have no centre of the source
+            tensors.setdefault("bottleneck.0.source_centre", tensors["bottleneck.0.centre"].clone())
+        settings = from_mapping(NetworkSettings, described["network"], "network")
+        network = build_network(settings, described["n_inputs"], described["n_outputs"], seed=0)
+        network.to(getattr(torch, described["dtype"]))
+        if "backbone" in described:  # its weights are in the file
+            shape = from_mapping(BackboneSettings, described["backbone"], "backbone")
+            network.backbone = build_backbone(replace(shape, weights="none"))
+            network.backbone.to(getattr(torch, described.get("backbone_dtype", "float32")))
+            network.backbone.settings = shape
+        network.load_state_dict(tensors)
+    except InputError:
+        raise
+    except Exception as error:  # a damaged file makes the parsers raise almost anything
+        got, remedy = f"{type(error).__name__}: {error}", "Name the folder that `warmpot fit --out` wrote."
+        raise InputError(str(folder), got=got, allowed="a finished run", remedy=remedy) from error
+    return network.eval(), settings, described["facts"]

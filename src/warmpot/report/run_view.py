@@ -12,7 +12,7 @@ import numpy as np
 
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.data import Task, Truth
-from warmpot.data.lazy import Rows, sample_shape
+from warmpot.data.table import Rows, sample_shape
 from warmpot.errors import WarmpotError
 from warmpot.select.candidate import Candidate
 from warmpot.select.registry import make_validator

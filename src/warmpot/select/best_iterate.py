@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from warmpot._run_files import SOURCE_WEIGHTS
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.data import Task
-from warmpot.data.lazy import Rows
+from warmpot.data.table import Rows
 from warmpot.errors import InputError
 from warmpot.nets.network import ColumnScale, make_scale
 from warmpot.select.base import Validator

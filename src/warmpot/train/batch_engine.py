@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from warmpot._progress import ProgressCallback
 from warmpot.data import Task
-from warmpot.data.lazy import Rows
+from warmpot.data.table import Rows
 from warmpot.errors import DivergedError, InputError
 from warmpot.methods import BatchContext, DatasetPass, Learner, NamedBatch, Setup, StepResult, TrainProgress
 from warmpot.nets import Network, Outputs, Pair, build_network

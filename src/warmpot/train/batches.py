@@ -11,9 +11,9 @@ from torch import Tensor
 
 from warmpot._typing import IntArray
 from warmpot.data import Task, make_sampler
-from warmpot.data.lazy import Rows
 from warmpot.data.pixels import Pixels
 from warmpot.data.samplers import Sampler
+from warmpot.data.table import Rows
 from warmpot.data.workers import map_in_workers
 from warmpot.errors import InputError
 from warmpot.methods import BatchSpec, SamplePool

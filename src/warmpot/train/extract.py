@@ -20,9 +20,8 @@ from torch import Tensor, nn
 
 from warmpot._checks import check_choice, check_count
 from warmpot._progress import ProgressCallback, progress
-from warmpot.data.lazy import LazyRows
 from warmpot.data.shards import DTYPES, ShardLayout, ShardWriter, read_shards
-from warmpot.data.table import Table
+from warmpot.data.table import LazyRows, Table
 from warmpot.data.workers import map_in_workers
 from warmpot.errors import InputError, WarmpotWarning, listing
 

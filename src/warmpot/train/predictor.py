@@ -12,9 +12,9 @@ import torch
 from warmpot._checks import check_features, check_matrix
 from warmpot._settings import from_mapping, to_mapping
 from warmpot._typing import FloatArray
-from warmpot.data.lazy import LazyRows, Rows, sample_shape
 from warmpot.data.pixels import Pixels
 from warmpot.data.shards import Shards
+from warmpot.data.table import LazyRows, Rows, sample_shape
 from warmpot.errors import InputError
 from warmpot.nets import Backbone, Network, NetworkSettings, Outputs, load_network, save_network
 from warmpot.train.batches import blocks

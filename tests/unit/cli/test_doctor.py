@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import warmpot.transport
-from warmpot.cli import _machine_checks, app
-from warmpot.cli._machine_checks import Finding
+from warmpot.cli import _doctor_checks, app
+from warmpot.cli._doctor_checks import Finding
 
 rng = np.random.default_rng(0)
 XS, YS, XT = rng.normal(size=(40, 4)), np.arange(40) % 3, rng.normal(size=(20, 4))
@@ -23,7 +23,7 @@ XS, YS, XT = rng.normal(size=(40, 4)), np.arange(40) % 3, rng.normal(size=(20, 4
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(_machine_checks, "_free_memory", lambda: 8.0)
+    monkeypatch.setattr(_doctor_checks, "_free_memory", lambda: 8.0)
     np.savez("source.npz", X=XS, y=YS)
     np.savez("target.npz", X=XT)
     return tmp_path
@@ -77,7 +77,7 @@ def test_a_check_that_raises_is_one_line_and_the_others_still_run(monkeypatch: p
     def broken() -> Any:
         raise OSError("libtorch.so:\nno such file")
 
-    monkeypatch.setitem(_machine_checks.CHECKS, "devices", broken)
+    monkeypatch.setitem(_doctor_checks.CHECKS, "devices", broken)
     result = run()
     assert result.exit_code == 1
     assert "fail  devices           OSError: libtorch.so: no such file. Reinstall" in result.stdout
@@ -96,7 +96,7 @@ def test_a_plan_without_its_certificate_fails(monkeypatch: pytest.MonkeyPatch) -
 def test_little_memory_too_many_threads_and_no_cache_are_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    monkeypatch.setattr(_machine_checks, "_free_memory", lambda: 0.5)
+    monkeypatch.setattr(_doctor_checks, "_free_memory", lambda: 0.5)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1000)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     result = run()
@@ -108,10 +108,10 @@ def test_little_memory_too_many_threads_and_no_cache_are_warnings(monkeypatch: p
 
 def test_memory_is_read_or_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    free = _machine_checks._free_memory()
+    free = _doctor_checks._free_memory()
     assert free is None or free > 0
-    monkeypatch.setattr(_machine_checks, "_free_memory", lambda: None)
-    assert next(_machine_checks.check_memory()) == Finding("ok", "memory", "unknown on this system")
+    monkeypatch.setattr(_doctor_checks, "_free_memory", lambda: None)
+    assert next(_doctor_checks.check_memory()) == Finding("ok", "memory", "unknown on this system")
 
 
 DATA: dict[str, tuple[dict[str, Any], dict[str, Any], list[str], tuple[str, str, str], int]] = {

@@ -187,12 +187,12 @@ def test_a_misspelt_domain_is_recognised(visda: Path) -> None:
 def test_missing_images_are_counted_by_class() -> None:
     domain = Domain("here", ("here",), {"cat": "cat", "dog": "dog"}, counts={"cat": 2, "dog": 3}, images=(5,))
     benchmark = Benchmark("pets", "Pets", (domain,), 2, ("cat", "dog"), ("cat",), ("a shop",), "", "", "", "")
-    from warmpot.data import _folder_checks
+    from warmpot.data import benchmarks
 
     def found(**held: int) -> list[tuple[str, str]]:
         troubles = [
-            *_folder_checks._check_counts(domain, held),
-            _folder_checks._summary(benchmark, domain, Path("here"), held, True),
+            *benchmarks._check_counts(domain, held),
+            benchmarks._summary(benchmark, domain, Path("here"), held, True),
         ]
         return [(finding.level, finding.text) for finding in troubles]
 

@@ -27,8 +27,8 @@ from warmpot.data.images import (
     is_images,
     load_images,
 )
-from warmpot.data.lazy import LazyRows
 from warmpot.data.pixels import Pixels, ViewSettings, as_rgb, find_corrupt, open_image
+from warmpot.data.table import LazyRows
 from warmpot.data.workers import map_in_workers
 from warmpot.errors import InputError, WarmpotError
 

@@ -15,9 +15,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from warmpot.errors import InputError, MissingExtraError
-from warmpot.nets import _timm
 from warmpot.nets._split import split_network, split_points
-from warmpot.nets.backbone import BLOCK, Backbone, BackboneSettings, _make_network, build_backbone
+from warmpot.nets.backbone import BLOCK, Backbone, BackboneSettings, _make_network, build_backbone, import_timm
 
 if importlib.util.find_spec("timm") is None:  # not importorskip: its import may need mending
     pytest.skip("needs timm", allow_module_level=True)
@@ -305,7 +304,7 @@ class TestWeights:
         def offline(*args, **kwargs):
             raise OSError("no route to host")
 
-        monkeypatch.setattr(_timm.import_timm(), "create_model", offline)
+        monkeypatch.setattr(import_timm(), "create_model", offline)
         with pytest.raises(InputError, match=r"no route to host.*weights=PATH"):
             build_backbone(BackboneSettings())
         with pytest.raises(InputError, match="timm has none"):
@@ -336,16 +335,16 @@ class TestImport:
     def test_a_fresh_interpreter_imports_timm(self):
         code = (
             "import sys, warmpot, warmpot.nets; assert 'timm' not in sys.modules and 'torchvision' not in sys.modules;"
-            "from warmpot.nets._timm import import_timm; print(import_timm().is_model('resnet50'));"
+            "from warmpot.nets.backbone import import_timm; print(import_timm().is_model('resnet50'));"
             "import torchvision.transforms"
         )
         done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120)
         assert done.stdout.strip() == "True", done.stderr
 
     def test_a_healthy_torchvision_is_left_alone(self, monkeypatch):
-        _timm.import_timm()
+        import_timm()
         before = sys.modules["torchvision"]
-        _timm.import_timm()
+        import_timm()
         assert sys.modules["torchvision"] is before
 
     @pytest.mark.parametrize("name", ["timm", "torchvision"])
@@ -354,4 +353,4 @@ class TestImport:
         monkeypatch.delitem(sys.modules, name, raising=False)
         monkeypatch.setattr(importlib.util, "find_spec", lambda word, *a: None if word == name else find(word, *a))
         with pytest.raises(MissingExtraError, match=rf"{name}: got not installed.*warmpot\[vision\]"):
-            _timm.import_timm()
+            import_timm()

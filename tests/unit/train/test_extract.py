@@ -20,8 +20,8 @@ from typer.testing import CliRunner, Result
 from warmpot.cli.extract import extract as verb
 from warmpot.data import Table, as_table, load_features, load_table
 from warmpot.data.images import image_folder, image_list
-from warmpot.data.lazy import LazyRows
 from warmpot.data.pixels import ViewSettings
+from warmpot.data.table import LazyRows
 from warmpot.errors import InputError, WarmpotWarning
 from warmpot.train import extract as extract_module
 from warmpot.train.extract import extract

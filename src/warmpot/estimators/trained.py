@@ -1,21 +1,23 @@
-"""Classifiers for a target without labels."""
+"""Classifiers and a regressor for a target without labels."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 
+from warmpot._checks import check_choice
 from warmpot._typing import FloatArray, IntArray
 from warmpot.errors import InputError
 from warmpot.estimators._base import TrainedEstimator, check_features_in, given_parameters
 from warmpot.weights import estimate_present_classes, predicted_shares
 
-__all__ = ["AdaptedClassifier", "SourceOnlyClassifier", "WarmpotClassifier"]
+__all__ = ["AdaptedClassifier", "SourceOnlyClassifier", "WarmpotClassifier", "WarmpotRegressor"]
 
 
 class _Classifier(TrainedEstimator, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -46,6 +48,7 @@ class _Classifier(TrainedEstimator, ClassifierMixin, BaseEstimator):  # type: ig
         return labels
 
 
+@dataclass(eq=False, repr=False)
 class WarmpotClassifier(_Classifier):
     """Classify a target that has only some of the source's classes (WARMPOT).
 
@@ -82,14 +85,11 @@ class WarmpotClassifier(_Classifier):
     ----------
     classes_ : (n_classes,) array
         Classes of the source.
-    source_weights_ : (n_source,) array
-        Weights of the source samples in the plan, in the order given: its row sums, which sum to alpha. Without a plan,
-        the same as `training_weights_`.
-    training_weights_ : (n_source,) array
-        Weights of the source samples in the training; they sum to 1.
+    source_weights_, training_weights_ : (n_source,) arrays
+        Weights of the source samples in the plan (its row sums, which sum to alpha), and in the training (they sum to
+        1). Without a plan, both are those of the training.
     target_weights_ : (n_target,) array
-        Weights of the target samples: the column sums of the plan, at most ``1 / n_target`` each; 0 for a sample that
-        was left out.
+        The column sums of the plan, at most ``1 / n_target`` each; 0 for a sample that was left out.
     plan_ : (n_source, n_target) scipy.sparse.csr_array or None
         The plan; None if round 0, which has no plan and equal weights, was chosen.
     target_proba_ : (n_target, n_classes) array
@@ -104,13 +104,10 @@ class WarmpotClassifier(_Classifier):
     chosen_step_ : int
         The round or step of the model: the last, unless a validator chose (``overrides={"choose": ...}``). Round 0 is
         the fit on the source alone.
-    config_ : warmpot.train.RunConfig
-        All settings.
-    predictor_ : warmpot.train.Predictor
-        The trained network, including the scaling of the features.
-    n_features_in_ : int
-    feature_names_in_ : (n_features_in_,) array
-        Only after a fit on a data frame with text column names.
+    config_, predictor_ : warmpot.train.RunConfig, warmpot.train.Predictor
+        All settings, and the trained network, including the scaling of the features.
+    n_features_in_, feature_names_in_
+        As in scikit-learn; the names only after a fit on a data frame with text column names.
 
     Notes
     -----
@@ -138,26 +135,16 @@ class WarmpotClassifier(_Classifier):
     array(['a', 'b'], dtype='<U1')
     """
 
-    def __init__(
-        self,
-        preset: str = "full",
-        *,
-        alpha: float | str | None = None,
-        beta: float | str | None = None,
-        scale: str | None = None,
-        overrides: Mapping[str, Any] | None = None,
-        random_state: Any = None,
-        progress_bar: bool | None = False,
-    ) -> None:
-        super().__init__(scale=scale, overrides=overrides, random_state=random_state, progress_bar=progress_bar)
-        self.preset = preset
-        self.alpha = alpha
-        self.beta = beta
+    preset: str = "full"
+    _: KW_ONLY
+    alpha: float | str | None = None
+    beta: float | str | None = None
 
     def _changes(self) -> dict[str, Any]:
         return {"params": given_parameters(self, "alpha", "beta")}
 
 
+@dataclass(eq=False, repr=False)
 class AdaptedClassifier(_Classifier):
     """Classify a target that has only some of the source's classes, with any method of the package.
 
@@ -181,19 +168,15 @@ class AdaptedClassifier(_Classifier):
 
     Attributes
     ----------
-    source_weights_ : (n_source,) array
-        Weights of the source samples at the end, in the order given. If the method weights by its own plan: the row
-        sums of that plan over all pairs. Otherwise they sum to 1.
-    target_weights_ : (n_target,) array
-        The column sums of that plan; all equal without a plan.
-    plan_ : (n_source, n_target) scipy.sparse.csr_array or None
-        That plan, if there is one.
+    source_weights_, target_weights_, plan_
+        If the method weights by its own plan: the row and column sums of that plan over all pairs, and the plan.
+        Otherwise source weights sum to 1, target weights are equal, and the plan is None.
     classes_, target_proba_, ...
         Everything else as for `WarmpotClassifier`.
 
     Examples
     --------
-    The target has the classes 0 and 1 only:
+    With the data of `WarmpotClassifier`, whose target has the classes 0 and 1 only:
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -205,25 +188,12 @@ class AdaptedClassifier(_Classifier):
     array([0, 1])
     """
 
-    def __init__(
-        self,
-        method: str | None = None,
-        *,
-        preset: str | None = None,
-        weights: str | None = None,
-        params: Mapping[str, Any] | None = None,
-        weight_params: Mapping[str, Any] | None = None,
-        scale: str | None = None,
-        overrides: Mapping[str, Any] | None = None,
-        random_state: Any = None,
-        progress_bar: bool | None = False,
-    ) -> None:
-        super().__init__(scale=scale, overrides=overrides, random_state=random_state, progress_bar=progress_bar)
-        self.method = method
-        self.preset = preset
-        self.weights = weights
-        self.params = params
-        self.weight_params = weight_params
+    method: str | None = None
+    _: KW_ONLY
+    preset: str | None = None
+    weights: str | None = None
+    params: Mapping[str, Any] | None = None
+    weight_params: Mapping[str, Any] | None = None
 
     def _preset(self) -> str:
         from warmpot.train.recipes import DEFAULT, preset_for
@@ -237,18 +207,8 @@ class AdaptedClassifier(_Classifier):
 class SourceOnlyClassifier(_Classifier):
     """The same classifier trained on the source alone, as a baseline for adaptation.
 
-    Parameters
-    ----------
-    scale, overrides, random_state, progress_bar
-        As for `WarmpotClassifier`.
-
-    Attributes
-    ----------
-    source_weights_, training_weights_, target_weights_ : arrays
-        All equal; they sum to 1.
-    plan_ : None
-    classes_, target_proba_, ...
-        Everything else as for `WarmpotClassifier`.
+    Parameters and attributes are those of `WarmpotClassifier`; all weights are equal and sum to 1, and there is no
+    plan.
 
     Examples
     --------
@@ -261,3 +221,58 @@ class SourceOnlyClassifier(_Classifier):
 
     def _changes(self) -> dict[str, Any]:
         return {}
+
+
+LOSSES = ("squared", "absolute")
+
+
+@dataclass(eq=False, repr=False)
+class WarmpotRegressor(TrainedEstimator, RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Predict continuous targets on a domain that covers a part of the source (WARMPOT with a regression loss).
+
+    The cost of matching a source with a target sample is the distance between their features plus the loss between
+    the source label and the prediction for the target sample, in units of the standard deviation of the source labels.
+
+    Parameters
+    ----------
+    loss : "squared" or "absolute"
+        Label loss in the cost of the plan and in mini-batch training. The preset "full" always refits by least squares.
+    preset, alpha, beta, scale, overrides, random_state, progress_bar
+        As for `WarmpotClassifier`; the preset "full" uses 0.35 for `beta`.
+
+    Attributes
+    ----------
+    target_prediction_ : (n_target,) array
+        Predictions for the target samples; everything else as for `WarmpotClassifier`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.linspace(0.0, 10.0, 50)[:, None]
+    >>> model = WarmpotRegressor(alpha=1.0, beta=0.5).fit(X, np.sin(X[:, 0] / 4), X_target=X[:20] + 0.1)
+    >>> bool(model.source_weights_[:20].sum() > 0.7)  # where the target is
+    True
+    """
+
+    _label_checks: ClassVar = {"y_numeric": True, "min_source": 2}
+
+    preset: str = "full"
+    _: KW_ONLY
+    loss: str = "squared"
+    alpha: float | None = None
+    beta: float | None = None
+
+    def _changes(self) -> dict[str, Any]:
+        loss = check_choice("loss", self.loss, LOSSES)
+        return {"loss": loss, "params": given_parameters(self, "alpha", "beta")}
+
+    def _encode_labels(self, ys: NDArray[Any]) -> tuple[FloatArray, tuple[str, ...]]:
+        return ys.astype(np.float64), ()
+
+    def _set_outputs(self, outputs: FloatArray) -> None:
+        self.target_prediction_ = outputs
+
+    def predict(self, X: Any) -> FloatArray:
+        """Predict continuous targets: (n,)."""
+        x = check_features_in(self, X)
+        return self.predictor_.values(x)
