@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from warmpot.bench.grid import Cell, read_grid
-from warmpot.bench.stats import TOLERANCE, Wilcoxon, holm, wilcoxon
+from warmpot.bench.significance import TOLERANCE, Wilcoxon, holm, wilcoxon
 from warmpot.bench.store import LAST, RESULTS, Record, read_store
 from warmpot.bench.summary import TaskKey, Variant, task_of, variant_of
 from warmpot.errors import InputError

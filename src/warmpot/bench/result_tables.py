@@ -10,15 +10,18 @@ from warmpot.bench.significance import LEVEL, best_variant, compare_variants, ra
 from warmpot.bench.store import LAST, ORACLE
 from warmpot.bench.summary import (
     ABSENT,
+    Columns,
     Summary,
     TaskKey,
     Variant,
     describe_rule,
     format_points,
     group_failures,
+    join_columns,
+    score_cells,
+    text_column,
     variant_of,
 )
-from warmpot.bench.table_columns import Columns, join_columns, score_cells, text_column
 
 __all__ = ["FAILURES", "MEANS", "PAPER", "TASKS", "TESTS", "all_tables", "table_sections"]
 

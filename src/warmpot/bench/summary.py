@@ -1,4 +1,4 @@
-"""Results of a grid by variant, task and rule: means and standard deviations over seeds, failures, missing cells."""
+"""Results of a grid by variant, task and rule: scores over seeds, failures, missing cells, columns of tables."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from pathlib import Path
 
 import numpy as np
 
+from warmpot._tables import ResultTable, TableCell, TableColumn
 from warmpot.bench.grid import Grid, read_grid
 from warmpot.bench.store import LAST, ORACLE, Record, read_store
 from warmpot.errors import listing
 
 __all__ = [
     "ABSENT",
+    "PARTIAL",
+    "Columns",
     "Missing",
     "Score",
     "Summary",
@@ -24,14 +27,20 @@ __all__ = [
     "describe_rule",
     "format_points",
     "group_failures",
+    "join_columns",
     "load_summary",
+    "score_cells",
     "task_of",
+    "text_column",
     "variant_of",
 ]
 
 TaskKey = tuple[str, str]
 """Data set and task."""
 ABSENT = "-"
+PARTIAL = "-: not trained yet, or failed. A mean over tasks uses the seeds that have results for all of them."
+Columns = list[tuple[TableColumn, Sequence[TableCell]]]
+"""Heads and cells of a table, before they become rows."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +64,9 @@ class Variant:
 
 @dataclass(frozen=True)
 class Score:
-    """A number for every seed that has a result.
+    """A number for every seed that has a result, in per cent (except seconds), of the `requested` seeds of the grid.
 
-    Attributes
-    ----------
-    values : mapping of int to float
-        By seed; in per cent, except seconds.
-    requested : int
-        Number of seeds of the grid.
-    constant : bool
-        Whether the values do not depend on the seed: there is one run, and no standard deviation.
+    A `constant` score does not depend on the seed: there is one run, and no standard deviation.
     """
 
     values: Mapping[int, float]
@@ -112,20 +114,12 @@ class Missing:
 class Summary:
     """Records in the order of their grid.
 
-    Parameters
-    ----------
-    grid : Grid
-    records : iterable of Record
-
     Attributes
     ----------
-    variants : tuple of Variant
     datasets : mapping of str to tuple of str
         Tasks of each data set.
-    tasks : tuple of TaskKey
     rules : tuple of str
         "last", the label-free ones, and "oracle".
-    failed : tuple of Record
     foreign_records : int
         Number of records of other grids in the same file, which are ignored.
     """
@@ -154,12 +148,8 @@ class Summary:
     def score_over(self, variant: Variant, tasks: Sequence[TaskKey], quantity: str) -> Score:
         """Return the mean over tasks by seed, for the seeds with results for all of them.
 
-        Parameters
-        ----------
-        variant : Variant
-        tasks : sequence of TaskKey
-        quantity : str
-            A rule, for the accuracy of the iterate that it selects; or "outlier_weight", "outlier_samples", "seconds".
+        A quantity is a rule, for the accuracy of the iterate that it selects, or "outlier_weight", "outlier_samples" or
+        "seconds".
         """
         values = {}
         for seed in self.seeds:
@@ -190,9 +180,8 @@ class Summary:
 
     def task_count(self, dataset: str | None = None) -> str:
         """Return the number of tasks in the means, of a data set or of all; "2 of 3" if some are left out."""
-        finished, every = (
-            sum(dataset in (None, name) for name, _ in tasks) for tasks in (self.finished_tasks, self.tasks)
-        )
+        both = self.finished_tasks, self.tasks
+        finished, every = (sum(dataset in (None, name) for name, _ in tasks) for tasks in both)
         return f"{finished}" if finished == every else f"{finished} of {every}"
 
     @cached_property
@@ -255,7 +244,7 @@ class Summary:
 
 
 def load_summary(folder: Path | str) -> Summary:
-    """Read the grid and the records of a folder that ``warmpot bench`` wrote."""
+    """Read the results of a folder that ``warmpot bench`` wrote."""
     return Summary(read_grid(folder), read_store(folder))
 
 
@@ -319,3 +308,22 @@ def _value(record: Record | None, quantity: str) -> float | None:
         return record.seconds
     share = getattr(record, quantity) if quantity.startswith("outlier_") else record.accuracy.get(quantity)
     return None if share is None else 100.0 * share
+
+
+def text_column(name: str, texts: Iterable[str]) -> tuple[TableColumn, list[TableCell]]:
+    """Make a left-aligned column of texts."""
+    return TableColumn(name, numeric=False), [TableCell(text) for text in texts]
+
+
+def score_cells(scores: Sequence[Score]) -> list[TableCell]:
+    """Make cells of scores; the best are bold if there are at least two to compare."""
+    means = [score.mean for score in scores]
+    best = best_indices(means) if sum(mean is not None for mean in means) > 1 else set()
+    return [TableCell(score.text, k in best, score.mean) for k, score in enumerate(scores)]
+
+
+def join_columns(name: str, title: str, columns: Columns, notes: Iterable[str] = ()) -> ResultTable:
+    """Make a table of columns; a note explains the dash where there is one."""
+    rows = list(zip(*(cells for _, cells in columns), strict=True))
+    dash = [PARTIAL] if any(cell.text == ABSENT for row in rows for cell in row) else []
+    return ResultTable([head for head, _ in columns], rows, title, name, [*notes, *dash])

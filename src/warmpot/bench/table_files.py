@@ -12,8 +12,7 @@ from warmpot._files import atomic_write
 from warmpot._tables import LATEX_PREAMBLE, escape_latex, escape_markdown, to_latex, to_markdown
 from warmpot.bench.result_tables import table_sections
 from warmpot.bench.store import FAILED, Record
-from warmpot.bench.summary import Summary, load_summary
-from warmpot.bench.table_columns import PARTIAL
+from warmpot.bench.summary import PARTIAL, Summary, load_summary
 
 __all__ = ["as_latex", "as_markdown", "tidy", "write_tables"]
 

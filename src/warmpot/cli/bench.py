@@ -21,7 +21,7 @@ from warmpot.errors import InputError
 if TYPE_CHECKING:
     from warmpot._tables import ResultTable
     from warmpot.bench import Grid, Record
-    from warmpot.bench.schedule import Schedule
+    from warmpot.bench.runner import Schedule
     from warmpot.bench.summary import Summary
 
 __all__ = ["bench"]
@@ -145,9 +145,9 @@ bench.command(no_args_is_help=True)(compare)
 
 
 def _list_grids() -> None:
-    from warmpot.bench.grid import grid_titles
+    from warmpot.bench import grid_names, load_grid
 
-    show(facts_grid((name, title) for name, title in grid_titles().items()))
+    show(facts_grid((name, load_grid(name).title) for name in grid_names()))
     show(
         "",
         "Run one: warmpot bench NAME --data DIR --out DIR. NAME can also be a YAML file. --dry-run estimates the time.",
@@ -188,7 +188,7 @@ def _show_schedule(
     from warmpot._progress import format_duration
     from warmpot._tables import to_rich
     from warmpot.bench.grid_data import GridData
-    from warmpot.bench.schedule import list_cells, make_schedule, read_reused
+    from warmpot.bench.runner import list_cells, make_schedule, read_reused
     from warmpot.bench.store import read_store
 
     cells = list_cells(grid, only)
