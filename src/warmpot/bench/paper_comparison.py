@@ -27,15 +27,7 @@ from warmpot.bench.summary import (
 )
 from warmpot.errors import InputError
 
-__all__ = [
-    "ReportedTable",
-    "compare_with_paper",
-    "paper",
-    "paper_by_task",
-    "reported_table",
-    "reported_tables",
-    "systems",
-]
+__all__ = ["compare_with_paper", "paper", "paper_by_task", "reported_table", "reported_tables", "systems"]
 
 UNTRAINED, NOT_IN_GRID, REPORTED_ONLY = "not trained yet", "not in this grid", "reported only"
 CHOSEN = {

@@ -184,7 +184,7 @@ def run_grid(
     workers : int, optional
         Cells trained at a time, in processes; default: one, in this process, or with Ray as many as it has CPUs for.
     ray_address : str, optional
-        Train on Ray; see `warmpot._jobs.runner`. Only this process writes.
+        Train on Ray, as in `warmpot.select.sweep`. Only this process writes.
     gpus : float
         GPUs that Ray gives to a cell.
     progress_bar : bool, optional
@@ -258,11 +258,11 @@ def _check(cells: Iterable[Cell], data: GridData | None) -> None:
         if (processes := cell.config.minibatch.hardware.processes) > 1:
             remedy = "Train several cells at a time: --workers, or --ray-address with --gpus 1."
             raise InputError("minibatch.hardware", got=f"{processes} processes", allowed="one per cell", remedy=remedy)
-        missing = [path for path in data.paths(cell.data, cell.task) if not path.exists()] if data else []
-        if missing:
-            remedy = "Give the folder of the data with --data, or leave its cells out with --only."
-            what = f"data of {cell.data.name}"
-            raise InputError(what, got=f"no {missing[0]}", allowed="a file or folder", remedy=remedy)
+        for path in data.paths(cell.data, cell.task) if data else ():
+            if not path.exists():
+                what, got = f"data of {cell.data.name}", f"no {path}"
+                remedy = "Give the folder of the data with --data, or leave its cells out with --only."
+                raise InputError(what, got=got, allowed="a file or folder", remedy=remedy)
 
 
 class _Results:

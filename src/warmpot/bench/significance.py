@@ -10,29 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from warmpot.bench.summary import Summary, TaskKey, Variant
 
-__all__ = [
-    "LEVEL",
-    "Friedman",
-    "Ranking",
-    "VariantComparison",
-    "Wilcoxon",
-    "average_ranks",
-    "best_variant",
-    "cliques",
-    "compare_variants",
-    "critical_difference",
-    "friedman",
-    "holm",
-    "rank_variants",
-    "verdict",
-    "wilcoxon",
-]
+__all__ = ["LEVEL", "Ranking", "VariantComparison", "best_variant", "compare_variants", "rank_variants", "verdict"]
 
 LEVEL = 0.05
 """Significance level of the tests."""
@@ -64,8 +49,7 @@ class Wilcoxon:
         return self.pairs < MIN_PAIRS
 
 
-@dataclass(frozen=True)
-class Friedman:
+class Friedman(NamedTuple):
     """Friedman's test of equal performance: its statistic, corrected for ties, and p-value."""
 
     statistic: float

@@ -14,26 +14,7 @@ from warmpot.bench.grid import Grid, read_grid
 from warmpot.bench.store import LAST, ORACLE, Record, read_store
 from warmpot.errors import listing
 
-__all__ = [
-    "ABSENT",
-    "PARTIAL",
-    "Columns",
-    "Missing",
-    "Score",
-    "Summary",
-    "TaskKey",
-    "Variant",
-    "best_indices",
-    "describe_rule",
-    "format_points",
-    "group_failures",
-    "join_columns",
-    "load_summary",
-    "score_cells",
-    "task_of",
-    "text_column",
-    "variant_of",
-]
+__all__ = ["Score", "Summary", "TaskKey", "Variant", "describe_rule", "group_failures", "load_summary"]
 
 TaskKey = tuple[str, str]
 """Data set and task."""

@@ -18,20 +18,16 @@ __all__ = ["as_latex", "as_markdown", "tidy", "write_tables"]
 
 logger = logging.getLogger(__name__)
 
+BEFORE = ("key", "dataset", "task", "row", "method", "weights", "preset", "setting", "seed", "any_seed")
+AFTER = ("seconds", "outlier_weight", "outlier_samples", "collapsed", "status", "error", "finished")
+"""Columns before and after those of the varied settings and of the rule."""
+
 
 def write_tables(folder: Path | str, summary: Summary | None = None) -> list[Path]:
-    """Write results.csv, results.parquet, tables.md and tables.tex into a folder that ``warmpot bench`` wrote.
+    """Write results.csv, tables.md, tables.tex and results.parquet into a folder that ``warmpot bench`` wrote.
 
-    Parameters
-    ----------
-    folder : path
-    summary : Summary, optional
-        The results of the folder, if they were read already.
-
-    Returns
-    -------
-    list of path
-        The files. Parquet needs the extra ``parquet``; without it, the file is left out, with a line in the log.
+    Pass its summary if it was read already. Parquet needs the extra ``parquet``; without it, the file is left out, with
+    a line in the log.
     """
     folder = Path(folder)
     summary = summary or load_summary(folder)
@@ -55,27 +51,19 @@ def tidy(summary: Summary) -> dict[str, list[Any]]:
     varied = list(dict.fromkeys(name for record in summary.records for name in record.point))
     lines = [line for record in summary.records for line in _tidy_lines(record, varied)]
     names = list(lines[0]) if lines else list(next(_tidy_lines(Record(status=FAILED), [])))
-    return {name: [_encodable(line[name]) for line in lines] for name in names}
 
+    def encodable(value: Any) -> Any:  # an error message may contain a file name in another encoding
+        return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
 
-def _encodable(value: Any) -> Any:
-    """Replace letters that UTF-8 does not have: an error message may contain a file name in another encoding."""
-    return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else value
+    return {name: [encodable(line[name]) for line in lines] for name in names}
 
 
 def _tidy_lines(record: Record, varied: list[str]) -> Iterator[dict[str, Any]]:
-    before = {name: getattr(record, name) for name in (
-        "key", "dataset", "task", "row", "method", "weights", "preset", "setting", "seed", "any_seed"
-    )}  # fmt: skip
-    before |= {name: record.point.get(name) for name in varied}
-    after = {name: getattr(record, name) for name in (
-        "seconds", "outlier_weight", "outlier_samples", "collapsed", "status", "error", "finished"
-    )}  # fmt: skip
-    after["version"] = record.versions.get("warmpot", "")
+    before = {name: getattr(record, name) for name in BEFORE} | {name: record.point.get(name) for name in varied}
+    after = {name: getattr(record, name) for name in AFTER} | {"version": record.versions.get("warmpot", "")}
     for rule in record.accuracy if record.done else [""]:
-        yield {
-            **before, "rule": rule, "accuracy": record.accuracy.get(rule), "step": record.steps.get(rule), **after
-        }  # fmt: skip
+        result = {"rule": rule, "accuracy": record.accuracy.get(rule), "step": record.steps.get(rule)}
+        yield before | result | after
 
 
 def _write_parquet(path: Path, columns: dict[str, list[Any]]) -> list[Path]:

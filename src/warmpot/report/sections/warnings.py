@@ -11,7 +11,7 @@ from warmpot.report.run_commands import repeat_command
 from warmpot.report.run_view import RunView
 from warmpot.report.sections.wording import class_names
 from warmpot.report.style import label
-from warmpot.select.choice import collapse_reason
+from warmpot.select.candidate import collapse_reason
 from warmpot.train.health import LONE, SPREAD
 
 __all__ = ["MOST_SUSPECTS", "problem_notices", "run_warnings", "suspicious_classes"]
