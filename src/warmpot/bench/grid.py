@@ -85,8 +85,8 @@ class Cell:
         settings = to_mapping(self.config)
         del settings["preset"]
         del settings["minibatch" if self.config.engine == "full" else "full"]  # settings of the unused engine
-        data = {"data": self.data.identity(), "task": self.task}
-        return {**data, "config": settings, "choose": sorted(self.choose)}
+        data = self.data.identity()
+        return {"data": data, "task": self.task, "config": settings, "choose": sorted(self.choose)}
 
     @functools.cached_property
     def key(self) -> str:
@@ -202,11 +202,8 @@ class Grid:
     def cells(self, only: Sequence[str] = ()) -> list[Cell]:
         """List the trainings: all of the first seed, then those of the next one, and so on.
 
-        Parameters
-        ----------
-        only : sequence of str
-            Keep cells whose data set, task or row contains these texts, in any case. Of several texts for the same one
-            of these three, one has to match.
+        `only` keeps cells whose data set, task or row contains these texts, in any case. Of several texts for the same
+        one of these three, one has to match.
         """
         self._check_rules()
         wanted = self._wanted_names(only)
@@ -321,17 +318,14 @@ def _read_vary(value: Any) -> tuple[Mapping[str, tuple[float, ...]], ...]:
     if not isinstance(blocks, (list, tuple)) or not all(isinstance(block, Mapping) and block for block in blocks):
         remedy = "Write it as {params.alpha: [0.1, 0.5]}."
         raise InputError("vary", got=repr(value), allowed="settings with lists of numbers", remedy=remedy)
-    for name, numbers in (item for block in blocks for item in block.items()):
-        if not isinstance(numbers, (list, tuple)) or not numbers:
-            remedy = f"Write it as {name}: [0.1, 0.5]"
-            raise InputError(f"vary.{name}", got=repr(numbers), allowed="a list of numbers", remedy=remedy)
-    return tuple(
-        {
-            str(name): tuple(_read_number(number, f"vary.{name}") for number in numbers)
-            for name, numbers in block.items()
-        }
-        for block in blocks
-    )
+    return tuple({str(name): _read_numbers(numbers, name) for name, numbers in block.items()} for block in blocks)
+
+
+def _read_numbers(value: Any, name: str) -> tuple[float, ...]:
+    if not isinstance(value, (list, tuple)) or not value:
+        remedy = f"Write it as {name}: [0.1, 0.5]"
+        raise InputError(f"vary.{name}", got=repr(value), allowed="a list of numbers", remedy=remedy)
+    return tuple(_read_number(number, f"vary.{name}") for number in value)
 
 
 def grid_names() -> list[str]:

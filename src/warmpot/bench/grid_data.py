@@ -198,10 +198,12 @@ class GridData:
         if data.built_in:
             return []
         if data.images:
-            return [self._image_root(data)]
+            root = self.folder / (data.root or data.images)
+            return [root if data.root or root.is_dir() else self.folder]
         if data.source:
             return [self.folder / data.source, self.folder / data.target]
-        return [self._domain_file(data.features or data.digits, domain) for domain in task.split(ARROW)]
+        pattern = data.features or data.digits
+        return [self.folder / pattern.format(domain=domain.replace(" ", "")) for domain in task.split(ARROW)]
 
     def content(self, data: DataSet, task: str) -> str:
         """Return 16 hexadecimal digits that identify the content of a task's files.
@@ -228,13 +230,6 @@ class GridData:
                     digest.update(block)
             self._digests[key] = digest.hexdigest()
         return self._digests[key]
-
-    def _image_root(self, data: DataSet) -> Path:
-        root = self.folder / (data.root or data.images)
-        return root if data.root or root.is_dir() else self.folder
-
-    def _domain_file(self, pattern: str, domain: str) -> Path:
-        return self.folder / pattern.format(domain=domain.replace(" ", ""))
 
     def _tables(self, data: DataSet, task: str, seed: int, images: ImageSettings | None) -> tuple[Table, Table]:
         if data.built_in:
@@ -267,7 +262,8 @@ class GridData:
         from warmpot.train.images import ImageSettings, prepare
 
         settings = images or ImageSettings()
-        tables = benchmark_task(data.images, self._image_root(data), *task.split(ARROW), view=settings.view)
+        (root,) = self.paths(data, task)
+        tables = benchmark_task(data.images, root, *task.split(ARROW), view=settings.view)
         source, target, *_ = prepare(*tables, settings=settings, corrupt="skip", progress_bar=False)
         return source, target
 

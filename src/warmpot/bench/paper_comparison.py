@@ -154,10 +154,8 @@ def _plain(text: str) -> str:
 
 
 @cache
-def _file() -> Mapping[str, Any]:
-    text = resources.files("warmpot.bench").joinpath("reported.yaml").read_text(encoding="utf-8")
-    content: Mapping[str, Any] = yaml.safe_load(text)
-    return content
+def _file() -> Any:
+    return yaml.safe_load(resources.files("warmpot.bench").joinpath("reported.yaml").read_text(encoding="utf-8"))
 
 
 def paper() -> str:
@@ -185,8 +183,8 @@ def _table(name: str, entry: dict[str, Any]) -> ReportedTable:
         for system, row in rows.items()
         if "average" in row
     }
-    domains = {letter: tuple(names) for letter, names in entry.pop("domains").items()}
-    return ReportedTable(name=name, tasks=tasks, numbers=numbers, averages=averages, domains=domains, **entry)
+    entry["domains"] = {letter: tuple(names) for letter, names in entry["domains"].items()}
+    return ReportedTable(name=name, tasks=tasks, numbers=numbers, averages=averages, **entry)
 
 
 def reported_table(name: str) -> ReportedTable:

@@ -63,10 +63,6 @@ def _spread(summary: Summary) -> str:
     return text + (" Without std: one run, since nothing depends on the seed." if constant else "")
 
 
-def _notes(summary: Summary) -> list[str]:
-    return [_spread(summary), *([summary.excluded_note] if summary.excluded_note else [])]
-
-
 def _overview(summary: Summary, rule: str) -> ResultTable:
     columns: Columns = [_names(summary.variants)]
     for name in summary.datasets:
@@ -74,7 +70,8 @@ def _overview(summary: Summary, rule: str) -> ResultTable:
         columns.append((TableColumn(f"{name} ({summary.task_count(name)})"), score_cells(scores)))
     overall = score_cells([summary.mean(variant, rule) for variant in summary.variants])
     columns.append((TableColumn(f"all tasks ({summary.task_count()})"), overall))
-    return join_columns(f"overview-{rule}", f"Mean over tasks, {describe_rule(rule)}", columns, _notes(summary))
+    notes = filter(None, [_spread(summary), summary.excluded_note])
+    return join_columns(f"overview-{rule}", f"Mean over tasks, {describe_rule(rule)}", columns, notes)
 
 
 def _rules(summary: Summary) -> ResultTable:
@@ -82,10 +79,10 @@ def _rules(summary: Summary) -> ResultTable:
     variants = summary.variants
     columns: Columns = [_names(variants)]
     columns += [(TableColumn(rule), score_cells([summary.mean(v, rule) for v in variants])) for rule in summary.rules]
-    notes = _notes(summary)
+    notes = list(filter(None, [_spread(summary), summary.excluded_note]))
     if summary.baseline is not None:
-        head = f"tasks below {summary.baseline.label}"
-        columns.append((TableColumn(head), [_below(summary, variant) for variant in variants]))
+        cells = [_below(summary, variant, summary.baseline) for variant in variants]
+        columns.append((TableColumn(f"tasks below {summary.baseline.label}"), cells))
         notes.append(f"Tasks below {summary.baseline.label}: by the mean of the last iterates.")
     for head, quantity in (("weight on outliers, %", "outlier_weight"), ("seconds per run", "seconds")):
         columns.append((TableColumn(head), [_mean_cell(summary, variant, quantity) for variant in variants]))
@@ -95,10 +92,10 @@ def _rules(summary: Summary) -> ResultTable:
     return join_columns("rules", title, columns, notes)
 
 
-def _below(summary: Summary, variant: Variant) -> TableCell:
-    if summary.baseline is None or variant == summary.baseline:
+def _below(summary: Summary, variant: Variant, baseline: Variant) -> TableCell:
+    if variant == baseline:
         return TableCell("")
-    below, both = summary.count_below(variant, summary.baseline, LAST)
+    below, both = summary.count_below(variant, baseline, LAST)
     return TableCell(f"{below} of {both}" if both else ABSENT, value=below if both else None)
 
 
@@ -126,9 +123,7 @@ def _tests(summary: Summary) -> list[ResultTable | None]:
     if summary.grid.vary:  # points of one row, not methods to be compared
         return []
     tables: list[ResultTable | None] = []
-    for rule in summary.rules:
-        if rule == ORACLE:  # not a rule that can be used without labels
-            continue
+    for rule in (rule for rule in summary.rules if rule != ORACLE):  # which cannot be used without labels
         tables.append(_ranks(summary, rule))
         best = best_variant(summary, rule)
         if summary.baseline is not None:
@@ -176,26 +171,17 @@ def _against(summary: Summary, rule: str, other: Variant, role: str) -> ResultTa
     comparisons = compare_variants(summary, rule, other)
     if not comparisons:
         return None
-    columns: Columns = [
-        _names([comparison.variant for comparison in comparisons]),
-        (
-            TableColumn("points"),
-            [TableCell(format_points(d), value=d) for d in (c.tasks.difference for c in comparisons)],
-        ),
-    ]
+    points = [TableCell(format_points(c.tasks.difference), value=c.tasks.difference) for c in comparisons]
+    columns: Columns = [_names([comparison.variant for comparison in comparisons]), (TableColumn("points"), points)]
     groups = {
         "over tasks (conservative)": [(c.tasks, c.tasks_holm) for c in comparisons],
         "over tasks and seeds": [(c.pairs, c.pairs_holm) for c in comparisons],
     }
     for group, tests in groups.items():
-        columns += [
-            (
-                TableColumn("better / worse", group),
-                [TableCell(f"{t.better} / {t.worse} of {t.pairs}") for t, _ in tests],
-            ),
-            (TableColumn("p", group), [TableCell(_p(t.pvalue), value=t.pvalue) for t, _ in tests]),
-            (TableColumn("p, Holm", group), [TableCell(_p(p), p < LEVEL, p) for _, p in tests]),
-        ]
+        counts = [TableCell(f"{t.better} / {t.worse} of {t.pairs}") for t, _ in tests]
+        columns.append((TableColumn("better / worse", group), counts))
+        columns.append((TableColumn("p", group), [TableCell(_p(t.pvalue), value=t.pvalue) for t, _ in tests]))
+        columns.append((TableColumn("p, Holm", group), [TableCell(_p(p), p < LEVEL, p) for _, p in tests]))
     notes = [
         "Wilcoxon's signed-rank test, two-sided, zeros as by Pratt. Bold: below 0.05 after Holm's correction for "
         f"{len(comparisons)} comparisons.",
@@ -215,13 +201,11 @@ def _failed(summary: Summary) -> ResultTable | None:
     if not summary.failed:
         return None
     groups = group_failures(summary.failed)
+    seeds = [_each("any" if r.any_seed else str(r.seed) for r in group) for group in groups]
     columns: Columns = [
         text_column("row", (_each(variant_of(r).label for r in group) for group in groups)),
         text_column("task", (_each(f"{r.dataset}, {r.task}" for r in group) for group in groups)),
-        (
-            TableColumn("seed"),
-            [TableCell(_each("any" if r.any_seed else str(r.seed) for r in group)) for group in groups],
-        ),
+        (TableColumn("seed"), [TableCell(text) for text in seeds]),
         (TableColumn("trainings"), [TableCell(str(len(group)), value=len(group)) for group in groups]),
         text_column("error", (group[0].error for group in groups)),
     ]
@@ -243,16 +227,14 @@ def _missing(summary: Summary) -> ResultTable | None:
             groups.setdefault((missing.variant, missing.untrained), []).append(missing.task)
     if not groups:
         return None
+    names = [
+        "all" if len(tasks) == len(summary.tasks) else _each(", ".join(task) for task in tasks)
+        for tasks in groups.values()
+    ]
     columns: Columns = [
         _names([variant for variant, _ in groups]),
-        text_column("tasks", (_task_names(summary, tasks) for tasks in groups.values())),
+        text_column("tasks", names),
         text_column("seeds", (", ".join(map(str, seeds)) for _, seeds in groups)),
     ]
     total = sum(len(seeds) * len(tasks) for (_, seeds), tasks in groups.items())
     return join_columns("missing", f"Not trained yet: {total} of {summary.n_trainings}", columns)
-
-
-def _task_names(summary: Summary, tasks: Sequence[TaskKey]) -> str:
-    if len(tasks) == len(summary.tasks):
-        return "all"
-    return _each(f"{data}, {task}" for data, task in tasks)

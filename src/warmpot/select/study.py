@@ -29,7 +29,7 @@ from warmpot.data import Task
 from warmpot.errors import InputError, WarmpotError
 from warmpot.select.best_iterate import HeldOut, candidate_from_snapshot, fit_chosen, hold_out, warn_about_ties
 from warmpot.select.candidate import Validator, collapse_reason, effective_target_classes
-from warmpot.select.space import DEFAULT_SPACE, REFERENCE, GridProposer, OptunaProposer, Point, Space
+from warmpot.select.space import DEFAULT_SPACE, REFERENCE, GridProposer, OptunaProposer, Point, Proposer, Space
 from warmpot.select.validators import DEFAULT_VALIDATOR, make_validator
 from warmpot.train import Fitted, RunConfig, load_config
 from warmpot.train.predictor import apply_network
@@ -279,12 +279,7 @@ def _try(shared: tuple[Task, HeldOut | None, str], config: RunConfig, point: Poi
 
 
 def _try_all(
-    run: Runner,
-    proposer: GridProposer | OptunaProposer,
-    batch: int | None,
-    study: _Study,
-    total: int,
-    report: ProgressCallback,
+    run: Runner, proposer: Proposer, batch: int | None, study: _Study, total: int, report: ProgressCallback
 ) -> None:
     """Try what the proposer proposes, `batch` points at a time (None: all), and record every result at once."""
     space = study.space
