@@ -70,20 +70,17 @@ class RowChange:
 
 @dataclass(frozen=True)
 class FolderComparison:
-    """The differences between two results.
+    """The differences between two results, in the iterates of one rule.
 
     Attributes
     ----------
-    rule : str
-        The rule whose iterates are compared.
     only_before, only_after : tuple of str
         Names of trainings that only one of them has finished.
     broken : tuple of str
         Names of trainings that failed in the second result and were finished in the first.
-    other_settings : int
-        Number of compared trainings with different settings or data: other keys, or other content of the files.
-    differing : mapping of str to tuple of str
-        What differs in these, according to the grids, and the variants concerned.
+    other_settings, differing : int, mapping of str to tuple of str
+        Number of compared trainings with other settings or data; what differs in these, according to the grids and to
+        the content of the files, and the variants concerned.
     versions : mapping of str to (str, str)
         Packages with different versions.
     settings : (str, str) or None

@@ -30,12 +30,7 @@ from warmpot.errors import InputError
 __all__ = ["compare_with_paper", "paper", "paper_by_task", "reported_table", "reported_tables", "systems"]
 
 UNTRAINED, NOT_IN_GRID, REPORTED_ONLY = "not trained yet", "not in this grid", "reported only"
-CHOSEN = {
-    "oracle": "best by target labels",
-    "entropy": "least target entropy",
-    "last": "last",
-    "unknown": "not known",
-}
+CHOSEN = {"oracle": "best by target labels", "entropy": "least target entropy", "last": "last", "unknown": "not known"}
 """The iterate that a printed number belongs to, in words."""
 
 
@@ -54,24 +49,10 @@ class ReportedNumber:
 class ReportedTable:
     """One table of the paper.
 
-    Attributes
-    ----------
-    kind : {"methods", "weights"}
-        Whether it compares systems, or weights under WARMPOT's alignment.
-    setting : str
-        How the numbers were made.
-    seeds : int
-        Number of seeds of the rows that the authors ran.
-    domains : mapping of str to tuple of str
-        Names of the domain that a letter abbreviates.
-    tasks : tuple of str
-        As printed, such as "A->C".
-    numbers : mapping of str to mapping of str to ReportedNumber
-        By system and task.
-    averages : mapping of str to ReportedNumber
-        Printed averages; empty for a table of one task.
-    note : str
-        Inconsistencies of the printed numbers.
+    It compares systems (kind "methods"), or weights under WARMPOT's alignment ("weights"). `setting` is how the numbers
+    were made, `seeds` the number of seeds of the rows that the authors ran. `domains` are the names that a letter
+    abbreviates in `tasks`, which are as printed, such as "A->C". `numbers` are by system and task; a table of one task
+    has no `averages`. `note` names inconsistencies of the printed numbers.
     """
 
     name: str
@@ -121,18 +102,8 @@ class ReportedTable:
 class System:
     """One of the 28 systems of the paper's two tables of methods.
 
-    Attributes
-    ----------
-    cited : str
-        Its reference.
-    chosen : {"oracle", "entropy", "last", "unknown"}
-        The iterate that its number belongs to, according to its authors' code.
-    presets : tuple of str
-        Presets that run it; empty: reported only.
-    why : str
-        Why it is only reported.
-    numbers : mapping of str to ReportedNumber
-        By table, over all of its tasks.
+    `chosen` is a key of `CHOSEN`: the iterate that its number belongs to, according to its authors' code. Without
+    `presets` that run it, it is reported only, and `why` is the reason. `numbers` are by table, over all of its tasks.
     """
 
     name: str

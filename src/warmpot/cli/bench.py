@@ -134,9 +134,7 @@ def run(
 
 
 @bench.command(no_args_is_help=True)
-def tables(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `warmpot bench` wrote.")],
-) -> None:
+def tables(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `warmpot bench` wrote.")]) -> None:
     """Write the tables and the page of a folder again, from the finished cells."""
     from warmpot.bench.summary import load_summary
 
@@ -229,7 +227,7 @@ def _schedule_table(grid: Grid, schedule: Schedule) -> ResultTable:
 
 def _write(folder: Path, summary: Summary) -> list[str]:
     """Write tables and the page; return the names of the files."""
-    from warmpot.bench.table_files import write_tables
+    from warmpot.bench.result_tables import write_tables
     from warmpot.report.grid_page import write_grid_page
 
     return [path.name for path in (*write_tables(folder, summary), write_grid_page(folder, summary=summary))]
