@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, Protocol
@@ -56,16 +55,14 @@ class Pool(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """One call; its outcome has the same `key`."""
 
     key: Any
     args: tuple[Any, ...] = ()
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """A job that returned `value`."""
 
     key: Any
@@ -73,8 +70,7 @@ class Done:
     attempts: int = 1
 
 
-@dataclass(frozen=True)
-class Failed:
+class Failed(NamedTuple):
     """A job that raised an exception of class `kind`, or whose worker died in every attempt (``WorkerDied``)."""
 
     key: Any
@@ -87,8 +83,7 @@ class Failed:
         return f"{self.kind}: {self.text}"
 
 
-@dataclass(frozen=True)
-class Runner:
+class Runner(NamedTuple):
     """Calls one function many times; made by `runner`."""
 
     pool: Pool

@@ -205,7 +205,13 @@ class Grid:
         `only` keeps cells whose data set, task or row contains these texts, in any case. Of several texts for the same
         one of these three, one has to match.
         """
-        self._check_rules()
+        from warmpot.select import make_validator
+
+        for rule in self.choose:
+            if "held" in make_validator(rule).needs:
+                got, allowed = repr(rule), "a rule that needs no held-out part of the source"
+                remedy = "Holding out samples changes the training; run it separately, with `choose` set."
+                raise InputError("choose", got=got, allowed=allowed, remedy=remedy)
         wanted = self._wanted_names(only)
         configs = [(row, point, self._configs(row, point)) for row in self.rows for point in self.points()]
         cells: dict[Coordinates, Cell] = {}
@@ -236,15 +242,6 @@ class Grid:
             first = next(k for k, kind in enumerate(matches) if kind)
             wanted[first].update(matches[first])
         return tuple(some or everything for some, everything in zip(wanted, names, strict=True))
-
-    def _check_rules(self) -> None:
-        from warmpot.select import make_validator
-
-        for rule in self.choose:
-            if "held" in make_validator(rule).needs:
-                got, allowed = repr(rule), "a rule that needs no held-out part of the source"
-                remedy = "Holding out samples changes the training; run it separately, with `choose` set."
-                raise InputError("choose", got=got, allowed=allowed, remedy=remedy)
 
     def _configs(self, row: Row, point: Mapping[str, float]) -> dict[bool, RunConfig]:
         """Resolve a row at a point, for data sets of features (False) and of images (True) if the grid has them."""

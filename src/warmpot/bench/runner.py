@@ -189,10 +189,9 @@ def run_grid(
         GPUs that Ray gives to a cell.
     progress_bar : bool, optional
         Default: a bar on a terminal, log lines at INFO elsewhere.
-    on_start : callable, optional
-        Called with the schedule before the first training.
-    on_failure : callable, optional
-        Called with the record of a cell that failed; default: a warning in the log.
+    on_start, on_failure : callable, optional
+        Called with the schedule before the first training, and with the record of a cell that failed (default: a
+        warning in the log).
     """
     out, reader = Path(out), GridData(data)
     if workers is not None:

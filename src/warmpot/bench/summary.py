@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -198,13 +199,11 @@ class Summary:
     def missing(self) -> tuple[Missing, ...]:
         """Variants and tasks without results for all seeds."""
         missing = []
-        for variant in self.variants:
-            for task in self.tasks:
-                records = {seed: self.record(variant, task, seed) for seed in self.seeds}
-                untrained = tuple(seed for seed, record in records.items() if record is None)
-                failed = tuple(seed for seed, record in records.items() if record is not None and not record.done)
-                if untrained or failed:
-                    missing.append(Missing(variant, task, untrained, failed))
+        for variant, task in product(self.variants, self.tasks):
+            records = {seed: self.record(variant, task, seed) for seed in self.seeds}
+            untrained = tuple(seed for seed, record in records.items() if record is None)
+            failed = tuple(seed for seed, record in records.items() if record is not None and not record.done)
+            missing += [Missing(variant, task, untrained, failed)] if untrained or failed else []
         return tuple(missing)
 
     @property
@@ -220,7 +219,7 @@ class Summary:
     @property
     def n_trainings(self) -> int:
         """Number of trainings of the grid; all seeds count until a record shows that the seed does not matter."""
-        pairs = [(variant, task) for variant in self.variants for task in self.tasks]
+        pairs = product(self.variants, self.tasks)
         return sum(1 if pair in self._any_seed else len(self.seeds) for pair in pairs)
 
 
@@ -238,13 +237,7 @@ def group_failures(failed: Iterable[Record]) -> list[tuple[Record, ...]]:
 
 
 def describe_rule(rule: str) -> str:
-    """Describe the iterate that a rule selects.
-
-    Examples
-    --------
-    >>> describe_rule("oracle")
-    'best iterate by target labels (oracle)'
-    """
+    """Describe the iterate that a rule selects."""
     texts = {LAST: "last iterate", ORACLE: "best iterate by target labels (oracle)"}
     return texts.get(rule, f"iterate chosen by {rule}, without target labels")
 
