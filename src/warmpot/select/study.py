@@ -183,10 +183,7 @@ def sweep(
     config = candidates.config(best.point) if best.point else reference
     with atomic_write(out / BEST_CONFIG) as draft:
         draft.write_text(config.dump(), encoding="utf-8")
-    folder = out / BEST_RUN
-    if (folder / CONFIG).exists() and (folder / CONFIG).read_text(encoding="utf-8") != config.dump():
-        shutil.rmtree(folder)  # a run of other settings, of an earlier winner
-    fitted = fit_chosen(task, config, out=folder, resume=folder.exists(), progress_bar=progress_bar, facts=facts)
+    fitted = _fit_best(task, config, out / BEST_RUN, facts, progress_bar)
     return SweepResult(best, config, fitted, study.trials, validator, candidates)
 
 
@@ -298,3 +295,11 @@ def _try_all(
             report(len(study.trials) / total, f"candidate {len(study.trials)} of {total}")
         for point, score in zip(points, scores, strict=True):
             proposer.learn(point, score)
+
+
+def _fit_best(task: Task, config: RunConfig, out: Path, facts: Mapping[str, Any] | None, bar: bool | None) -> Fitted:
+    """Train with the best settings on the whole source, or resume; a run of other settings in `out` is deleted."""
+    file = out / CONFIG
+    if file.exists() and file.read_text(encoding="utf-8") != config.dump():
+        shutil.rmtree(out)
+    return fit_chosen(task, config, out=out, resume=out.exists(), progress_bar=bar, facts=facts)
