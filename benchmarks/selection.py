@@ -61,7 +61,7 @@ class Recorder:
         """Score it."""
         from warmpot.select import VALIDATORS, make_validator
         from warmpot.select.best_iterate import candidate_from_snapshot
-        from warmpot.select.choice import effective_target_classes
+        from warmpot.select.candidate import effective_target_classes
 
         candidate = candidate_from_snapshot(snapshot, self.task, self.held)
         scores, seconds = {}, {}
@@ -172,7 +172,7 @@ def groups(results: list[dict[str, Any]]) -> dict[tuple[str, int], dict[str, lis
 
 def picked(iterates: list[dict[str, Any]], validator: str, before: float) -> dict[str, Any]:
     """Return the best by a validator among those that are no collapse, as the library does."""
-    from warmpot.select.choice import collapse_reason
+    from warmpot.select.candidate import collapse_reason
 
     fit = [it for it in iterates if validator in it["scores"] and not collapse_reason(it["classes"], before)]
     return max(fit, key=lambda it: it["scores"][validator], default=iterates[0])

@@ -13,8 +13,8 @@ from pathlib import Path
 import yaml
 
 from warmpot.bench import Grid, read_store
+from warmpot.bench.result_tables import write_tables
 from warmpot.bench.runner import run_grid
-from warmpot.bench.table_files import write_tables
 
 GRID = """
 title: Does adaptation pay on the built-in digits?

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from importlib import import_module
 from typing import Any
 
-from warmpot._jobs.pools import Result, WorkerDied, run_in_worker, unpack
+from warmpot._jobs import Result, WorkerDied, run_in_worker, unpack
 from warmpot.errors import InputError, MissingExtraError
 
 __all__ = ["RayPool"]

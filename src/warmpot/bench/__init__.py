@@ -5,15 +5,4 @@ from __future__ import annotations
 from warmpot.bench.grid import Cell, DataSet, Grid, Row, grid_names, load_grid, read_grid
 from warmpot.bench.store import Record, append, read_store
 
-__all__ = [
-    "Cell",
-    "DataSet",
-    "Grid",
-    "Record",
-    "Row",
-    "append",
-    "grid_names",
-    "load_grid",
-    "read_grid",
-    "read_store",
-]
+__all__ = ["Cell", "DataSet", "Grid", "Record", "Row", "append", "grid_names", "load_grid", "read_grid", "read_store"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from warmpot.bench.grid import Cell, read_grid
-from warmpot.bench.stats import TOLERANCE, Wilcoxon, holm, wilcoxon
+from warmpot.bench.significance import TOLERANCE, Wilcoxon, holm, wilcoxon
 from warmpot.bench.store import LAST, RESULTS, Record, read_store
 from warmpot.bench.summary import TaskKey, Variant, task_of, variant_of
 from warmpot.errors import InputError
@@ -24,19 +24,10 @@ Runs = Mapping[int | None, Record]
 
 @dataclass(frozen=True)
 class TaskChange:
-    """The change of a variant on a task, over the seeds that both results have.
+    """The change of a variant on a task: mean accuracies in per cent over the `cells` that both results have.
 
-    Attributes
-    ----------
-    variant : Variant
-    task : TaskKey
-    before, after : float
-        Mean accuracy in per cent.
-    spread : float or None
-        Standard deviation over seeds, the larger one of the two results; None for one seed, and for results that do
-        not depend on the seed.
-    cells : int
-        Number of compared trainings.
+    `spread` is the standard deviation over seeds, the larger one of the two results; None for one seed, and for results
+    that do not depend on the seed.
     """
 
     variant: Variant
@@ -56,25 +47,13 @@ class TaskChange:
         """Whether it changed by more than its spread; without a spread, whether it changed at all."""
         return abs(self.difference) > max(self.spread or 0.0, TOLERANCE)
 
-    @property
-    def worse(self) -> bool:
-        """Whether it fell by more than its spread."""
-        return self.changed and self.difference < 0
-
 
 @dataclass(frozen=True)
 class RowChange:
-    """The change of a variant, over all tasks that both results have.
+    """The change of a variant: mean accuracies in per cent over all tasks that both results have.
 
-    Attributes
-    ----------
-    line : Line
-    before, after : float
-        Mean over tasks, in per cent.
-    test : Wilcoxon
-        Over tasks, since seeds of a task are not independent.
-    pvalue : float
-        P-value of the test, corrected for the number of variants (Holm).
+    The test is over tasks, since seeds of a task are not independent. `pvalue` is corrected for the number of variants
+    (Holm).
     """
 
     variant: Variant
@@ -91,22 +70,17 @@ class RowChange:
 
 @dataclass(frozen=True)
 class FolderComparison:
-    """The differences between two results.
+    """The differences between two results, in the iterates of one rule.
 
     Attributes
     ----------
-    rule : str
-        The rule whose iterates are compared.
-    rows : tuple of RowChange
-    tasks : tuple of TaskChange
     only_before, only_after : tuple of str
         Names of trainings that only one of them has finished.
     broken : tuple of str
         Names of trainings that failed in the second result and were finished in the first.
-    other_settings : int
-        Number of compared trainings with different settings or data: other keys, or other content of the files.
-    differing : mapping of str to tuple of str
-        What differs in these, according to the grids, and the variants concerned.
+    other_settings, differing : int, mapping of str to tuple of str
+        Number of compared trainings with other settings or data; what differs in these, according to the grids and to
+        the content of the files, and the variants concerned.
     versions : mapping of str to (str, str)
         Packages with different versions.
     settings : (str, str) or None
@@ -132,7 +106,8 @@ class FolderComparison:
     @property
     def worse(self) -> tuple[TaskChange, ...]:
         """Tasks that fell by more than their spread, the largest loss first."""
-        return tuple(sorted((task for task in self.tasks if task.worse), key=lambda task: task.difference))
+        worse = (task for task in self.tasks if task.changed and task.difference < 0)
+        return tuple(sorted(worse, key=lambda task: task.difference))
 
     def dropped(self, points: float) -> tuple[RowChange, ...]:
         """Return the variants whose mean fell by more than this."""
@@ -154,24 +129,28 @@ def compare_folders(before: Path | str, after: Path | str, rule: str = LAST) -> 
         pairs = _pairs(cells[0][key], cells[1][key], rule)
         if not pairs:
             continue
-        values = np.array([(100.0 * a.accuracy[rule], 100.0 * b.accuracy[rule]) for a, b in pairs])
+        values = np.array([[100.0 * record.accuracy[rule] for record in pair] for pair in pairs])
         spread = float(values.std(axis=0, ddof=1).max()) if len(pairs) > 1 else None
-        a, b = values.mean(axis=0).tolist()
-        tasks.append(TaskChange(*key, a, b, spread, len(pairs)))
+        old_mean, new_mean = values.mean(axis=0).tolist()
+        tasks.append(TaskChange(*key, old_mean, new_mean, spread, len(pairs)))
         for side in (0, 1):
             matched[side].update(id(pair[side]) for pair in pairs)
         differing += [(one, other) for one, other in pairs if one.key != other.key or _other_files(one, other)]
     if not tasks:
         raise _no_common_training(before, after, rule, old, new)
-    broken = tuple(
-        _name(record)
-        for record in new
-        if not record.done and _finished(cells[0].get(_variant_task(record), {}), record)
+    only_before, only_after = (
+        tuple(_name(record) for record in records if record.done and id(record) not in known)
+        for records, known in zip((old, new), matched, strict=True)
     )
+    broken = []
+    for record in (record for record in new if not record.done):
+        runs = cells[0].get((variant_of(record), task_of(record)), {})
+        if runs and (record.any_seed or None in runs or record.seed in runs):
+            broken.append(_name(record))
+    a, b = (", ".join(dict.fromkeys(r.setting for r in records if r.setting)) for records in (old, new))
     return FolderComparison(
-        rule, _rows(tasks), tuple(tasks), _unmatched(old, matched[0]), _unmatched(new, matched[1]),
-        broken, len(differing), _differences(before, after, differing),
-        _versions(old, new), _settings(old, new),
+        rule, _rows(tasks), tuple(tasks), only_before, only_after, tuple(broken), len(differing),
+        _differences(before, after, differing), _versions(old, new), (a, b) if a != b else None,
     )  # fmt: skip
 
 
@@ -204,10 +183,9 @@ def _cells(folder: Path | str) -> dict[str, Cell]:
 
 def _changed(old: Cell, new: Cell) -> list[str]:
     a, b = (dict(_flat(cell.identity)) for cell in (old, new))
-    a, b = ({name: value for name, value in one.items() if name != "config.seed"} for one in (a, b))
     return [
         f"{name.removeprefix('config.')} {a.get(name, '-')} -> {b.get(name, '-')}"
-        for name in dict.fromkeys([*a, *b]) if a.get(name) != b.get(name)
+        for name in dict.fromkeys([*a, *b]) if a.get(name) != b.get(name) and name != "config.seed"
     ]  # fmt: skip
 
 
@@ -227,15 +205,12 @@ def _read(folder: Path | str) -> list[Record]:
     return records
 
 
-def _variant_task(record: Record) -> VariantTask:
-    return variant_of(record), task_of(record)
-
-
 def _group(records: Iterable[Record]) -> dict[VariantTask, dict[int | None, Record]]:
     groups: dict[VariantTask, dict[int | None, Record]] = {}
     for record in records:
         if record.done:
-            groups.setdefault(_variant_task(record), {})[None if record.any_seed else record.seed] = record
+            runs = groups.setdefault((variant_of(record), task_of(record)), {})
+            runs[None if record.any_seed else record.seed] = record
     return groups
 
 
@@ -246,11 +221,6 @@ def _pairs(old: Runs, new: Runs, rule: str) -> list[tuple[Record, Record]]:
     else:
         pairs = [(old[seed], new[seed]) for seed in old if seed in new]
     return [(a, b) for a, b in pairs if rule in a.accuracy and rule in b.accuracy]
-
-
-def _finished(runs: Runs, record: Record) -> bool:
-    """Whether the training of a record is among finished runs."""
-    return bool(runs) and (record.any_seed or None in runs or record.seed in runs)
 
 
 def _rows(tasks: Sequence[TaskChange]) -> tuple[RowChange, ...]:
@@ -273,23 +243,14 @@ def _name(record: Record) -> str:
     return f"{record.dataset}, {record.task}, {variant_of(record).label}{seed}"
 
 
-def _unmatched(records: Iterable[Record], matched: set[int]) -> tuple[str, ...]:
-    return tuple(_name(record) for record in records if record.done and id(record) not in matched)
-
-
-def _version(records: Iterable[Record], package: str) -> str:
-    return ", ".join(sorted({record.versions[package] for record in records if package in record.versions})) or "-"
-
-
 def _versions(old: Sequence[Record], new: Sequence[Record]) -> dict[str, tuple[str, str]]:
-    names = dict.fromkeys(name for record in (*old, *new) for name in record.versions)
-    pairs = {name: (_version(old, name), _version(new, name)) for name in names}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-
-
-def _settings(old: Sequence[Record], new: Sequence[Record]) -> tuple[str, str] | None:
-    a, b = (", ".join(dict.fromkeys(record.setting for record in records if record.setting)) for records in (old, new))
-    return (a, b) if a != b else None
+    different = {}
+    for name in dict.fromkeys(name for record in (*old, *new) for name in record.versions):
+        versions = [{record.versions[name] for record in each if name in record.versions} for each in (old, new)]
+        if versions[0] != versions[1]:
+            a, b = (", ".join(sorted(each)) or "-" for each in versions)
+            different[name] = a, b
+    return different
 
 
 def _no_common_training(

@@ -18,38 +18,49 @@ import yaml
 
 from warmpot._checks import check_choice, check_count
 from warmpot._settings import from_mapping, merged, suggestion, to_mapping, with_value
-from warmpot.bench.grid_entries import DataSet, Row, nest_settings, read_data_set, read_names, read_row
-from warmpot.bench.store import LAST, ORACLE, Coordinates
+from warmpot.bench.grid_data import DataSet, read_data_set, read_names
+from warmpot.bench.store import LAST, ORACLE, Coordinates, name_training
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from warmpot.train import RunConfig
 
-__all__ = ["FIGURES", "GRID", "Cell", "DataSet", "Grid", "Row", "grid_names", "grid_titles", "load_grid", "read_grid"]
+__all__ = ["FIGURES", "GRID", "Cell", "DataSet", "Grid", "Row", "grid_names", "load_grid", "read_grid"]
 
 GRID = "grid.yaml"
 FIGURES = ("table", "histogram", "sensitivity")
+_PACKAGED = resources.files("warmpot") / "grids"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of the tables: a preset of the package with changed settings.
+
+    Attributes
+    ----------
+    changes : mapping
+        Nested settings (``set`` in the file, where names may be dotted).
+    reported : str
+        Name of the same system in the paper's table; empty: the paper does not have it.
+    """
+
+    name: str
+    preset: str
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    reported: str = ""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it in the form of the file."""
+        optional = {"set": dict(self.changes), "reported": self.reported}
+        return {"name": self.name, "preset": self.preset, **{name: value for name, value in optional.items() if value}}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One training of a grid.
+    """One training of a grid: a row at a point of the varied settings, on a task, with a seed.
 
-    Attributes
-    ----------
-    data : DataSet
-    task : str
-    row : Row
-    point : mapping of str to float
-        Values of the varied settings.
-    seed : int
-    any_seed : bool
-        Whether the result holds for every seed: the full engine draws nothing, on data that are not drawn either.
-    config : RunConfig
-    choose : tuple of str
-        Label-free rules.
-    setting : str
-        How the data were made.
+    `any_seed`: the result holds for every seed, since the full engine draws nothing, on data that are not drawn either.
+    `choose` are the label-free rules, `setting` is how the data were made.
     """
 
     data: DataSet
@@ -65,8 +76,8 @@ class Cell:
     @property
     def name(self) -> str:
         """Data set, task, row, point and seed in one line."""
-        point = "".join(f", {name.split('.')[-1]} {value:g}" for name, value in self.point.items())
-        return f"{self.data.name}, {self.task}, {self.row.name}{point}, seed {'any' if self.any_seed else self.seed}"
+        seed = "any" if self.any_seed else self.seed
+        return name_training(self.data.name, self.task, self.row.name, self.point, seed)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -74,8 +85,8 @@ class Cell:
         settings = to_mapping(self.config)
         del settings["preset"]
         del settings["minibatch" if self.config.engine == "full" else "full"]  # settings of the unused engine
-        data = {"data": self.data.identity(), "task": self.task}
-        return {**data, "config": settings, "choose": sorted(self.choose)}
+        data = self.data.identity()
+        return {"data": data, "task": self.task, "config": settings, "choose": sorted(self.choose)}
 
     @functools.cached_property
     def key(self) -> str:
@@ -84,7 +95,7 @@ class Cell:
 
     @property
     def coordinates(self) -> Coordinates:
-        """Data set, task, row, point and seed, as of a record."""
+        """Position in the grid, as of a record."""
         return self.data.name, self.task, self.row.name, tuple(sorted(self.point.items())), self.seed
 
     @property
@@ -102,9 +113,6 @@ class Grid:
 
     Attributes
     ----------
-    title : str
-    data : tuple of DataSet
-    rows : tuple of Row
     figure : "table", "histogram" or "sensitivity"
         What the page draws besides the tables.
     setting : str
@@ -113,7 +121,6 @@ class Grid:
         Table of the paper to compare with; empty: none.
     vary : tuple of mappings
         Every row is trained at every point: for each mapping, all combinations of its lists.
-    seeds : tuple of int
     choose : tuple of str
         Label-free rules; the last iterate and the oracle are always evaluated.
     baseline : str
@@ -153,21 +160,17 @@ class Grid:
     @classmethod
     def load(cls, mapping: Mapping[str, Any]) -> Grid:
         """Make a grid from the lists and mappings of its file."""
-        entries = from_mapping(_GridFile, mapping, "grid")
-        grid = cls(
-            title=entries.title,
-            data=tuple(read_data_set(entry, f"data[{k}]") for k, entry in enumerate(entries.data)),
-            rows=tuple(read_row(entry, f"rows[{k}]") for k, entry in enumerate(entries.rows)),
-            figure=entries.figure,
-            setting=entries.setting,
-            reported=entries.reported,
-            vary=_read_vary(mapping.get("vary")),
-            seeds=_read_seeds(mapping.get("seeds", 3)),
-            choose=tuple(read_names(mapping.get("choose", []), "choose")),
-            baseline=entries.baseline,
-            seconds={str(name): _read_number(each, f"seconds.{name}") for name, each in entries.seconds.items()},
-            changes=nest_settings(entries.set),
-        )
+        fields = dict(vars(from_mapping(_GridFile, mapping, "grid")))
+        fields |= {
+            "data": tuple(read_data_set(entry, f"data[{k}]") for k, entry in enumerate(fields["data"])),
+            "rows": tuple(_read_row(entry, f"rows[{k}]") for k, entry in enumerate(fields["rows"])),
+            "vary": _read_vary(fields["vary"]),
+            "seeds": _read_seeds(fields["seeds"]),
+            "choose": tuple(read_names(fields["choose"], "choose")),
+            "seconds": {str(name): _read_number(each, f"seconds.{name}") for name, each in fields["seconds"].items()},
+            "changes": _nest(fields.pop("set")),
+        }
+        grid = cls(**fields)
         if reserved := [rule for rule in grid.choose if rule in (LAST, ORACLE)]:
             remedy = "Leave it out: it is always evaluated."
             raise InputError("choose", got=reserved[0], allowed="label-free rules", remedy=remedy)
@@ -175,10 +178,7 @@ class Grid:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it in the form of the file."""
-        data = []
-        for entry in self.data:
-            fields = {each.name: getattr(entry, each.name) for each in dataclasses.fields(entry)}
-            data.append({name: value for name, value in fields.items() if value or name == "name"})
+        data = [{name: value for name, value in vars(entry).items() if value or name == "name"} for entry in self.data]
         mapping: dict[str, Any] = {name: getattr(self, name) for name in ("title", "figure", "setting", "reported")}
         mapping |= {"data": data, "rows": [row.to_mapping() for row in self.rows]}
         mapping |= {"vary": [dict(block) for block in self.vary], "seeds": self.seeds, "choose": self.choose}
@@ -202,20 +202,27 @@ class Grid:
     def cells(self, only: Sequence[str] = ()) -> list[Cell]:
         """List the trainings: all of the first seed, then those of the next one, and so on.
 
-        Parameters
-        ----------
-        only : sequence of str
-            Keep cells whose data set, task or row contains these texts, in any case. Of several texts for the same one
-            of these three, one has to match.
+        `only` keeps cells whose data set, task or row contains these texts, in any case. Of several texts for the same
+        one of these three, one has to match.
         """
-        self._check_rules()
+        from warmpot.select import make_validator
+
+        for rule in self.choose:
+            if "held" in make_validator(rule).needs:
+                got, allowed = repr(rule), "a rule that needs no held-out part of the source"
+                remedy = "Holding out samples changes the training; run it separately, with `choose` set."
+                raise InputError("choose", got=got, allowed=allowed, remedy=remedy)
         wanted = self._wanted_names(only)
         configs = [(row, point, self._configs(row, point)) for row in self.rows for point in self.points()]
         cells: dict[Coordinates, Cell] = {}
         for seed, data in itertools.product(self.seeds, self.data):
             for task, (row, point, by_kind) in itertools.product(data.tasks, configs):
                 if all(name in names for name, names in zip((data.name, task, row.name), wanted, strict=True)):
-                    cell = self._cell(data, task, row, point, by_kind[bool(data.images)], seed)
+                    config = by_kind[bool(data.images)]
+                    any_seed = config.engine == "full" and not data.drawn
+                    config = dataclasses.replace(config, seed=0 if any_seed else seed)
+                    setting = data.setting or self.setting
+                    cell = Cell(data, task, row, point, config.seed, any_seed, config, self.choose, setting)
                     cells.setdefault(cell.coordinates, cell)
         return list(cells.values())
 
@@ -236,15 +243,6 @@ class Grid:
             wanted[first].update(matches[first])
         return tuple(some or everything for some, everything in zip(wanted, names, strict=True))
 
-    def _check_rules(self) -> None:
-        from warmpot.select import make_validator
-
-        for rule in self.choose:
-            if "held" in make_validator(rule).needs:
-                got, allowed = repr(rule), "a rule that needs no held-out part of the source"
-                remedy = "Holding out samples changes the training; run it separately, with `choose` set."
-                raise InputError("choose", got=got, allowed=allowed, remedy=remedy)
-
     def _configs(self, row: Row, point: Mapping[str, float]) -> dict[bool, RunConfig]:
         """Resolve a row at a point, for data sets of features (False) and of images (True) if the grid has them."""
         from warmpot.train import load_config
@@ -252,23 +250,15 @@ class Grid:
         changes = merged(self.changes, row.changes)
         for name, value in point.items():
             changes = merged(changes, with_value(name, value))
-        of_features = {name: value for name, value in changes.items() if name != "images"}
-        of_images = merged({"images": {}}, changes)
+        by_kind = {
+            False: {name: value for name, value in changes.items() if name != "images"},
+            True: merged({"images": {}}, changes),
+        }
         try:
-            return {
-                kind: load_config(row.preset, changes=of_images if kind else of_features)
-                for kind in {bool(entry.images) for entry in self.data}
-            }
+            kinds = {bool(entry.images) for entry in self.data}
+            return {kind: load_config(row.preset, changes=by_kind[kind]) for kind in kinds}
         except InputError as error:
             raise error.within(f"row {row.name!r}: ") from None
-
-    def _cell(
-        self, data: DataSet, task: str, row: Row, point: Mapping[str, float], config: RunConfig, seed: int
-    ) -> Cell:
-        any_seed = config.engine == "full" and not data.drawn
-        seed = 0 if any_seed else seed
-        config = dataclasses.replace(config, seed=seed)
-        return Cell(data, task, row, point, seed, any_seed, config, self.choose, data.setting or self.setting)
 
 
 @dataclass(frozen=True)
@@ -287,6 +277,22 @@ class _GridFile:
     baseline: str = ""
     seconds: Mapping[str, Any] = field(default_factory=dict)
     set: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _read_row(entry: Any, where: str) -> Row:
+    if isinstance(entry, Mapping):
+        entry = {("changes" if name == "set" else name): value for name, value in entry.items()}
+        if isinstance(entry.get("changes"), Mapping):
+            entry["changes"] = _nest(entry["changes"])
+    return from_mapping(Row, entry, where)
+
+
+def _nest(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn dotted names into nested mappings."""
+    nested: dict[str, Any] = {}
+    for name, value in settings.items():
+        nested = merged(nested, with_value(str(name), value))
+    return nested
 
 
 def _read_seeds(value: Any) -> tuple[int, ...]:
@@ -309,31 +315,19 @@ def _read_vary(value: Any) -> tuple[Mapping[str, tuple[float, ...]], ...]:
     if not isinstance(blocks, (list, tuple)) or not all(isinstance(block, Mapping) and block for block in blocks):
         remedy = "Write it as {params.alpha: [0.1, 0.5]}."
         raise InputError("vary", got=repr(value), allowed="settings with lists of numbers", remedy=remedy)
-    for name, numbers in (item for block in blocks for item in block.items()):
-        if not isinstance(numbers, (list, tuple)) or not numbers:
-            remedy = f"Write it as {name}: [0.1, 0.5]"
-            raise InputError(f"vary.{name}", got=repr(numbers), allowed="a list of numbers", remedy=remedy)
-    return tuple(
-        {
-            str(name): tuple(_read_number(number, f"vary.{name}") for number in numbers)
-            for name, numbers in block.items()
-        }
-        for block in blocks
-    )
+    return tuple({str(name): _read_numbers(numbers, name) for name, numbers in block.items()} for block in blocks)
 
 
-def _packaged(name: str) -> Any:
-    return resources.files("warmpot") / "grids" / name
+def _read_numbers(value: Any, name: str) -> tuple[float, ...]:
+    if not isinstance(value, (list, tuple)) or not value:
+        remedy = f"Write it as {name}: [0.1, 0.5]"
+        raise InputError(f"vary.{name}", got=repr(value), allowed="a list of numbers", remedy=remedy)
+    return tuple(_read_number(number, f"vary.{name}") for number in value)
 
 
 def grid_names() -> list[str]:
     """List the names of the grids in the package."""
-    return sorted(entry.name[:-5] for entry in _packaged("").iterdir() if entry.name.endswith(".yaml"))
-
-
-def grid_titles() -> dict[str, str]:
-    """Return the titles of the grids in the package, by name."""
-    return {name: load_grid(name).title for name in grid_names()}
+    return sorted(entry.name[:-5] for entry in _PACKAGED.iterdir() if entry.name.endswith(".yaml"))
 
 
 def load_grid(grid: Path | str) -> Grid:
@@ -344,7 +338,7 @@ def load_grid(grid: Path | str) -> Grid:
         remedy = suggestion(name, grid_names())
         raise InputError("grid", got=repr(name), allowed=f"{', '.join(grid_names())}, or a YAML file", remedy=remedy)
     try:
-        text = (_packaged(f"{name}.yaml") if packaged else Path(grid)).read_text(encoding="utf-8")
+        text = (_PACKAGED / f"{name}.yaml" if packaged else Path(grid)).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         got = getattr(error, "strerror", None) or "a file that is not text"
         remedy = "Give a YAML file, or the name of a grid that `warmpot bench` lists."

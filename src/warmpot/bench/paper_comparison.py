@@ -1,17 +1,181 @@
-"""The paper's numbers next to ours: all of its systems, run here or only reported, and never ranked together."""
+"""The numbers of the paper's tables, and ours next to them: run here or only reported, and never ranked together."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
 
+import yaml
+
+from warmpot._settings import suggestion
 from warmpot._tables import ResultTable, TableCell, TableColumn
-from warmpot.bench.reported import ReportedNumber, ReportedTable, paper, reported_table, reported_tables, systems
-from warmpot.bench.summary import ABSENT, Score, Summary, TaskKey, Variant, best_indices, variant_of
-from warmpot.bench.table_columns import Columns, join_columns, score_cells, text_column
+from warmpot.bench.summary import (
+    ABSENT,
+    Columns,
+    Score,
+    Summary,
+    TaskKey,
+    Variant,
+    best_indices,
+    join_columns,
+    score_cells,
+    text_column,
+    variant_of,
+)
+from warmpot.errors import InputError
 
-__all__ = ["compare_with_paper", "paper_by_task"]
+__all__ = ["compare_with_paper", "paper", "paper_by_task", "reported_table", "reported_tables", "systems"]
 
 UNTRAINED, NOT_IN_GRID, REPORTED_ONLY = "not trained yet", "not in this grid", "reported only"
+CHOSEN = {"oracle": "best by target labels", "entropy": "least target entropy", "last": "last", "unknown": "not known"}
+"""The iterate that a printed number belongs to, in words."""
+
+
+@dataclass(frozen=True)
+class ReportedNumber:
+    """A printed accuracy in per cent; with a std over seeds, the authors ran the system themselves."""
+
+    accuracy: float
+    std: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.accuracy:.1f}" + ("" if self.std is None else f" ({self.std:.1f})")
+
+
+@dataclass(frozen=True)
+class ReportedTable:
+    """One table of the paper.
+
+    It compares systems (kind "methods"), or weights under WARMPOT's alignment ("weights"). `setting` is how the numbers
+    were made, `seeds` the number of seeds of the rows that the authors ran. `domains` are the names that a letter
+    abbreviates in `tasks`, which are as printed, such as "A->C". `numbers` are by system and task; a table of one task
+    has no `averages`. `note` names inconsistencies of the printed numbers.
+    """
+
+    name: str
+    title: str
+    kind: str
+    dataset: str
+    setting: str
+    seeds: int
+    domains: Mapping[str, tuple[str, ...]]
+    tasks: tuple[str, ...]
+    numbers: Mapping[str, Mapping[str, ReportedNumber]]
+    averages: Mapping[str, ReportedNumber]
+    note: str = ""
+
+    def same_dataset(self, name: str) -> bool:
+        """Whether a data set of a grid is that of this table; only letters and digits are compared, in any case."""
+        return _plain(name) == _plain(self.dataset)
+
+    def task_of(self, task: str) -> str | None:
+        """Return the printed name of a grid's task such as "Art -> RealWorld"; None if the table does not have it.
+
+        Examples
+        --------
+        >>> reported_table("office-home").task_of("Art -> RealWorld")
+        'A->R'
+        """
+        letters = {_plain(name): letter for letter, names in self.domains.items() for name in (letter, *names)}
+        printed = "->".join(letters.get(_plain(side), "?") for side in task.split("->"))
+        return printed if printed in self.tasks else None
+
+    def over(self, system: str, tasks: tuple[str, ...]) -> ReportedNumber | None:
+        """Return the number of a system over tasks: the printed average for all tasks, otherwise the mean of the tasks.
+
+        None if one of the tasks is not printed. A computed mean has no std, since the numbers by seed are not printed.
+        """
+        numbers = self.numbers.get(system, {})
+        if not tasks or not set(tasks) <= set(numbers):
+            return None
+        if len(tasks) == 1:
+            return numbers[tasks[0]]
+        if set(tasks) == set(self.tasks) and system in self.averages:
+            return self.averages[system]
+        return ReportedNumber(sum(numbers[task].accuracy for task in tasks) / len(tasks))
+
+
+@dataclass(frozen=True)
+class System:
+    """One of the 28 systems of the paper's two tables of methods.
+
+    `chosen` is a key of `CHOSEN`: the iterate that its number belongs to, according to its authors' code. Without
+    `presets` that run it, it is reported only, and `why` is the reason. `numbers` are by table, over all of its tasks.
+    """
+
+    name: str
+    cited: str
+    chosen: str
+    presets: tuple[str, ...] = ()
+    why: str = ""
+    note: str = ""
+    numbers: Mapping[str, ReportedNumber] = field(default_factory=dict)
+
+    @property
+    def chosen_words(self) -> str:
+        """The iterate that its number belongs to, in words."""
+        return CHOSEN[self.chosen]
+
+
+def _plain(text: str) -> str:
+    return "".join(letter for letter in text.casefold() if letter.isalnum())
+
+
+@cache
+def _file() -> Any:
+    return yaml.safe_load(resources.files("warmpot.bench").joinpath("reported.yaml").read_text(encoding="utf-8"))
+
+
+def paper() -> str:
+    """Return the citation of the paper."""
+    return str(_file()["paper"])
+
+
+@cache
+def reported_tables() -> Mapping[str, ReportedTable]:
+    """Return the paper's tables by name."""
+    return {name: _table(name, dict(entry)) for name, entry in _file()["tables"].items()}
+
+
+def _table(name: str, entry: dict[str, Any]) -> ReportedTable:
+    rows, tasks = entry.pop("systems"), tuple(entry.pop("tasks"))
+    numbers = {
+        system: {
+            task: ReportedNumber(float(accuracy), None if std is None else float(std))
+            for task, accuracy, std in zip(tasks, row["accuracy"], row.get("std", [None] * len(tasks)), strict=True)
+        }
+        for system, row in rows.items()
+    }
+    averages = {
+        system: ReportedNumber(float(row["average"]), row.get("average_std"))
+        for system, row in rows.items()
+        if "average" in row
+    }
+    entry["domains"] = {letter: tuple(names) for letter, names in entry["domains"].items()}
+    return ReportedTable(name=name, tasks=tasks, numbers=numbers, averages=averages, **entry)
+
+
+def reported_table(name: str) -> ReportedTable:
+    """Return one of the paper's tables."""
+    known = reported_tables()
+    if name not in known:
+        raise InputError("reported", got=repr(name), allowed=", ".join(known), remedy=suggestion(name, known))
+    return known[name]
+
+
+@cache
+def systems() -> Mapping[str, System]:
+    """Return the 28 systems of the tables of methods, in the order of the file."""
+    tables = [table for table in reported_tables().values() if table.kind == "methods"]
+    known = {}
+    for name, entry in _file()["systems"].items():
+        numbers = {table.name: number for table in tables if (number := table.over(name, table.tasks))}
+        fields = {**entry, "presets": tuple(entry.get("presets", ()))}
+        known[name] = System(name=name, numbers=numbers, **fields)
+    return known
 
 
 def compare_with_paper(summary: Summary) -> ResultTable | None:
@@ -23,7 +187,8 @@ def compare_with_paper(summary: Summary) -> ResultTable | None:
         return None
     table = reported_table(summary.grid.reported)
     tasks = _common(summary, table)
-    rows = _rows(summary, _names(_family(table)))
+    systems_of_kind = dict.fromkeys(name for each in _family(table) for name in each.numbers)
+    rows = _rows(summary, list(systems_of_kind))
     columns: Columns = [
         text_column("system", (name or "(not in the paper)" for name, _ in rows)),
         text_column("here", (_here(summary, name, variant) for name, variant in rows)),
@@ -56,10 +221,6 @@ def _common(summary: Summary, table: ReportedTable) -> dict[str, TaskKey]:
 
 def _family(table: ReportedTable) -> list[ReportedTable]:
     return [other for other in reported_tables().values() if other.kind == table.kind]
-
-
-def _names(tables: Sequence[ReportedTable]) -> list[str]:
-    return list(dict.fromkeys(name for table in tables for name in table.numbers))
 
 
 def _rows(summary: Summary, names: Sequence[str]) -> list[tuple[str, Variant | None]]:
@@ -106,11 +267,7 @@ def _printed(numbers: Sequence[ReportedNumber | None], absent: str = ABSENT) -> 
     """Make cells of printed numbers; the best are bold."""
     means = [number.accuracy if number else None for number in numbers]
     best = best_indices(means) if any(mean is not None for mean in means) else set()
-    return [TableCell(_text(number) if number else absent, k in best, means[k]) for k, number in enumerate(numbers)]
-
-
-def _text(number: ReportedNumber) -> str:
-    return f"{number.accuracy:.1f}" + ("" if number.std is None else f" ({number.std:.1f})")
+    return [TableCell(str(number) if number else absent, k in best, means[k]) for k, number in enumerate(numbers)]
 
 
 def _here(summary: Summary, name: str, variant: Variant | None) -> str:

@@ -2,4 +2,5 @@
 
 from warmpot._deprecation import moved_names
 
+__all__: list[str] = []
 __getattr__ = moved_names(__name__, {"run_grid": "warmpot.bench.runner:run_grid"})

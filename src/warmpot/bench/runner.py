@@ -1,12 +1,14 @@
-"""Running a grid: cells without a result are trained here, in local processes or on Ray, and stored as they finish."""
+"""Running a grid: which cells are left, how long they take, and training them here, in local processes or on Ray."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from filelock import FileLock, Timeout
@@ -17,17 +19,136 @@ from warmpot._jobs import Done, Failed, Job, Runner, runner
 from warmpot._progress import format_duration, progress
 from warmpot.bench.grid import GRID, Cell, Grid, read_grid
 from warmpot.bench.grid_data import GridData
-from warmpot.bench.schedule import Schedule, list_cells, make_schedule, read_reused
 from warmpot.bench.store import FAILED, Record, append, read_store
 from warmpot.errors import InputError
 
-__all__ = ["prepare_folder", "run_grid"]
+__all__ = ["Schedule", "TimeEstimate", "list_cells", "make_schedule", "read_reused", "run_grid"]
 
 logger = logging.getLogger(__name__)
 
 MUTABLE = ("title", "setting", "reported", "figure", "baseline", "seconds")
 """Parts of a grid that change no training: a folder may be continued with other ones."""
 LOCK = ".lock"
+
+
+class TimeEstimate:
+    """Seconds of a training, from finished cells of the same row and data set, else row, else engine, else from hints.
+
+    The grid's file gives the hints, by row or engine; `steps` are the training steps by row that they refer to, where
+    these differ from the steps of the cells.
+    """
+
+    def __init__(
+        self, cells: Iterable[Cell], hints: Mapping[str, float], steps: Mapping[str, int] | None = None
+    ) -> None:
+        self._engines = {cell.row.name: cell.config.engine for cell in cells}
+        self._hints, self._steps = hints, steps or {}
+        self._measured: dict[tuple[str, ...], list[float]] = {}
+
+    def add(self, record: Record) -> None:
+        """Take a finished cell into account."""
+        if record.done:
+            engine = self._engines.get(record.row, "")
+            for group in ((record.row, record.dataset), (record.row,), ("", "", engine)):
+                self._measured.setdefault(group, []).append(record.seconds)
+
+    def seconds(self, cell: Cell) -> float | None:
+        """Return the approximate seconds of a cell; None if unknown."""
+        row, engine = cell.row.name, cell.config.engine
+        for group in ((row, cell.data.name), (row,), ("", "", engine)):
+            if group in self._measured:
+                return fmean(self._measured[group])
+        hint = self._hints.get(row, self._hints.get(engine))
+        if hint is None or engine == "full":
+            return hint
+        return hint * cell.config.minibatch.steps / self._steps.get(row, cell.config.minibatch.steps)
+
+    def total(self, cells: Sequence[Cell], workers: int) -> float | None:
+        """Return the approximate seconds of all cells, `workers` at a time; None if none of them is known."""
+        known = [seconds for cell in cells if (seconds := self.seconds(cell)) is not None]
+        if not known:
+            return None if cells else 0.0
+        return (sum(known) + fmean(known) * (len(cells) - len(known))) / min(workers, len(cells))
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What a run of a grid will do: its requested `cells`, those `done` with a record in the folder, and `remaining`.
+
+    `stored` are all records of the folder, `finished` the usable trainings by key, also of reused folders.
+    """
+
+    cells: list[Cell]
+    stored: list[Record]
+    finished: dict[str, Record]
+    done: list[Cell]
+    remaining: list[Cell]
+    estimate: TimeEstimate
+
+    @property
+    def trainings(self) -> dict[str, Cell]:
+        """Cells to train, by key: cells of several rows may be the same training."""
+        first: dict[str, Cell] = {}
+        for cell in self.remaining:
+            if cell.key not in self.finished:
+                first.setdefault(cell.key, cell)
+        return first
+
+
+def list_cells(grid: Grid, only: Sequence[str]) -> list[Cell]:
+    """List the requested cells; an error if there are none."""
+    cells = grid.cells(only)
+    if not cells:
+        got, allowed = ", ".join(only), "texts that occur together in some cell"
+        raise InputError("--only", got=got, allowed=allowed, remedy="Leave one out.")
+    return cells
+
+
+def read_reused(folders: Iterable[Path | str]) -> list[Record]:
+    """Read the records of other folders that `warmpot bench` wrote."""
+    records = []
+    for folder in folders:
+        read_grid(folder)  # raises for a folder without a grid
+        records += read_store(folder)
+    return records
+
+
+def make_schedule(
+    grid: Grid, cells: list[Cell], stored: list[Record], reused: Sequence[Record] = (), data: GridData | None = None
+) -> Schedule:
+    """Compare the requested cells with the records of the output folder and of reused ones.
+
+    With `data`, records of files with other content count as not finished. Nothing else is read, and nothing written.
+    """
+    by_coordinates = {record.coordinates: record for record in stored}
+    by_key = {cell.key: cell for cell in cells}
+    usable = [record for record in (*reused, *stored) if record.done and record.key in by_key]
+    finished = {record.key: record for record in usable if _same_content(record, by_key[record.key], data)}
+    done: list[Cell] = []
+    remaining: list[Cell] = []
+    for cell in cells:
+        record = by_coordinates.get(cell.coordinates)
+        current = record is not None and record.done and record.key == cell.key and _same_content(record, cell, data)
+        (done if current else remaining).append(cell)
+    estimate = TimeEstimate(cells, grid.seconds, _hint_steps(grid))
+    for record in (*reused, *stored):
+        estimate.add(record)
+    return Schedule(cells, stored, finished, done, remaining, estimate)
+
+
+def _same_content(record: Record, cell: Cell, data: GridData | None) -> bool:
+    """Whether the files of a record have the content of the files of a cell; True if either is unknown."""
+    content = data.content(cell.data, cell.task) if data is not None and record.content else ""
+    return not content or content == record.content
+
+
+def _hint_steps(grid: Grid) -> dict[str, int]:
+    """Return the steps of every row without the settings of all rows, which ``--set`` may have changed."""
+    from warmpot.train import load_config
+
+    if not grid.seconds or "minibatch" not in grid.changes:
+        return {}
+    return {row.name: load_config(row.preset, changes=row.changes).minibatch.steps for row in grid.rows}
 
 
 def run_grid(
@@ -63,24 +184,27 @@ def run_grid(
     workers : int, optional
         Cells trained at a time, in processes; default: one, in this process, or with Ray as many as it has CPUs for.
     ray_address : str, optional
-        Train on Ray; see `warmpot._jobs.runner`. Only this process writes.
+        Train on Ray, as in `warmpot.select.sweep`. Only this process writes.
     gpus : float
         GPUs that Ray gives to a cell.
     progress_bar : bool, optional
         Default: a bar on a terminal, log lines at INFO elsewhere.
-    on_start : callable, optional
-        Called with the schedule before the first training.
-    on_failure : callable, optional
-        Called with the record of a cell that failed; default: a warning in the log.
+    on_start, on_failure : callable, optional
+        Called with the schedule before the first training, and with the record of a cell that failed (default: a
+        warning in the log).
     """
     out, reader = Path(out), GridData(data)
     if workers is not None:
         check_count("workers", workers)
     cells, reused = list_cells(grid, only), read_reused(reuse)  # errors in these before anything is written
-    _make_folder(out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        remedy = "Choose a folder that you may write to."
+        raise InputError(str(out), got=error.strerror, allowed="a folder", remedy=remedy) from error
     try:
         with FileLock(out / LOCK, timeout=0):
-            prepare_folder(grid, out)
+            _prepare_folder(grid, out)
             schedule = make_schedule(grid, cells, read_store(out), reused, reader)
             if on_start is not None:
                 on_start(schedule)
@@ -101,15 +225,7 @@ def _train(data: GridData, cell: Cell) -> Record:
     return train_cell(data, cell)
 
 
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        remedy = "Choose a folder that you may write to."
-        raise InputError(str(out), got=error.strerror, allowed="a folder", remedy=remedy) from error
-
-
-def prepare_folder(grid: Grid, out: Path) -> None:
+def _prepare_folder(grid: Grid, out: Path) -> None:
     """Write the grid into a new folder, or check that an old one has the same grid; seeds and rules may be added."""
     if (out / GRID).exists():
         before = read_grid(out)
@@ -141,11 +257,11 @@ def _check(cells: Iterable[Cell], data: GridData | None) -> None:
         if (processes := cell.config.minibatch.hardware.processes) > 1:
             remedy = "Train several cells at a time: --workers, or --ray-address with --gpus 1."
             raise InputError("minibatch.hardware", got=f"{processes} processes", allowed="one per cell", remedy=remedy)
-        missing = [path for path in data.paths(cell.data, cell.task) if not path.exists()] if data else []
-        if missing:
-            remedy = "Give the folder of the data with --data, or leave its cells out with --only."
-            what = f"data of {cell.data.name}"
-            raise InputError(what, got=f"no {missing[0]}", allowed="a file or folder", remedy=remedy)
+        for path in data.paths(cell.data, cell.task) if data else ():
+            if not path.exists():
+                what, got = f"data of {cell.data.name}", f"no {path}"
+                remedy = "Give the folder of the data with --data, or leave its cells out with --only."
+                raise InputError(what, got=got, allowed="a file or folder", remedy=remedy)
 
 
 class _Results:

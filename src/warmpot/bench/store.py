@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from warmpot.errors import InputError, WarmpotError
 
-__all__ = ["BINS", "DONE", "FAILED", "LAST", "ORACLE", "RESULTS", "Coordinates", "Record", "append", "read_store"]
+__all__ = ["BINS", "FAILED", "LAST", "ORACLE", "RESULTS", "Coordinates", "Record", "append", "read_store"]
 
 RESULTS = "results.jsonl"
 BINS = 50
@@ -24,6 +25,12 @@ Coordinates = tuple[str, str, str, tuple[tuple[str, float], ...], int]
 """Data set, task, row, point and seed: the position of a cell in its grid."""
 
 
+def name_training(dataset: str, task: str, row: str, point: Mapping[str, float], seed: int | str) -> str:
+    """Name a training in one line."""
+    settings = (f"{name.split('.')[-1]} {value:g}" for name, value in point.items())
+    return ", ".join([dataset, task, row, *settings, f"seed {seed}"])
+
+
 @dataclass(frozen=True)
 class Record:
     """The result of one cell.
@@ -32,11 +39,6 @@ class Record:
     ----------
     key : str
         Identifies the training; the same in every grid that contains it.
-    dataset, task, row : str
-        Position in the tables of its grid.
-    method, weights, preset : str
-        What the row trains.
-    seed : int
     any_seed : bool
         Whether the result holds for every seed, because nothing is drawn.
     point : mapping of str to float
@@ -67,7 +69,6 @@ class Record:
         Training time, on one thread.
     finished : str
         UTC, ISO 8601.
-    versions : mapping of str to str
     error, trace : str
         Error of a failed cell in one line, and its traceback.
     """
@@ -113,8 +114,7 @@ class Record:
     @property
     def name(self) -> str:
         """Data set, task, row, point and seed in one line."""
-        point = "".join(f", {name.split('.')[-1]} {value:g}" for name, value in self.point.items())
-        return f"{self.dataset}, {self.task}, {self.row}{point}, seed {self.seed}"
+        return name_training(self.dataset, self.task, self.row, self.point, self.seed)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -133,19 +133,16 @@ def append(folder: Path | str, record: Record) -> None:
     line = json.dumps(record.to_dict(), allow_nan=False) + "\n"
     try:
         with open(file, "ab+") as stream:
-            if stream.tell() and not _ends_with_newline(stream):  # a crash left half a line: start a new one
-                line = "\n" + line
+            if stream.tell():
+                stream.seek(-1, os.SEEK_END)
+                if stream.read(1) != b"\n":  # a crash left half a line: start a new one
+                    line = "\n" + line
             stream.write(line.encode())
             stream.flush()
             os.fsync(stream.fileno())
     except OSError as error:
         remedy = "Free some space and run the command again: finished cells are not lost."
         raise WarmpotError(str(file), got=error.strerror or error, allowed="a writable file", remedy=remedy) from error
-
-
-def _ends_with_newline(stream: BinaryIO) -> bool:
-    stream.seek(-1, os.SEEK_END)
-    return stream.read(1) == b"\n"
 
 
 def read_store(folder: Path | str) -> list[Record]:
@@ -159,14 +156,10 @@ def read_store(folder: Path | str) -> list[Record]:
     except OSError as error:
         remedy = "Give a folder that `warmpot bench` wrote."
         raise InputError(str(file), got=error.strerror, allowed="a readable file", remedy=remedy) from error
-    return list({record.coordinates: record for record in _parse(lines)}.values())
-
-
-def _parse(lines: Iterable[bytes]) -> Iterable[Record]:
+    latest: dict[Coordinates, Record] = {}
     for line in lines:
-        try:
+        # a line of another program may have other types, and coordinates that cannot be hashed
+        with suppress(ValueError, TypeError, AttributeError):
             record = Record.from_dict(json.loads(line))
-            hash(record.coordinates)  # fails for a line of another program with unsuitable values
-            yield record
-        except (ValueError, TypeError, AttributeError):  # noqa: PERF203
-            continue
+            latest[record.coordinates] = record
+    return list(latest.values())

@@ -1,37 +1,28 @@
-"""Results of a grid by variant, task and rule: means and standard deviations over seeds, failures, missing cells."""
+"""Results of a grid by variant, task and rule: scores over seeds, failures, missing cells, columns of tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
+from warmpot._tables import ResultTable, TableCell, TableColumn
 from warmpot.bench.grid import Grid, read_grid
 from warmpot.bench.store import LAST, ORACLE, Record, read_store
 from warmpot.errors import listing
 
-__all__ = [
-    "ABSENT",
-    "Missing",
-    "Score",
-    "Summary",
-    "TaskKey",
-    "Variant",
-    "best_indices",
-    "describe_rule",
-    "format_points",
-    "group_failures",
-    "load_summary",
-    "task_of",
-    "variant_of",
-]
+__all__ = ["Score", "Summary", "TaskKey", "Variant", "describe_rule", "group_failures", "load_summary"]
 
 TaskKey = tuple[str, str]
 """Data set and task."""
 ABSENT = "-"
+PARTIAL = "-: not trained yet, or failed. A mean over tasks uses the seeds that have results for all of them."
+Columns = list[tuple[TableColumn, Sequence[TableCell]]]
+"""Heads and cells of a table, before they become rows."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +46,9 @@ class Variant:
 
 @dataclass(frozen=True)
 class Score:
-    """A number for every seed that has a result.
+    """A number for every seed that has a result, in per cent (except seconds), of the `requested` seeds of the grid.
 
-    Attributes
-    ----------
-    values : mapping of int to float
-        By seed; in per cent, except seconds.
-    requested : int
-        Number of seeds of the grid.
-    constant : bool
-        Whether the values do not depend on the seed: there is one run, and no standard deviation.
+    A `constant` score does not depend on the seed: there is one run, and no standard deviation.
     """
 
     values: Mapping[int, float]
@@ -112,20 +96,12 @@ class Missing:
 class Summary:
     """Records in the order of their grid.
 
-    Parameters
-    ----------
-    grid : Grid
-    records : iterable of Record
-
     Attributes
     ----------
-    variants : tuple of Variant
     datasets : mapping of str to tuple of str
         Tasks of each data set.
-    tasks : tuple of TaskKey
     rules : tuple of str
         "last", the label-free ones, and "oracle".
-    failed : tuple of Record
     foreign_records : int
         Number of records of other grids in the same file, which are ignored.
     """
@@ -154,12 +130,8 @@ class Summary:
     def score_over(self, variant: Variant, tasks: Sequence[TaskKey], quantity: str) -> Score:
         """Return the mean over tasks by seed, for the seeds with results for all of them.
 
-        Parameters
-        ----------
-        variant : Variant
-        tasks : sequence of TaskKey
-        quantity : str
-            A rule, for the accuracy of the iterate that it selects; or "outlier_weight", "outlier_samples", "seconds".
+        A quantity is a rule, for the accuracy of the iterate that it selects, or "outlier_weight", "outlier_samples" or
+        "seconds".
         """
         values = {}
         for seed in self.seeds:
@@ -190,9 +162,8 @@ class Summary:
 
     def task_count(self, dataset: str | None = None) -> str:
         """Return the number of tasks in the means, of a data set or of all; "2 of 3" if some are left out."""
-        finished, every = (
-            sum(dataset in (None, name) for name, _ in tasks) for tasks in (self.finished_tasks, self.tasks)
-        )
+        both = self.finished_tasks, self.tasks
+        finished, every = (sum(dataset in (None, name) for name, _ in tasks) for tasks in both)
         return f"{finished}" if finished == every else f"{finished} of {every}"
 
     @cached_property
@@ -228,13 +199,11 @@ class Summary:
     def missing(self) -> tuple[Missing, ...]:
         """Variants and tasks without results for all seeds."""
         missing = []
-        for variant in self.variants:
-            for task in self.tasks:
-                records = {seed: self.record(variant, task, seed) for seed in self.seeds}
-                untrained = tuple(seed for seed, record in records.items() if record is None)
-                failed = tuple(seed for seed, record in records.items() if record is not None and not record.done)
-                if untrained or failed:
-                    missing.append(Missing(variant, task, untrained, failed))
+        for variant, task in product(self.variants, self.tasks):
+            records = {seed: self.record(variant, task, seed) for seed in self.seeds}
+            untrained = tuple(seed for seed, record in records.items() if record is None)
+            failed = tuple(seed for seed, record in records.items() if record is not None and not record.done)
+            missing += [Missing(variant, task, untrained, failed)] if untrained or failed else []
         return tuple(missing)
 
     @property
@@ -250,12 +219,12 @@ class Summary:
     @property
     def n_trainings(self) -> int:
         """Number of trainings of the grid; all seeds count until a record shows that the seed does not matter."""
-        pairs = [(variant, task) for variant in self.variants for task in self.tasks]
+        pairs = product(self.variants, self.tasks)
         return sum(1 if pair in self._any_seed else len(self.seeds) for pair in pairs)
 
 
 def load_summary(folder: Path | str) -> Summary:
-    """Read the grid and the records of a folder that ``warmpot bench`` wrote."""
+    """Read the results of a folder that ``warmpot bench`` wrote."""
     return Summary(read_grid(folder), read_store(folder))
 
 
@@ -268,13 +237,7 @@ def group_failures(failed: Iterable[Record]) -> list[tuple[Record, ...]]:
 
 
 def describe_rule(rule: str) -> str:
-    """Describe the iterate that a rule selects.
-
-    Examples
-    --------
-    >>> describe_rule("oracle")
-    'best iterate by target labels (oracle)'
-    """
+    """Describe the iterate that a rule selects."""
     texts = {LAST: "last iterate", ORACLE: "best iterate by target labels (oracle)"}
     return texts.get(rule, f"iterate chosen by {rule}, without target labels")
 
@@ -319,3 +282,22 @@ def _value(record: Record | None, quantity: str) -> float | None:
         return record.seconds
     share = getattr(record, quantity) if quantity.startswith("outlier_") else record.accuracy.get(quantity)
     return None if share is None else 100.0 * share
+
+
+def text_column(name: str, texts: Iterable[str]) -> tuple[TableColumn, list[TableCell]]:
+    """Make a left-aligned column of texts."""
+    return TableColumn(name, numeric=False), [TableCell(text) for text in texts]
+
+
+def score_cells(scores: Sequence[Score]) -> list[TableCell]:
+    """Make cells of scores; the best are bold if there are at least two to compare."""
+    means = [score.mean for score in scores]
+    best = best_indices(means) if sum(mean is not None for mean in means) > 1 else set()
+    return [TableCell(score.text, k in best, score.mean) for k, score in enumerate(scores)]
+
+
+def join_columns(name: str, title: str, columns: Columns, notes: Iterable[str] = ()) -> ResultTable:
+    """Make a table of columns; a note explains the dash where there is one."""
+    rows = list(zip(*(cells for _, cells in columns), strict=True))
+    dash = [PARTIAL] if any(cell.text == ABSENT for row in rows for cell in row) else []
+    return ResultTable([head for head, _ in columns], rows, title, name, [*notes, *dash])

@@ -6,7 +6,7 @@ import logging
 import time
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from typing import Any
 
@@ -21,7 +21,7 @@ from warmpot.data import Task, Truth
 from warmpot.methods import OWN
 from warmpot.select import make_validator
 from warmpot.select.best_iterate import ValidatorChooser
-from warmpot.select.choice import collapse_reason
+from warmpot.select.candidate import collapse_reason
 from warmpot.train import Fitted, RunConfig, fit
 from warmpot.train.health import effective_classes
 from warmpot.train.run_folder import versions
@@ -37,15 +37,7 @@ class IterateRecorder:
     """Evaluates every iterate of a run; the last iterate remains the run's result.
 
     Each label-free rule selects the iterate that a run with ``choose`` set to this rule would return. Accuracies are
-    only recorded; the most accurate iterate is the *oracle*.
-
-    Parameters
-    ----------
-    rules : tuple of str
-        Names of validators.
-    task : Task
-    truth : Truth
-        For evaluation only: no rule gets it.
+    only recorded; the most accurate iterate is the *oracle*. No rule gets the truth.
     """
 
     def __init__(self, rules: tuple[str, ...], task: Task, truth: Truth) -> None:
@@ -117,9 +109,8 @@ def train_cell(data: GridData, cell: Cell) -> Record:
 def make_record(cell: Cell, **results: Any) -> Record:
     """Combine a cell's position in the grid with its results."""
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    config = cell.config
     return Record(
-        key=cell.key, method=config.method, weights=str(config.weights), finished=now, versions=versions(),
+        key=cell.key, method=cell.config.method, weights=str(cell.config.weights), finished=now, versions=versions(),
         **cell.record_fields, **results,
     )  # fmt: skip
 
@@ -129,18 +120,16 @@ def _quiet() -> Iterator[None]:
     """Suppress warnings and log lines of one training among many; its errors are in its record."""
     interrupt = logging.getLogger("warmpot.train.interrupt")  # the answer to Ctrl-C must appear
     loggers = {logging.root: logging.ERROR, logging.getLogger("warmpot"): logging.ERROR, interrupt: logging.WARNING}
-    disabled, levels = logging.root.manager.disable, {logger: logger.level for logger in loggers}
-    logging.disable(max(disabled, logging.INFO))
-    for logger, level in loggers.items():
-        logger.setLevel(level)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(disabled)
-        for logger, level in levels.items():
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        disabled = logging.root.manager.disable
+        stack.callback(logging.disable, disabled)
+        logging.disable(max(disabled, logging.INFO))
+        for logger, level in loggers.items():
+            stack.callback(logger.setLevel, logger.level)
             logger.setLevel(level)
+        yield
 
 
 def _class_accuracies(fitted: Fitted, truth: Truth) -> dict[str, float]:

@@ -12,7 +12,7 @@ from warmpot.errors import InputError, listing
 
 if TYPE_CHECKING:
     from warmpot._tables import ResultTable
-    from warmpot.bench.folder_comparison import FolderComparison, RowChange
+    from warmpot.bench.folder_comparison import FolderComparison
 
 __all__ = ["compare"]
 
@@ -98,6 +98,7 @@ def _facts(comparison: FolderComparison, before: Path, after: Path) -> list[tupl
 
 def _row_table(comparison: FolderComparison) -> ResultTable:
     from warmpot._tables import ResultTable, TableColumn
+    from warmpot.bench.significance import verdict
     from warmpot.bench.summary import format_points
 
     names = ("A", "B", "points", "tasks better / worse", "p")
@@ -107,26 +108,20 @@ def _row_table(comparison: FolderComparison) -> ResultTable:
         counts = f"{row.test.better} / {row.test.worse} of {row.test.pairs}"
         pvalue = "-" if row.test.too_few else f"{row.pvalue:.3f}"
         means = [f"{row.before:.1f}", f"{row.after:.1f}", format_points(row.difference)]
-        rows.append([row.variant.label, *means, counts, pvalue, _verdict(row)])
+        remark = "too few tasks to test" if row.test.too_few else verdict(row.test, row.pvalue)
+        if not row.test.better and not row.test.worse:
+            remark = "the same"
+        rows.append([row.variant.label, *means, counts, pvalue, remark])
     note = "mean over the common tasks; p: Wilcoxon test over tasks, corrected for the number of rows (Holm)"
     return ResultTable(columns, rows, notes=[note])
-
-
-def _verdict(row: RowChange) -> str:
-    from warmpot.bench.significance import verdict
-
-    if not row.test.better and not row.test.worse:
-        return "the same"
-    return "too few tasks to test" if row.test.too_few else verdict(row.test, row.pvalue)
 
 
 def _task_table(comparison: FolderComparison, every: bool) -> ResultTable:
     from warmpot._tables import ResultTable, TableColumn
     from warmpot.bench.summary import format_points
 
-    columns = [
-        TableColumn(name, numeric=name not in ("task", "row")) for name in ("task", "row", "A", "B", "points", "std")
-    ]
+    names = ("task", "row", "A", "B", "points", "std")
+    columns = [TableColumn(name, numeric=name not in ("task", "row")) for name in names]
     changed = sorted((task for task in comparison.tasks if every or task.changed), key=lambda task: task.difference)
     rows = []
     for task in changed if every else changed[:MAX_TASKS]:

@@ -9,8 +9,7 @@ import typer
 __all__ = ["AT_A_TIME", "GPUS", "RAY_ADDRESS"]
 
 AT_A_TIME = Annotated[
-    int | None,
-    typer.Option("--workers", help="Trainings at a time. [default: 1, with Ray one per available CPU]"),
+    int | None, typer.Option("--workers", help="Trainings at a time. [default: 1, with Ray one per available CPU]")
 ]
 RAY_ADDRESS = Annotated[
     str | None,

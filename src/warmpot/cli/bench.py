@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,12 +21,13 @@ from warmpot.errors import InputError
 if TYPE_CHECKING:
     from warmpot._tables import ResultTable
     from warmpot.bench import Grid, Record
-    from warmpot.bench.schedule import Schedule
+    from warmpot.bench.runner import Schedule
     from warmpot.bench.summary import Summary
 
 __all__ = ["bench"]
 
 RUN = "run"
+DATA = Annotated[Path, typer.Option("--data", "-d", help="Folder that the paths of the grid start from.")]
 MAX_ROWS = 20
 """Rows printed; the tables have all."""
 
@@ -50,9 +51,7 @@ def run(
     grid: Annotated[
         str | None, typer.Argument(metavar="GRID", help="A grid of the package, or a YAML file. [default: list them]")
     ] = None,
-    data: Annotated[Path, typer.Option("--data", "-d", help="Folder that the paths of the grid start from.")] = Path(
-        "data"
-    ),
+    data: DATA = Path("data"),
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Output folder; an unfinished grid in it is continued. [default: bench-GRID]"),
@@ -98,17 +97,22 @@ def run(
     if dry_run:
         _show_schedule(changed, folder, data, texts, others, workers or 1)
         return
-    start = time.time()
+    start, reported = time.time(), set[tuple[str, str]]()
 
     def on_start(schedule: Schedule) -> None:
         if not quiet:
             complain(f"{changed.title}: {_counts(schedule)} -> {folder}", "dim")
 
+    def on_failure(record: Record) -> None:
+        if (record.dataset, record.error) not in reported:  # the same error on the same data set only once
+            reported.add((record.dataset, record.error))
+            complain(f"failed: {record.name}: {one_line(record.error)}", "red")
+
     with messages(not quiet):
         try:
             records = run_grid(
                 changed, data=data, out=folder, only=texts, reuse=others, workers=workers, ray_address=ray_address,
-                gpus=gpus, progress_bar=False if quiet else None, on_start=on_start, on_failure=_failure_reporter(),
+                gpus=gpus, progress_bar=False if quiet else None, on_start=on_start, on_failure=on_failure,
             )  # fmt: skip
         except KeyboardInterrupt:
             text = "interrupted; finished cells are stored, the same command continues in"
@@ -130,9 +134,7 @@ def run(
 
 
 @bench.command(no_args_is_help=True)
-def tables(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `warmpot bench` wrote.")],
-) -> None:
+def tables(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `warmpot bench` wrote.")]) -> None:
     """Write the tables and the page of a folder again, from the finished cells."""
     from warmpot.bench.summary import load_summary
 
@@ -145,13 +147,11 @@ bench.command(no_args_is_help=True)(compare)
 
 
 def _list_grids() -> None:
-    from warmpot.bench.grid import grid_titles
+    from warmpot.bench import grid_names, load_grid
 
-    show(facts_grid((name, title) for name, title in grid_titles().items()))
-    show(
-        "",
-        "Run one: warmpot bench NAME --data DIR --out DIR. NAME can also be a YAML file. --dry-run estimates the time.",
-    )
+    show(facts_grid((name, load_grid(name).title) for name in grid_names()))
+    text = "Run one: warmpot bench NAME --data DIR --out DIR. NAME can also be a YAML file."
+    show("", f"{text} --dry-run estimates the time.")
 
 
 def _read_grid(name: str, seeds: int | None, changes: dict[str, Any]) -> Grid:
@@ -177,8 +177,10 @@ def _counts(schedule: Schedule) -> str:
     return f"{cells}, {len(schedule.done)} done, {len(schedule.remaining)} left{copied}"
 
 
-def _any_seed_note(number: int) -> str:
-    return f"{number} of the cells {'holds' if number == 1 else 'hold'} for all seeds, since nothing is drawn"
+def _any_seed_note(any_seed: Iterable[bool], seeds: Sequence[int]) -> str:
+    number = sum(any_seed) if len(seeds) > 1 else 0
+    verb = "holds" if number == 1 else "hold"
+    return f"{number} of the cells {verb} for all seeds, since nothing is drawn" if number else ""
 
 
 def _show_schedule(
@@ -188,7 +190,7 @@ def _show_schedule(
     from warmpot._progress import format_duration
     from warmpot._tables import to_rich
     from warmpot.bench.grid_data import GridData
-    from warmpot.bench.schedule import list_cells, make_schedule, read_reused
+    from warmpot.bench.runner import list_cells, make_schedule, read_reused
     from warmpot.bench.store import read_store
 
     cells = list_cells(grid, only)
@@ -200,8 +202,8 @@ def _show_schedule(
     else:
         left, note = format_duration(seconds), f"about, {f'{workers} at a time' if workers > 1 else 'one at a time'}"
     show(facts_grid([("folder", str(folder)), ("cells", _counts(schedule)), ("time left", left, note)]))
-    if any_seed := sum(cell.any_seed for cell in cells) if len(grid.seeds) > 1 else 0:
-        show(f"{_any_seed_note(any_seed)}.")
+    if note := _any_seed_note((cell.any_seed for cell in cells), grid.seeds):
+        show(f"{note}.")
 
 
 def _schedule_table(grid: Grid, schedule: Schedule) -> ResultTable:
@@ -223,21 +225,9 @@ def _schedule_table(grid: Grid, schedule: Schedule) -> ResultTable:
     return ResultTable(columns, rows)
 
 
-def _failure_reporter() -> Callable[[Record], None]:
-    """Return a function that reports failed cells, but the same error on the same data set only once."""
-    reported: set[tuple[str, str]] = set()
-
-    def report(record: Record) -> None:
-        if (record.dataset, record.error) not in reported:
-            reported.add((record.dataset, record.error))
-            complain(f"failed: {record.name}: {one_line(record.error)}", "red")
-
-    return report
-
-
 def _write(folder: Path, summary: Summary) -> list[str]:
     """Write tables and the page; return the names of the files."""
-    from warmpot.bench.table_files import write_tables
+    from warmpot.bench.result_tables import write_tables
     from warmpot.report.grid_page import write_grid_page
 
     return [path.name for path in (*write_tables(folder, summary), write_grid_page(folder, summary=summary))]
@@ -261,6 +251,5 @@ def _show_results(summary: Summary, done: list[Record], seconds: float) -> None:
         show(f"and {len(summary.variants) - MAX_ROWS} more")
     if summary.excluded_note:
         show(summary.excluded_note)
-    any_seed = sum(record.any_seed for record in done) if len(summary.seeds) > 1 else 0
-    note = _any_seed_note(any_seed) if any_seed else ""
+    note = _any_seed_note((record.any_seed for record in done), summary.seeds)
     show("", facts_grid([("cells", f"{len(done)} done", note), ("time", format_duration(seconds))]))

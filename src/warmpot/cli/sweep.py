@@ -96,11 +96,7 @@ def sweep(
     _show_candidates(result)
     rows: list[tuple[str, ...]] = [
         ("chosen", result.space.name(result.best.point), f"by {result.validator}, without target labels"),
-        (
-            "time",
-            f"{time.time() - start:.1f} s",
-            "nothing was left to train" if before == _result_files(out) else "",
-        ),
+        ("time", f"{time.time() - start:.1f} s", "nothing was left to train" if before == _result_files(out) else ""),
         *score(result.fitted.outputs, truth),
     ]
     shares = result.fitted.predictor.class_shares(result.fitted.outputs)

@@ -12,7 +12,7 @@ from pathlib import Path
 from warmpot._progress import format_duration
 from warmpot._tables import ResultTable, TableCell
 from warmpot.bench.grid import GRID
-from warmpot.bench.reported import paper, reported_table
+from warmpot.bench.paper_comparison import paper, reported_table
 from warmpot.bench.result_tables import FAILURES, MEANS, PAPER, TASKS, TESTS, table_sections
 from warmpot.bench.significance import LEVEL, VariantComparison, best_variant, compare_variants, verdict
 from warmpot.bench.store import LAST

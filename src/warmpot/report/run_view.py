@@ -15,7 +15,7 @@ from warmpot.data import Task, Truth
 from warmpot.data.table import Rows, sample_shape
 from warmpot.errors import WarmpotError
 from warmpot.select.candidate import Candidate
-from warmpot.select.registry import make_validator
+from warmpot.select.validators import make_validator
 from warmpot.train.finished_run import FinishedRun
 from warmpot.weights import effective_share, estimate_present_classes
 

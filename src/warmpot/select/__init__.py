@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from warmpot._deprecation import moved_names
-from warmpot.select.base import Validator
 from warmpot.select.best_iterate import fit_chosen
-from warmpot.select.candidate import Candidate
-from warmpot.select.choice import Choice, choose, explain_collapse
+from warmpot.select.candidate import Candidate, Choice, Validator, choose, explain_collapse
 from warmpot.select.oracle import Oracle
-from warmpot.select.registry import DEFAULT_VALIDATOR, VALIDATORS, make_validator
 from warmpot.select.space import DEFAULT_SPACE
 from warmpot.select.study import SweepResult, sweep
+from warmpot.select.validators import DEFAULT_VALIDATOR, VALIDATORS, make_validator
 
 __all__ = [
     "DEFAULT_SPACE",

@@ -14,15 +14,13 @@ import torch
 from numpy.typing import NDArray
 
 from warmpot._run_files import SOURCE_WEIGHTS
-from warmpot._typing import BoolArray, FloatArray, IntArray
+from warmpot._typing import BoolArray, IntArray
 from warmpot.data import Task
 from warmpot.data.table import Rows
 from warmpot.errors import InputError
 from warmpot.nets.network import ColumnScale, make_scale
-from warmpot.select.base import Validator
-from warmpot.select.candidate import Candidate
-from warmpot.select.choice import collapse_reason, effective_target_classes
-from warmpot.select.registry import make_validator
+from warmpot.select.candidate import Candidate, Validator, collapse_reason, effective_target_classes
+from warmpot.select.validators import make_validator
 from warmpot.train import Fitted, RunConfig, fit
 from warmpot.train.config import LAST
 from warmpot.train.predictor import apply_network
@@ -43,13 +41,9 @@ class HeldOut(NamedTuple):
 
 
 def hold_out(task: Task, share: float, seed: int) -> tuple[Task, HeldOut]:
-    """Split a classification task: hold out a share (in (0, 1)) of every class, but leave at least one sample of each.
+    """Hold out a share (in (0, 1)) of every class of a classification task, but leave at least one sample of each.
 
-    Returns
-    -------
-    task : Task
-        The task without the held-out samples.
-    held : HeldOut
+    Return the task without the held-out samples, and these.
     """
     rng = np.random.default_rng(seed)
     mask = np.zeros(task.n_source, dtype=bool)
@@ -60,12 +54,9 @@ def hold_out(task: Task, share: float, seed: int) -> tuple[Task, HeldOut]:
         got, remedy = "one sample of every class", "Choose a validator that needs no held-out part."
         raise InputError("source", got=got, allowed="two samples of some class, to hold one out", remedy=remedy)
     names = tuple(name for name, held in zip(task.source_names, mask, strict=False) if not held)
-    rest = dataclasses.replace(task, xs=_subset(task.xs, ~mask), ys=task.ys[~mask], source_names=names)
-    return rest, HeldOut(_subset(task.xs, mask), np.asarray(task.ys[mask], np.int64), mask)
-
-
-def _subset(x: Rows, rows: BoolArray) -> Rows:
-    return x[rows] if isinstance(x, np.ndarray) else x.subset(rows)
+    x, held_x = (task.xs[m] if isinstance(task.xs, np.ndarray) else task.xs.subset(m) for m in (~mask, mask))
+    rest = dataclasses.replace(task, xs=x, ys=task.ys[~mask], source_names=names)
+    return rest, HeldOut(held_x, np.asarray(task.ys[mask], np.int64), mask)
 
 
 def candidate_from_snapshot(snapshot: Snapshot, task: Task, held: HeldOut | None = None) -> Candidate:
@@ -170,16 +161,11 @@ def fit_chosen(
     warn_about_ties([line["score"] for line in fitted.history if "score" in line], config.choose, "iterates")
     if held is None:
         return fitted
-    training = _with_zeros(fitted.training_weights, held.rows)
-    plan = None if fitted.plan_weights is None else _with_zeros(fitted.plan_weights, held.rows)
+    training, plan = np.zeros(task.n_source), None if fitted.plan_weights is None else np.zeros(task.n_source)
+    training[~held.rows] = fitted.training_weights
+    if plan is not None:
+        plan[~held.rows] = fitted.plan_weights
     if out is not None and (out / SOURCE_WEIGHTS).exists():  # only one of several processes writes files
         RunFolder(out).write_weights(plan, training, task)
     # rows of the plan and of its certificate are those of the samples that were trained on, not of the task
     return dataclasses.replace(fitted, plan_weights=plan, training_weights=training, solution=None)
-
-
-def _with_zeros(weights: FloatArray, held: BoolArray) -> FloatArray:
-    """Extend weights to all source samples: 0 for those held out."""
-    extended = np.zeros(len(held))
-    extended[~held] = weights
-    return extended

@@ -1,29 +1,40 @@
-"""What a validator may use of one candidate; no field holds target labels."""
+"""Candidates: what a validator may use of one (no field holds target labels), its score, and the choice among several.
+
+Most label-free scores are best when every target sample gets the same class. So a candidate is refused, whatever its
+score, if its predictions lost most of the classes that a reference (source-only, or the first iterate of a run)
+predicts.
+"""
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from warmpot._checks import check_features, check_matrix, check_nonnegative, check_weights
 from warmpot._interop import is_torch
 from warmpot._typing import FloatArray, IntArray
 from warmpot.errors import InputError
+from warmpot.train.health import LONE, LOST, effective_classes
 
-__all__ = ["Candidate", "log_softmax"]
+__all__ = ["Candidate", "Choice", "Validator", "choose", "collapse_reason", "explain_collapse", "log_softmax"]
+
+NEEDS = {
+    "held": ("held_labels", "Hold out a part of the source."),
+    "transport": ("transport", "Use a method that has a plan."),
+    "head": ("head", "Use a network with a linear head."),
+}
+"""What a validator may need besides outputs on both domains: the field of `Candidate`, and the remedy if it is None."""
 
 
 def log_softmax(logits: FloatArray) -> FloatArray:
-    """Return the log-probabilities of rows of scores, without overflow.
-
-    Examples
-    --------
-    >>> np.exp(log_softmax(np.array([[1e9, 1e9]]))).tolist()
-    [[0.5, 0.5]]
-    """
+    """Return the log-probabilities of rows of scores, without overflow."""
     shifted = logits - logits.max(axis=1, keepdims=True)
     log_proba: FloatArray = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return log_proba
@@ -87,8 +98,9 @@ class Candidate:
             self._all_given("held_inputs", "held_features")
         for part in parts:
             for kind in kinds:
-                width = None if part == "source" else getattr(self, f"source_{kind}").shape[1]
-                self._check_matrix(f"{part}_{kind}", width)
+                name, width = f"{part}_{kind}", None if part == "source" else getattr(self, f"source_{kind}").shape[1]
+                self._set(name, check_matrix(name, getattr(self, name), width=width))
+                check_features(name, getattr(self, name))
             self._check_lengths(part)
         if self.n_classes < 2:
             remedy = "Validators judge classifiers; there is none for regression yet."
@@ -112,11 +124,6 @@ class Candidate:
             got, allowed = f"{', '.join(given)} only", f"{', '.join(names)} together"
             raise InputError("candidate", got=got, allowed=allowed, remedy="Leave all of them out otherwise.")
         return bool(given)
-
-    def _check_matrix(self, name: str, width: int | None) -> None:
-        matrix = check_matrix(name, getattr(self, name), width=width)
-        check_features(name, matrix)
-        self._set(name, matrix)
 
     def _check_lengths(self, part: str) -> None:
         arrays = {kind: getattr(self, f"{part}_{kind}", None) for kind in ("features", "logits", "inputs", "labels")}
@@ -179,3 +186,98 @@ class Candidate:
         """Return the features of a part ("source", "target" or "held"), or its inputs if `space` is "inputs"."""
         inputs: FloatArray | None = getattr(self, f"{part}_inputs") if space == "inputs" else None
         return getattr(self, f"{part}_features") if inputs is None else inputs
+
+
+class Validator(ABC):
+    """Gives a candidate a score; subclasses are frozen dataclasses whose fields are the parameters.
+
+    Class attributes
+    ----------------
+    name, summary : str
+        Name in settings and on the command line, and one line for lists.
+    needs : frozenset of str
+        Keys of `NEEDS`.
+    across_runs : bool
+        Whether scores of runs with different settings can be compared.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    needs: ClassVar[frozenset[str]] = frozenset()
+    across_runs: ClassVar[bool] = True
+
+    def score(self, candidate: Candidate) -> float:
+        """Return the score of a candidate: larger is better. One without what the validator `needs` is an error."""
+        for need in sorted(self.needs):
+            field, remedy = NEEDS[need]
+            if getattr(candidate, field) is None:
+                allowed = f"a candidate with {field}"
+                raise InputError(f"validator {self.name!r}", got=f"no {field}", allowed=allowed, remedy=remedy)
+        return float(self._score(candidate))
+
+    @abstractmethod
+    def _score(self, candidate: Candidate) -> float:
+        """Return the score of a candidate that has everything needed."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen candidate, with the scores of all.
+
+    Attributes
+    ----------
+    index : int or None
+        Number of the winner; None if all candidates are refused, so that the reference wins.
+    scores : list of float
+        Score of every candidate, refused or not.
+    refusals : dict of int to str
+        Reason for every refused candidate.
+    validator : str
+        Name of the validator; "oracle" if target labels were used.
+    """
+
+    index: int | None
+    scores: list[float]
+    refusals: dict[int, str]
+    validator: str
+
+
+def effective_target_classes(candidate: Candidate) -> float:
+    """Return the effective number of classes that a candidate predicts on the target."""
+    return effective_classes(torch.from_numpy(candidate.target_proba))
+
+
+def collapse_reason(classes: float, reference: float) -> str | None:
+    """Return why an effective number of classes is a collapse compared with the reference's; None if it is not."""
+    if classes < LOST * reference or classes < LONE <= reference:
+        return f"the target predictions use {classes:.2f} classes, those of the reference {reference:.2f}"
+    return None
+
+
+def explain_collapse(candidate: Candidate, reference: Candidate) -> str | None:
+    """Return why a candidate's predictions are a collapse compared with the reference's; None if they are not.
+
+    The effective number of predicted classes (exp of the entropy of the mean prediction) must stay above a quarter of
+    the reference's, and above 1.5 if the reference's is (a target may consist of a single class).
+    """
+    return collapse_reason(effective_target_classes(candidate), effective_target_classes(reference))
+
+
+def choose(candidates: Sequence[Candidate], validator: Validator, reference: Candidate) -> Choice:
+    """Choose the candidate with the best score among those that have not collapsed.
+
+    Parameters
+    ----------
+    candidates : sequence of Candidate
+        The first wins a tie: put the preferred ones first.
+    reference : Candidate
+        Candidates are checked for collapse against it, and it wins if all are refused. It may be a candidate too.
+    """
+    scores = [validator.score(candidate) for candidate in candidates]
+    refusals = {}
+    for k, candidate in enumerate(candidates):
+        reason = explain_collapse(candidate, reference) if math.isfinite(scores[k]) else f"its score is {scores[k]}"
+        if reason is not None:
+            refusals[k] = reason
+    allowed = [k for k in range(len(scores)) if k not in refusals]
+    return Choice(max(allowed, key=scores.__getitem__, default=None), scores, refusals, validator.name)

@@ -8,8 +8,7 @@ from typing import ClassVar
 
 from warmpot.data.task import Truth
 from warmpot.errors import InputError
-from warmpot.select.base import Validator
-from warmpot.select.candidate import Candidate
+from warmpot.select.candidate import Candidate, Validator
 
 __all__ = ["Oracle"]
 

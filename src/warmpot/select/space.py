@@ -1,4 +1,4 @@
-"""What a sweep tries: blocks of settings, each fixed, one of several values, or in a range."""
+"""What a sweep tries: blocks of fixed settings, lists and ranges, proposed in turn or by Optuna (extra ``search``)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from warmpot._settings import merged, with_value
-from warmpot.errors import InputError
-from warmpot.select.registry import make_validator
+from warmpot.errors import InputError, MissingExtraError
+from warmpot.select.validators import make_validator
 from warmpot.train import RunConfig, load_config
 from warmpot.train.config import LAST
 from warmpot.train.recipes import DEFAULT, preset_for
 
-__all__ = ["DEFAULT_SPACE", "REFERENCE", "Point", "Range", "Space"]
+__all__ = ["DEFAULT_SPACE", "REFERENCE", "GridProposer", "OptunaProposer", "Point", "Range", "Space"]
 
 REFERENCE = "source-only"
 """The preset that every sweep tries first; its point is empty."""
@@ -149,7 +149,6 @@ class Space:
 
 
 def _flatten(block: Mapping[Any, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    """Yield dotted names with their values, lists and ranges."""
     for key, value in block.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping) and not {"low", "high"} & set(value):
@@ -172,3 +171,91 @@ def _range(name: str, ends: Mapping[Any, Any]) -> Range:
         return Range(ends["low"], ends["high"], bool(ends.get("log", False)))
     except InputError as error:
         raise error.within(f"{name}: ") from None
+
+
+ScoredPoints = Sequence[tuple[Point, float | None]]
+"""Earlier points with their scores; None if a point has no score."""
+
+
+class GridProposer:
+    """Proposes all points of a finite space in turn, except those that were tried before."""
+
+    def __init__(self, space: Space, tried: ScoredPoints) -> None:
+        known = [point for point, _ in tried]
+        self._remaining = [point for point in space.points() if point not in known]
+
+    def propose(self) -> Point | None:
+        """Return the next point; None if there are no more."""
+        return self._remaining.pop(0) if self._remaining else None
+
+    def learn(self, point: Point, score: float | None) -> None:
+        """Do nothing: the order of the list is fixed."""
+
+
+class OptunaProposer:
+    """Proposes points by Optuna's TPE sampler; its study is in memory and is rebuilt from earlier trials."""
+
+    def __init__(self, space: Space, tried: ScoredPoints, trials: int, seed: int) -> None:
+        try:
+            import optuna
+        except ImportError as error:
+            remedy = "Install it: pip install 'warmpot[search]', or list values instead of ranges and leave out trials."
+            raise MissingExtraError("optuna", got="not installed", allowed="installed", remedy=remedy) from error
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._optuna, self._space, self._remaining = optuna, space, trials - len(tried)
+        sampler = optuna.samplers.TPESampler(seed=seed + len(tried), constant_liar=True)
+        self._study = optuna.create_study(direction="maximize", sampler=sampler)
+        self._pending: list[tuple[Point, Any]] = []
+        for point, score in tried:
+            self._replay(point, score)
+
+    def _distributions(self, block: int) -> dict[str, Any]:
+        """Return Optuna's distributions of a block's settings; lists by index, since Optuna takes plain values only."""
+        kinds = self._optuna.distributions
+        distributions: dict[str, Any] = {"block": kinds.CategoricalDistribution(range(len(self._space.free)))}
+        for name, values in self._space.free[block].items():
+            if isinstance(values, Range):
+                kind = kinds.IntDistribution if values.whole else kinds.FloatDistribution
+                distributions[f"{block}:{name}"] = kind(values.low, values.high, log=values.log)
+            else:
+                distributions[f"{block}:{name}"] = kinds.CategoricalDistribution(range(len(values)))
+        return distributions
+
+    def _replay(self, point: Point, score: float | None) -> None:
+        block = point["block"]
+        params: dict[str, Any] = {"block": block}
+        for name, values in self._space.free[block].items():
+            params[f"{block}:{name}"] = values.index(point[name]) if isinstance(values, list) else point[name]
+        states = self._optuna.trial.TrialState
+        state = states.FAIL if score is None else states.COMPLETE
+        distributions = self._distributions(block)
+        trial = self._optuna.trial.create_trial(params=params, distributions=distributions, value=score, state=state)
+        self._study.add_trial(trial)
+
+    def propose(self) -> Point | None:
+        """Return the next point; None after the last trial."""
+        if self._remaining <= 0:
+            return None
+        self._remaining -= 1
+        trial = self._study.ask()
+        block = trial.suggest_categorical("block", range(len(self._space.free)))
+        point: Point = {"block": block}
+        for name, values in self._space.free[block].items():
+            key = f"{block}:{name}"
+            if isinstance(values, list):
+                point[name] = values[trial.suggest_categorical(key, range(len(values)))]
+            elif values.whole:
+                point[name] = trial.suggest_int(key, int(values.low), int(values.high), log=values.log)
+            else:
+                point[name] = trial.suggest_float(key, values.low, values.high, log=values.log)
+        self._pending.append((point, trial))
+        return point
+
+    def learn(self, point: Point, score: float | None) -> None:
+        """Report the score of a proposed point to Optuna."""
+        index = next(k for k, (proposed, _) in enumerate(self._pending) if proposed is point)
+        _, trial = self._pending.pop(index)
+        self._study.tell(trial, score, state=None if score is not None else self._optuna.trial.TrialState.FAIL)
+
+
+Proposer = GridProposer | OptunaProposer

@@ -13,7 +13,8 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -26,12 +27,10 @@ from warmpot._progress import ProgressCallback, progress
 from warmpot._run_files import BEST_CONFIG, BEST_RUN, CONFIG, STUDY, TRIALS
 from warmpot.data import Task
 from warmpot.errors import InputError, WarmpotError
-from warmpot.select.base import Validator
 from warmpot.select.best_iterate import HeldOut, candidate_from_snapshot, fit_chosen, hold_out, warn_about_ties
-from warmpot.select.choice import collapse_reason, effective_target_classes
-from warmpot.select.proposers import GridProposer, OptunaProposer, Proposer
-from warmpot.select.registry import DEFAULT_VALIDATOR, make_validator
-from warmpot.select.space import DEFAULT_SPACE, REFERENCE, Point, Space
+from warmpot.select.candidate import Validator, collapse_reason, effective_target_classes
+from warmpot.select.space import DEFAULT_SPACE, REFERENCE, GridProposer, OptunaProposer, Point, Proposer, Space
+from warmpot.select.validators import DEFAULT_VALIDATOR, make_validator
 from warmpot.train import Fitted, RunConfig, load_config
 from warmpot.train.predictor import apply_network
 from warmpot.train.run_folder import fingerprint
@@ -40,8 +39,6 @@ from warmpot.train.snapshots import Snapshot
 __all__ = ["SweepResult", "Trial", "sweep"]
 
 logger = logging.getLogger(__name__)
-
-"""In the folder of a sweep: its description, its finished trials, the best settings, and the run with them."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +49,12 @@ class Trial:
     ----------
     point : dict
         The point of the space; empty for the reference, which is source-only.
-    preset : str
     score : float or None
         By the validator, larger is better; None if the candidate could not be trained or scored.
     classes : float or None
         Effective number of classes that it predicts on the target.
     step : int
         Its chosen iterate.
-    seconds : float
     problem : str or None
         Why it cannot win: an error, or collapsed predictions.
     """
@@ -84,11 +79,8 @@ class SweepResult:
 
     Attributes
     ----------
-    best : Trial
-    config : RunConfig
-        Settings of the best trial.
-    fitted : Fitted
-        The result of training with them on the whole source.
+    config, fitted : RunConfig, Fitted
+        Settings of the best trial, and the result of training with them on the whole source.
     trials : list of Trial
         All trials, the reference first.
     validator : str
@@ -175,8 +167,10 @@ def sweep(
     reference = load_config(REFERENCE, changes={"seed": seed})
     jobs = runner(_try, (rest, held_out, validator), workers=workers, ray_address=ray_address, gpus=gpus)
     with progress("sweep", logger, progress_bar) as report, jobs as run:
-        if not study.trials:
-            _try_reference(run, reference, study)
+        for outcome in run([Job("reference", (reference, {}))] if not study.trials else []):
+            if isinstance(outcome, Failed):
+                raise WarmpotError(f"{candidates.name({})} failed. {outcome}") from RuntimeError(outcome.trace)
+            study.record(outcome.value)
         if study.trials[0].problem is not None:
             raise InputError(study.trials[0].problem)
         tried = [(trial.point, trial.eligible_score) for trial in study.trials[1:]]
@@ -222,11 +216,9 @@ class _Study:
         if (out / STUDY).exists():
             before = json.loads((out / STUDY).read_text(encoding="utf-8"))
             if different := [key for key in description if before.get(key) != description[key]]:
-                got, remedy = (
-                    f"another sweep: other {', '.join(different)}",
-                    "Name a new folder, or repeat the settings.",
-                )
-                raise InputError(str(out), got=got, allowed="the same sweep, to resume", remedy=remedy)
+                got, allowed = f"another sweep: other {', '.join(different)}", "the same sweep, to resume"
+                remedy = "Name a new folder, or repeat the settings."
+                raise InputError(str(out), got=got, allowed=allowed, remedy=remedy)
         elif out.exists() and (not out.is_dir() or any(out.iterdir())):
             got, allowed = "a file or a folder with other files", "a new or empty folder, or a sweep"
             raise InputError(str(out), got=got, allowed=allowed, remedy="Name a new folder.")
@@ -234,7 +226,10 @@ class _Study:
             out.mkdir(parents=True, exist_ok=True)
             with atomic_write(out / STUDY) as draft:
                 draft.write_text(json.dumps(description, indent=1), encoding="utf-8")
-        self.trials = _read_trials(self._file)
+        self.trials: list[Trial] = []
+        with suppress(ValueError, TypeError):  # a damaged line and those after it are dropped, so they are tried again
+            for line in self._file.read_text(encoding="utf-8").splitlines() if self._file.exists() else ():
+                self.trials.append(Trial(**json.loads(line)))
 
     def record(self, trial: Trial) -> Trial:
         """Add a trial, after a check for collapse compared with the reference, and write all trials."""
@@ -265,18 +260,6 @@ class _Study:
         return min(equals, key=rank)
 
 
-def _read_trials(file: Path) -> list[Trial]:
-    """Read the finished trials; a damaged line and those after it are dropped, so they are tried again."""
-    trials: list[Trial] = []
-    lines: Iterable[str] = file.read_text(encoding="utf-8").splitlines() if file.exists() else ()
-    try:
-        for line in lines:
-            trials.append(Trial(**json.loads(line)))  # noqa: PERF401 - those before an error count
-    except (ValueError, TypeError):
-        pass
-    return trials
-
-
 def _try(shared: tuple[Task, HeldOut | None, str], config: RunConfig, point: Point) -> Trial:
     """Train and score one candidate; an error of warmpot's own is recorded as its problem."""
     start, (task, held, validator) = time.perf_counter(), shared
@@ -293,13 +276,6 @@ def _try(shared: tuple[Task, HeldOut | None, str], config: RunConfig, point: Poi
     except WarmpotError as error:
         score, classes, step, problem = None, None, 0, " ".join(str(error).split())
     return Trial(point, config.preset, score, classes, step, time.perf_counter() - start, problem)
-
-
-def _try_reference(run: Runner, config: RunConfig, study: _Study) -> None:
-    for outcome in run([Job("reference", (config, {}))]):
-        if isinstance(outcome, Failed):
-            raise WarmpotError(f"{study.space.name({})} failed. {outcome}") from RuntimeError(outcome.trace)
-        study.record(outcome.value)
 
 
 def _try_all(

@@ -21,9 +21,8 @@ from hypothesis import strategies as st
 from warmpot._jobs import Done, Failed, Job
 from warmpot.bench import DataSet, Grid, Record, append, grid_names, load_grid, read_grid, read_store, runner
 from warmpot.bench.grid_data import GridData
-from warmpot.bench.reported import reported_table
-from warmpot.bench.runner import run_grid
-from warmpot.bench.schedule import Schedule, TimeEstimate, list_cells, make_schedule, read_reused
+from warmpot.bench.paper_comparison import reported_table
+from warmpot.bench.runner import Schedule, TimeEstimate, list_cells, make_schedule, read_reused, run_grid
 from warmpot.bench.store import BINS
 from warmpot.bench.training import weight_cap
 from warmpot.data.benchmarks import read_benchmark

@@ -20,13 +20,10 @@ from warmpot._tables import escape_latex
 from warmpot.bench import Grid, Record, append
 from warmpot.bench.folder_comparison import compare_folders
 from warmpot.bench.grid import GRID
-from warmpot.bench.paper_comparison import compare_with_paper, paper_by_task
-from warmpot.bench.reported import systems
-from warmpot.bench.result_tables import PAPER, all_tables, table_sections
-from warmpot.bench.significance import best_variant, compare_variants, rank_variants, verdict
-from warmpot.bench.stats import wilcoxon
+from warmpot.bench.paper_comparison import compare_with_paper, paper_by_task, systems
+from warmpot.bench.result_tables import PAPER, all_tables, as_latex, as_markdown, table_sections, write_tables
+from warmpot.bench.significance import best_variant, compare_variants, rank_variants, verdict, wilcoxon
 from warmpot.bench.summary import Summary, Variant, best_indices
-from warmpot.bench.table_files import as_latex, as_markdown, write_tables
 from warmpot.cli._bench_compare import compare as command
 from warmpot.errors import InputError
 

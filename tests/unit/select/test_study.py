@@ -16,8 +16,7 @@ from warmpot.data import as_table, make_task
 from warmpot.errors import InputError, MissingExtraError, WarmpotError
 from warmpot.select import fit_chosen, sweep
 from warmpot.select.best_iterate import hold_out
-from warmpot.select.proposers import OptunaProposer
-from warmpot.select.space import Space
+from warmpot.select.space import OptunaProposer, Space
 from warmpot.train import load_config
 
 QUICK = {"full": {"rounds": 2, "iterations": 4, "width": 8}}
@@ -117,7 +116,7 @@ def test_the_best_round_by_a_validator_is_kept(task: Any) -> None:
 
 
 def tied(monkeypatch: Any) -> None:
-    monkeypatch.setattr("warmpot.select.structure.Neighbours._score", lambda self, candidate: 0.25)
+    monkeypatch.setattr("warmpot.select.validators.Neighbours._score", lambda self, candidate: 0.25)
 
 
 def test_the_last_of_equal_rounds_is_kept(task: Any, monkeypatch: Any, caplog: Any) -> None:
@@ -133,7 +132,7 @@ def test_weights_are_those_of_the_round_that_was_chosen(
 ) -> None:
     """Round 0 had no plan: its weights are those of source-only."""
     scores = iter([1.0, 0.0, 0.0] if chosen == 0 else [0.0, 1.0, 0.0])
-    monkeypatch.setattr("warmpot.select.structure.Neighbours._score", lambda self, candidate: next(scores))
+    monkeypatch.setattr("warmpot.select.validators.Neighbours._score", lambda self, candidate: next(scores))
     config = load_config("full", changes={**QUICK, "choose": "neighbours"})
     fitted = fit_chosen(task, config, out=tmp_path / "run", progress_bar=False)
     assert fitted.step == chosen
@@ -211,7 +210,7 @@ def test_among_equals_the_first_of_the_space_wins_and_the_reference_last(
     tied(monkeypatch)
     points = list(Space(SPACE).points())
     left = iter([points[k] for k in order])
-    monkeypatch.setattr("warmpot.select.proposers.GridProposer.propose", lambda self: next(left, None))
+    monkeypatch.setattr("warmpot.select.space.GridProposer.propose", lambda self: next(left, None))
     found = sweep(task, out=tmp_path / "a", space=SPACE, changes=QUICK, progress_bar=False)
     assert [trial.point for trial in found.trials] == [{}, points[order[0]], points[order[1]]]
     assert [trial.score for trial in found.trials] == [0.25] * 3
@@ -240,7 +239,7 @@ def test_a_new_winner_takes_the_place_of_the_old(task: Any, tmp_path: Any, monke
     pytest.importorskip("optuna")
     space = [{"preset": "full", "params.alpha": {"low": 0.3, "high": 1.0}}]
     tried = iter([0.0, 1.0, 2.0, 3.0])
-    monkeypatch.setattr("warmpot.select.structure.Neighbours._score", lambda self, candidate: next(tried))
+    monkeypatch.setattr("warmpot.select.validators.Neighbours._score", lambda self, candidate: next(tried))
     for trials in (1, 3):
         found = sweep(task, out=tmp_path / "a", space=space, trials=trials, changes=QUICK, progress_bar=False)
         assert found.best is found.trials[-1]
@@ -374,7 +373,7 @@ def test_a_reference_that_fails_is_named(task: Any, tmp_path: Any, monkeypatch: 
     def broken(self: Any, evidence: Any) -> float:
         raise InputError("no good")
 
-    monkeypatch.setattr("warmpot.select.structure.Neighbours._score", broken)
+    monkeypatch.setattr("warmpot.select.validators.Neighbours._score", broken)
     with pytest.raises(InputError, match="no good"):
         sweep(task, out=tmp_path / "a", space=SPACE, changes=QUICK, progress_bar=False)
     assert "source-only (reference) cannot win: no good" in caplog.messages

@@ -112,7 +112,7 @@ def test_density_of_clusters() -> None:
 def test_density_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     e = candidate(np.random.default_rng(0).normal(size=(23, 4)))
     whole = score("snd", e)
-    monkeypatch.setattr("warmpot.select.predictions.BLOCK", 5)
+    monkeypatch.setattr("warmpot.select.validators.BLOCK", 5)
     assert score("snd", e) == pytest.approx(whole, rel=1e-12)
 
 

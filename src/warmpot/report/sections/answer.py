@@ -15,7 +15,7 @@ from warmpot.report.run_view import UNSURE, RunView
 from warmpot.report.sections import parts
 from warmpot.report.sections.provenance import repeat_command
 from warmpot.report.style import COLOURS, MUTED, label, new_figure
-from warmpot.select.choice import collapse_reason
+from warmpot.select.candidate import collapse_reason
 from warmpot.train.health import LONE, SPREAD
 
 __all__ = ["answer_section", "run_warnings"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from warmpot.bench.reported import reported_table, reported_tables, systems
+from warmpot.bench.paper_comparison import reported_table, reported_tables, systems
 from warmpot.errors import InputError
 
 CSVS = {

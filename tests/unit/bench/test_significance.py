@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as peer
 
-from warmpot.bench.stats import average_ranks, cliques, critical_difference, friedman, holm, wilcoxon
+from warmpot.bench.significance import average_ranks, cliques, critical_difference, friedman, holm, wilcoxon
 
 numbers = st.integers(-40, 40).map(lambda k: k / 8)  # many ties and zeros
 
