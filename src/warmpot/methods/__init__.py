@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from warmpot._deprecation import moved_names
-from warmpot.methods.base import Component, Memory, Method
+from warmpot.methods.alternation import FullSettings
+from warmpot.methods.base import Component, DatasetPlan, Memory, Method, RoundResult, Rounds
 from warmpot.methods.context import (
     BatchContext,
     BatchSpec,
@@ -31,46 +32,15 @@ from warmpot.methods.registry import (
     register_weighting,
     weighting_names,
 )
-from warmpot.methods.rounds import DatasetPlan, FullSettings, RoundResult, Rounds
 from warmpot.methods.source_only import SourceOnly
 from warmpot.methods.warmpot import Warmpot
 from warmpot.methods.weighting import Weighting
 
-__all__ = [
-    "DEFAULT_METHOD",
-    "METHODS",
-    "OWN",
-    "WEIGHTINGS",
-    "BatchContext",
-    "BatchSpec",
-    "Component",
-    "DatasetPass",
-    "DatasetPlan",
-    "FullSettings",
-    "Learner",
-    "Memory",
-    "Method",
-    "NamedBatch",
-    "PassRequest",
-    "Phase",
-    "RoundResult",
-    "Rounds",
-    "SamplePool",
-    "Setup",
-    "SourceOnly",
-    "StepResult",
-    "TrainProgress",
-    "Warmpot",
-    "Weighting",
-    "get_method",
-    "get_weighting",
-    "make_method",
-    "make_weighting",
-    "method_names",
-    "register_method",
-    "register_weighting",
-    "weighting_names",
-]
+__all__ = ["DEFAULT_METHOD", "METHODS", "OWN", "WEIGHTINGS", "BatchContext", "BatchSpec", "Component", "DatasetPass",
+           "DatasetPlan", "FullSettings", "Learner", "Memory", "Method", "NamedBatch", "PassRequest", "Phase",
+           "RoundResult", "Rounds", "SamplePool", "Setup", "SourceOnly", "StepResult", "TrainProgress", "Warmpot",
+           "Weighting", "get_method", "get_weighting", "make_method", "make_weighting", "method_names",
+           "register_method", "register_weighting", "weighting_names"]  # fmt: skip
 
 __getattr__ = moved_names(
     __name__,

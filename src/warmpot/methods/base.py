@@ -6,9 +6,9 @@ that changes during training lives in its `Memory`, which checkpoints hold. docs
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from torch import nn
 
@@ -25,16 +25,19 @@ from warmpot.methods.context import (
 )
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_array
     from torch import Tensor
     from torch.optim import Optimizer
 
+    from warmpot._typing import FloatArray
     from warmpot.costs import PairCosts
     from warmpot.data import Task
     from warmpot.losses import LabelLoss
-    from warmpot.methods.rounds import DatasetPlan, FullSettings, Rounds
-    from warmpot.nets import Network
+    from warmpot.methods.alternation import FullSettings
+    from warmpot.nets import Network, NetworkSettings, Outputs
+    from warmpot.transport import Solution
 
-__all__ = ["Component", "Memory", "Method"]
+__all__ = ["Component", "DatasetPlan", "Memory", "Method", "RoundResult", "Rounds"]
 
 
 class Memory(nn.Module):
@@ -88,6 +91,63 @@ class Component(ABC, Generic[M]):
 
     def refresh(self, memory: M, progress: TrainProgress, request: PassRequest) -> None:
         """Do what is due before a step, such as weighing the whole source again."""
+
+
+class DatasetPlan(NamedTuple):
+    """The exact plan over all pairs, and the beta of its capacities ``1 / (beta n_s)``."""
+
+    solution: Solution[csr_array]
+    beta: float
+
+
+class RoundResult(NamedTuple):
+    """Numbers of a round to log, and the row sums of its plan (Theorem 3.2), which sum to alpha; None without a plan.
+
+    Of the numbers, "transport" with "alpha" are the cost and the mass of the plan.
+    """
+
+    metrics: dict[str, Any]
+    plan_weights: FloatArray | None = None
+
+
+class Rounds(ABC):
+    """A classifier on whole data sets that is improved in rounds after a start; made by `Method.rounds`.
+
+    `training_weights` (n_s,) are what each source sample counted when the current classifier was fitted; they sum to 1.
+    """
+
+    n_rounds: int
+    settings: NetworkSettings
+    expected_share: float = 1.0
+    training_weights: Tensor
+
+    @abstractmethod
+    def start(self) -> None:
+        """Fit on the source alone: the iterate 0."""
+
+    @abstractmethod
+    def round(self, number: int) -> RoundResult | None:
+        """Do the round `number`, from 1; None when there is nothing (more) to do."""
+
+    @abstractmethod
+    def outputs(self) -> tuple[Outputs, Outputs]:
+        """Return features and outputs of both domains by the current classifier."""
+
+    @abstractmethod
+    def network(self) -> Network:
+        """Return the current classifier as a network in evaluation mode; the same object every time."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """Return what a resumed run needs."""
+
+    @abstractmethod
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Continue from what `state` returned."""
+
+    def final_plan(self, source: Outputs, target: Outputs) -> DatasetPlan | None:  # noqa: ARG002
+        """Return the plan of a finished classifier with these outputs; None for a method without plans."""
+        return None
 
 
 class Method(Component[M]):
@@ -148,17 +208,8 @@ class Method(Component[M]):
     ) -> DatasetPlan | None:  # fmt: skip
         """Return the exact plan over all pairs, or None for a method that has none.
 
-        Parameters
-        ----------
-        costs : PairCosts
-            Distances between all source and target features.
-        labels : (n_s,) tensor
-            Source labels.
-        outputs : (n_t, C) tensor
-            Outputs of the current classifier for the target.
-        progress : float
-            Share of the training that is done.
-        loss : LabelLoss
+        `labels` are the source's; `outputs` are those of the current classifier for the target; `progress` is the share
+        of the training that is done.
         """
         return None
 

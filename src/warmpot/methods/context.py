@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from torch import Tensor
 
 from warmpot._checks import check_nonnegative
 from warmpot.losses import LABEL_LOSSES, LabelLoss
 from warmpot.nets import Network, Outputs
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
-__all__ = [
-    "BatchContext",
-    "BatchSpec",
-    "DatasetPass",
-    "Domain",
-    "NamedBatch",
-    "PassRequest",
-    "Phase",
-    "SamplePool",
-    "Setup",
-    "StepResult",
-    "TrainProgress",
-    "progress_at",
-]
+__all__ = ["BatchContext", "BatchSpec", "DatasetPass", "Domain", "NamedBatch", "PassRequest", "Phase", "SamplePool",
+           "Setup", "StepResult", "TrainProgress", "progress_at"]  # fmt: skip
 
 Domain = Literal["source", "target"]
 CROSS_ENTROPY = LABEL_LOSSES["cross_entropy"]
@@ -64,16 +55,9 @@ class Phase:
 
 
 class TrainProgress(NamedTuple):
-    """Position in a method's training, and in its current phase.
+    """Steps done, and all steps of a method; name, first step and end of its current phase.
 
-    Attributes
-    ----------
-    step, steps : int
-        Steps done, and all steps of the method; steps on the source alone before it are not counted.
-    phase : str
-        Name of the current phase.
-    phase_start, phase_end : int
-        First step of the phase, and of the next one.
+    Steps on the source alone before the method starts are not counted.
     """
 
     step: int
@@ -130,18 +114,10 @@ def progress_at(step: int, steps: int, phases: tuple[Phase, ...]) -> TrainProgre
 
 
 class Setup(NamedTuple):
-    """What a memory is built for.
+    """What a memory is built for: numbers of samples and classes (1 in regression), and the network before training.
 
-    Attributes
-    ----------
-    n_source, n_target, n_classes : int
-        Samples of both domains, and classes (1 in regression).
-    width, pooled : int
-        Widths of the features and of the bottleneck's input.
-    seed : int
-        Of the run; a memory draws from no global generator.
-    network : Network or None
-        The network before training, for a memory that holds a copy of it.
+    `width` and `pooled` are the widths of the features and of the bottleneck's input. The seed is the run's; a memory
+    draws from no global generator.
     """
 
     n_source: int
@@ -154,16 +130,10 @@ class Setup(NamedTuple):
 
 
 class BatchSpec(NamedTuple):
-    """A further batch of a step.
+    """A further batch of a step: its samples over all processes; too few for them, or for BatchNorm, are left out.
 
-    Attributes
-    ----------
-    size : int
-        Samples over all processes; too few for all processes, or for BatchNorm, are left out.
-    domain : "source" or "target"
-    view_of : str
-        Name of a batch of the same domain whose first samples it holds: images in another random view; "": samples of
-        its own.
+    `view_of` names a batch of the same domain whose first samples it holds, images in another random view; "": samples
+    of its own.
     """
 
     size: int
@@ -172,14 +142,9 @@ class BatchSpec(NamedTuple):
 
 
 class SamplePool(NamedTuple):
-    """The samples that a named batch is drawn from, when that is not the whole domain.
+    """Rows of a domain that a named batch is drawn from, when that is not the whole domain.
 
-    Attributes
-    ----------
-    rows : (k,) tensor of int
-        Rows of the domain.
-    labels : (k,) tensor or None
-        Labels for them, such as pseudo-labels of target samples; None: the source's own labels, or none.
+    Their labels are such as pseudo-labels of target samples; None: the source's own labels, or none.
     """
 
     rows: Tensor
@@ -187,21 +152,9 @@ class SamplePool(NamedTuple):
 
 
 class NamedBatch(NamedTuple):
-    """A batch of one domain as the network sees it.
+    """A batch of one domain as the network sees it; fields are as in `BatchContext`.
 
-    Attributes
-    ----------
-    outputs : Outputs
-        Features and logits, with gradient.
-    rows : (n,) tensor of int
-        Rows of the data set that the samples are.
-    labels : (n,) tensor or None
-        Source labels, or pseudo-labels of a `SamplePool`; there is no way for target labels.
-    inputs : tensor or None
-        What the network got; over several processes the share of this process.
-    weights : (n,) tensor or None
-        Of source samples, not normalised; None: the method weighs samples itself.
-    domain : "source" or "target"
+    The labels are those of the source, or pseudo-labels of a `SamplePool`; there is no way for target labels.
     """
 
     outputs: Outputs
@@ -227,7 +180,7 @@ class BatchContext:
     rows, target_rows : tensors of int
         Rows of the data sets that the samples are.
     weights : (n_s,) tensor or None
-        Of the source samples, not normalised; None: the method weighs samples by its own plan.
+        Of the source samples, not normalised; None: the method weighs samples itself, by its own plan for instance.
     extra : mapping of str to NamedBatch
         The batches that `Method.extra_batches` asked for, by name.
     inputs, target_inputs : tensors or None
@@ -288,29 +241,21 @@ class DatasetPass:
     """
 
     def __init__(
-        self,
-        source: Outputs | Callable[[], Outputs],
-        target: Outputs | Callable[[], Outputs],
-        labels: Tensor,
-        network: Network,
-        loss: LabelLoss = CROSS_ENTROPY,
-    ) -> None:
+        self, source: Outputs | Callable[[], Outputs], target: Outputs | Callable[[], Outputs],
+        labels: Tensor, network: Network, loss: LabelLoss = CROSS_ENTROPY,
+    ) -> None:  # fmt: skip
         self._source, self._target = source, target
         self.labels, self.network, self.loss = labels, network, loss
 
-    @property
+    @cached_property
     def source(self) -> Outputs:
         """Outputs of all source samples."""
-        if not isinstance(self._source, Outputs):
-            self._source = self._source()
-        return self._source
+        return self._source if isinstance(self._source, Outputs) else self._source()
 
-    @property
+    @cached_property
     def target(self) -> Outputs:
         """Outputs of all target samples."""
-        if not isinstance(self._target, Outputs):
-            self._target = self._target()
-        return self._target
+        return self._target if isinstance(self._target, Outputs) else self._target()
 
 
 PassRequest = Callable[[], DatasetPass]
@@ -318,18 +263,18 @@ PassRequest = Callable[[], DatasetPass]
 
 
 class StepResult(NamedTuple):
-    """What a method returns for one batch.
+    """What a method returns for one batch: the loss to differentiate, and, detached, weights and numbers to log.
 
-    Attributes
-    ----------
-    loss : 0-d tensor
-        To differentiate.
-    weights : (n_s,) tensor or None
-        What each source sample counted; detached. None: the source had no part in the step.
-    metrics : dict
-        Further numbers to log; detached. "transport" with "alpha" are the cost and the mass of a plan.
+    The weights (n_s,) are what each source sample counted; None: the source had no part in the step. Of the numbers,
+    "transport" with "alpha" are the cost and the mass of a plan.
     """
 
     loss: Tensor
     weights: Tensor | None
     metrics: dict[str, Any]
+
+    @classmethod
+    def of(cls, loss: Tensor, weights: Tensor, **metrics: Any) -> StepResult:
+        """Make a result of numbers and tensors that may have gradients."""
+        detached = {name: value.detach() if isinstance(value, Tensor) else value for name, value in metrics.items()}
+        return cls(loss, weights.detach(), detached)

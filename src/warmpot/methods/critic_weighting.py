@@ -113,8 +113,7 @@ class CriticSettings:
             x = rows.index_select(0, picked[step])
             loss = sign @ critic(x)
             if share is not None:
-                between = torch.lerp(x[:batch], x[batch:], share[step])
-                everywhere = torch.cat([between, x])
+                everywhere = torch.cat([torch.lerp(x[:batch], x[batch:], share[step]), x])
                 strength = self.penalty * step / self.steps
                 stacked = 3 if self.official_penalty else None
                 loss = loss + strength * gradient_penalty(critic, everywhere, one_sided=False, stacked=stacked)
@@ -143,8 +142,7 @@ class CriticWeightMemory(WeightMemory):
 
     def trained_critic(self, settings: CriticSettings, source: Tensor, target: Tensor, step: int) -> Critic:
         """Train the critic, or a fresh one, on all features as they are at a step."""
-        seed = int(self.seed)
-        critic, optimizer = self.critic, self._optimizer
+        seed, critic, optimizer = int(self.seed), self.critic, self._optimizer
         if critic is None or optimizer is None:
             critic, optimizer = settings.build(source.shape[1], seed)
             critic.to(source.device)

@@ -1,4 +1,4 @@
-"""Loss terms that methods share."""
+"""Loss terms and schedules that methods share."""
 
 from __future__ import annotations
 
@@ -11,12 +11,8 @@ from torch.nn import functional
 from warmpot.losses import at_least_float32
 from warmpot.weights import normalized
 
-__all__ = [
-    "complement_entropy",
-    "mean_entropy",
-    "sample_entropy",
-    "weighted_cross_entropy",
-]
+__all__ = ["complement_entropy", "mean_entropy", "ramped", "reversal_strength", "sample_entropy",
+           "weighted_cross_entropy"]  # fmt: skip
 
 
 def weighted_cross_entropy(
@@ -79,3 +75,28 @@ def complement_entropy(logits: Tensor, labels: Tensor, weights: Tensor | None = 
     doubt = 1.0 - torch.softmax(logits.detach(), dim=1)[right] + 1e-7
     counts = doubt if weights is None else doubt * weights.detach().to(doubt.dtype)
     return (counts * values).sum() / counts.sum().clamp_min(1e-30)
+
+
+def ramped(start: float, end: float, progress: float, length: float) -> float:
+    """Grow linearly from `start` to `end` over the share `length` of the training; never above `end`.
+
+    Examples
+    --------
+    >>> [ramped(0.0, 0.8, progress, 0.5) for progress in (0.0, 0.25, 0.5, 1.0)]
+    [0.0, 0.4, 0.8, 0.8]
+    """
+    if progress >= length:
+        return end  # exactly, whatever the sum below would round to
+    start = min(start, end)
+    return min(start + (end - start) * progress / length, end)
+
+
+def reversal_strength(progress: float, slope: float = 10.0) -> float:
+    """Strength of gradient reversal after a share of the training, ``2 / (1 + exp(-slope progress)) - 1``.
+
+    Examples
+    --------
+    >>> reversal_strength(0.0), round(reversal_strength(1.0), 4)
+    (0.0, 0.9999)
+    """
+    return math.tanh(slope * progress / 2.0)

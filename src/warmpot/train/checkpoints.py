@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,14 +15,8 @@ from torch import Tensor
 from warmpot._files import atomic_folder
 from warmpot.errors import InputError
 
-__all__ = [
-    "Checkpoint",
-    "latest_checkpoint",
-    "load_checkpoint",
-    "random_state",
-    "save_checkpoint",
-    "set_random_state",
-]
+__all__ = ["Checkpoint", "latest_checkpoint", "load_checkpoint", "pack_optimizer", "random_state", "save_checkpoint",
+           "set_random_state", "unpack_optimizer"]  # fmt: skip
 
 TENSORS, FACTS = "state.safetensors", "state.json"
 KEEP = 2
@@ -49,9 +44,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         save_file(tensors, draft / TENSORS)
         (draft / FACTS).write_text(json.dumps({"step": checkpoint.step, **checkpoint.facts}), encoding="utf-8")
     for old in _checkpoints(folder)[:-KEEP]:
-        for entry in old.iterdir():
-            entry.unlink()
-        old.rmdir()
+        shutil.rmtree(old)
     return path
 
 
@@ -90,3 +83,21 @@ def set_random_state(states: dict[str, Tensor]) -> None:
     for name, state in states.items():
         if name.startswith("cuda") and int(name[4:]) < torch.cuda.device_count():
             torch.cuda.set_rng_state(state, int(name[4:]))
+
+
+def pack_optimizer(optimizer: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Split an optimiser's state into tensors and what JSON can hold."""
+    state = optimizer.state_dict()
+    entries = {f"{index}.{name}": value for index, part in state["state"].items() for name, value in part.items()}
+    tensors = {key: value for key, value in entries.items() if isinstance(value, Tensor)}
+    numbers = {key: value for key, value in entries.items() if key not in tensors}
+    return tensors, {"numbers": numbers, "groups": state["param_groups"]}
+
+
+def unpack_optimizer(optimizer: Any, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """Undo `pack_optimizer`."""
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in {**tensors, **facts["numbers"]}.items():
+        index, name = key.split(".", 1)
+        state.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({"state": state, "param_groups": facts["groups"]})

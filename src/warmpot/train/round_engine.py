@@ -13,12 +13,11 @@ from warmpot.data import Task
 from warmpot.methods import Rounds
 from warmpot.train.checkpoints import Checkpoint
 from warmpot.train.config import RunConfig
+from warmpot.train.hardware import asked_to_stop
 from warmpot.train.health import Health
-from warmpot.train.interrupt import asked_to_stop
 from warmpot.train.predictor import apply_network
-from warmpot.train.results import Trained
 from warmpot.train.run_folder import RunFolder
-from warmpot.train.snapshots import Chooser, ChosenIterate, Snapshot
+from warmpot.train.snapshots import Chooser, ChosenIterate, Snapshot, Trained
 
 __all__ = ["train_in_rounds"]
 
@@ -109,14 +108,9 @@ class _RoundTrainer:
 
 
 def train_in_rounds(
-    task: Task,
-    config: RunConfig,
-    *,
-    run: RunFolder | None,
-    start: Checkpoint | None,
-    report: ProgressCallback,
+    task: Task, config: RunConfig, *, run: RunFolder | None, start: Checkpoint | None, report: ProgressCallback,
     chooser: Chooser | None = None,
-) -> Trained:
+) -> Trained:  # fmt: skip
     """Train on frozen features, round by round over whole data sets; arguments as in `train_in_batches`."""
     trainer = _RoundTrainer(task, config, run, chooser)
     done, total = trainer.begin(start), trainer.rounds.n_rounds

@@ -29,19 +29,10 @@ from warmpot.train.checkpoints import Checkpoint, latest_checkpoint, load_checkp
 from warmpot.train.config import RunConfig, load_config
 
 if TYPE_CHECKING:
-    from warmpot.train.results import Fitted
+    from warmpot.train.fitting import Fitted
 
-__all__ = [
-    "Bounds",
-    "RunFolder",
-    "check_finished",
-    "fingerprint",
-    "parse_bounds",
-    "read_config",
-    "read_facts",
-    "versions",
-    "write_bounds",
-]
+__all__ = ["Bounds", "RunFolder", "check_finished", "fingerprint", "parse_bounds", "read_config", "read_facts",
+           "versions", "write_bounds"]  # fmt: skip
 
 PACKAGES = ("warmpot", "torch", "numpy", "scipy", "numba", "POT", "scikit-learn", "lightning-fabric", "safetensors")
 IMAGE_PACKAGES = ("pillow", "timm", "torchvision")
