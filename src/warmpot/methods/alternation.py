@@ -1,15 +1,16 @@
-"""Block-coordinate minimisation of WARMPOT's objective over whole data sets: plan and refit in turn.
+"""Training over whole data sets in rounds: what the full engine asks of a method, and WARMPOT's alternation.
 
-A round solves the exact plan over all pairs with the joint cost (Theorem 3.3), then refits a linear classifier to the
-source, weighted by the plan's row sums, and to the target, with the plan's soft labels; alpha grows over the rounds.
-With ``objective="bound"`` further rounds minimise the bound of Theorem 3.3 from there. docs/engines.md shows what each
-step adds.
+The alternation is block-coordinate minimisation of WARMPOT's objective. A round solves the exact plan over all pairs
+with the joint cost (Theorem 3.3), then refits a linear classifier to the source, weighted by the plan's row sums, and to the
+target, with the plan's soft labels; alpha grows over the rounds. With ``objective="bound"`` further rounds minimise the
+bound of Theorem 3.3 from there. docs/engines.md shows what each step adds.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,20 +22,80 @@ from warmpot._checks import check_choice, check_count, check_fraction, check_non
 from warmpot.costs import PairCosts
 from warmpot.errors import DivergedError, InputError
 from warmpot.losses import LabelLoss
-from warmpot.methods.base import DatasetPlan, Method, RoundResult, Rounds
 from warmpot.methods.refit import PlannedBound, descend, fit_classifier, fit_ridge, mapped, tightest_plan
 from warmpot.nets import SCALES, Network, NetworkSettings, Outputs, build_network
 from warmpot.nets.network import NARROW, Projection
 from warmpot.weights import class_means, estimate_beta, predicted_shares
 
 if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
     from warmpot._typing import FloatArray
     from warmpot.data import Task
+    from warmpot.methods.base import Method
+    from warmpot.transport import Solution
 
-__all__ = ["Alternation", "FullSettings"]
+__all__ = ["Alternation", "DatasetPlan", "FullSettings", "RoundResult", "Rounds"]
 
 OBJECTIVES = ("cross_entropy", "bound")
 UNKNOWNS = ("head", "metric", "source_centre", "target_centre")
+
+
+class DatasetPlan(NamedTuple):
+    """The exact plan over all pairs, and the beta of its capacities ``1 / (beta n_s)``."""
+
+    solution: Solution[csr_array]
+    beta: float
+
+
+class RoundResult(NamedTuple):
+    """Numbers of a round to log, and the row sums of its plan (Theorem 3.2), which sum to alpha; None without a plan.
+
+    Of the numbers, "transport" with "alpha" are the cost and the mass of the plan.
+    """
+
+    metrics: dict[str, Any]
+    plan_weights: FloatArray | None = None
+
+
+class Rounds(ABC):
+    """A classifier on whole data sets that is improved in rounds after a start; made by `Method.rounds`.
+
+    `training_weights` (n_s,) are what each source sample counted when the current classifier was fitted; they sum to 1.
+    """
+
+    n_rounds: int
+    settings: NetworkSettings
+    expected_share: float = 1.0
+    training_weights: Tensor
+
+    @abstractmethod
+    def start(self) -> None:
+        """Fit on the source alone: the iterate 0."""
+
+    @abstractmethod
+    def round(self, number: int) -> RoundResult | None:
+        """Do the round `number`, from 1; None when there is nothing (more) to do."""
+
+    @abstractmethod
+    def outputs(self) -> tuple[Outputs, Outputs]:
+        """Return features and outputs of both domains by the current classifier."""
+
+    @abstractmethod
+    def network(self) -> Network:
+        """Return the current classifier as a network in evaluation mode; the same object every time."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """Return what a resumed run needs."""
+
+    @abstractmethod
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Continue from what `state` returned."""
+
+    def final_plan(self, source: Outputs, target: Outputs) -> DatasetPlan | None:  # noqa: ARG002
+        """Return the plan of a finished classifier with these outputs; None for a method without plans."""
+        return None
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from warmpot._checks import check_nonnegative
-from warmpot.methods.base import Memory, Method
-from warmpot.methods.context import BatchContext, StepResult
+from warmpot.methods.base import BatchContext, Memory, Method, StepResult
 from warmpot.methods.losses import mean_entropy, weighted_cross_entropy
 from warmpot.nets import frozen_head
 from warmpot.weights import normalized

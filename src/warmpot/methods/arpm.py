@@ -11,11 +11,12 @@ import torch
 from torch.nn import functional
 
 from warmpot._checks import check_count, check_nonnegative, check_positive
-from warmpot.methods.base import Memory, Method
-from warmpot.methods.context import (
+from warmpot.methods.base import (
     BatchContext,
     DatasetPass,
     Domain,
+    Memory,
+    Method,
     PassRequest,
     Phase,
     Setup,

@@ -10,8 +10,7 @@ import torch
 from torch.nn import functional
 
 from warmpot._checks import check_count, check_nonnegative
-from warmpot.methods.base import Memory, Method
-from warmpot.methods.context import BatchContext, BatchSpec, Setup, StepResult, TrainProgress
+from warmpot.methods.base import BatchContext, BatchSpec, Memory, Method, Setup, StepResult, TrainProgress
 from warmpot.methods.losses import (
     complement_entropy,
     mean_entropy,

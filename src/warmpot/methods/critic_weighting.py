@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from warmpot._checks import check_count, check_fraction, check_nonnegative, check_positive
-from warmpot.methods.context import BatchContext, Domain, NamedBatch, PassRequest, Setup, TrainProgress
+from warmpot.methods.base import BatchContext, Domain, NamedBatch, PassRequest, Setup, TrainProgress
 from warmpot.methods.weighting import Weighting, WeightMemory
 from warmpot.nets import Critic, gradient_penalty
 from warmpot.weights import capped_weights, chi2_ball_weights

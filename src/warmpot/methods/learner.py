@@ -11,12 +11,14 @@ import torch
 from torch import nn
 
 from warmpot.costs import PairCosts
-from warmpot.methods.base import DatasetPlan, Memory, Method
-from warmpot.methods.context import (
+from warmpot.methods.alternation import DatasetPlan
+from warmpot.methods.base import (
     BatchContext,
     BatchSpec,
     DatasetPass,
     Domain,
+    Memory,
+    Method,
     NamedBatch,
     PassRequest,
     Phase,

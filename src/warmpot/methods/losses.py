@@ -18,18 +18,9 @@ __all__ = ["complement_entropy", "mean_entropy", "ramped", "reversal_strength", 
 def weighted_cross_entropy(
     logits: Tensor, labels: Tensor, weights: Tensor, smoothing: float = 0.0, delta: float = 1e-5
 ) -> Tensor:
-    """Weighted mean of the cross-entropy, ``sum_i w_i l_i / (sum_i w_i + delta)``.
+    """Weighted mean of the cross-entropy, ``sum_i w_i l_i / (sum_i w_i + delta)``, finite where nothing has weight.
 
-    Parameters
-    ----------
-    logits : (n, C) tensor
-    labels : (n,) tensor
-    weights : (n,) tensor
-        Not normalised; no gradient goes through them.
-    smoothing : float
-        Labels are the mixture ``(1 - smoothing) one_hot + smoothing / C``.
-    delta : float
-        Keeps the mean finite where nothing has weight.
+    No gradient goes through the weights. Labels are the mixture ``(1 - smoothing) one_hot + smoothing / C``.
     """
     losses = functional.cross_entropy(at_least_float32(logits), labels, reduction="none", label_smoothing=smoothing)
     weighted: Tensor = normalized(weights.detach().to(losses.dtype), delta) * losses
@@ -51,18 +42,9 @@ def complement_entropy(logits: Tensor, labels: Tensor, weights: Tensor | None = 
     """Negative entropy of the wrong classes among themselves; least, -1, where they are all alike (BA3US).
 
     With ``q_k = p_k / (1 - p_y)`` for the classes k other than the label y, it is the mean of
-    ``sum_k q_k log q_k / log(C - 1)``, in which a sample counts by ``w_i (1 - p_y)``: an uncertain one more.
+    ``sum_k q_k log q_k / log(C - 1)``, in which a sample counts by ``w_i (1 - p_y)``: an uncertain one more. No
+    gradient goes through that. With two classes the value is 0.
 
-    Parameters
-    ----------
-    logits : (n, C) tensor
-        For two classes there is one wrong class, and the value is 0.
-    labels : (n,) tensor
-    weights : (n,) tensor, optional
-        Any scale; default: equal. No gradient goes through them, nor through ``1 - p_y``.
-
-    Notes
-    -----
     q is a softmax over the wrong classes, so nothing is divided by ``1 - p_y``: value and gradient stay finite for
     certain predictions, where the official code has a guard of 1e-7.
     """

@@ -10,8 +10,8 @@ import torch
 from warmpot._checks import check_fraction, check_nonnegative, check_positive
 from warmpot.costs import joint_cost
 from warmpot.losses import LabelLoss
-from warmpot.methods.base import DatasetPlan, Memory, Method
-from warmpot.methods.context import BatchContext, Phase, StepResult
+from warmpot.methods.alternation import DatasetPlan
+from warmpot.methods.base import BatchContext, Memory, Method, Phase, StepResult
 from warmpot.methods.losses import ramped
 from warmpot.methods.warmpot import plan_over_all
 from warmpot.transport import solve_partial

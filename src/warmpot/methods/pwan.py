@@ -11,8 +11,17 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from warmpot._checks import check_count, check_fraction, check_nonnegative, check_positive
-from warmpot.methods.base import Memory, Method
-from warmpot.methods.context import BatchContext, DatasetPass, Domain, PassRequest, Setup, StepResult, TrainProgress
+from warmpot.methods.base import (
+    BatchContext,
+    DatasetPass,
+    Domain,
+    Memory,
+    Method,
+    PassRequest,
+    Setup,
+    StepResult,
+    TrainProgress,
+)
 from warmpot.methods.losses import complement_entropy, mean_entropy, weighted_cross_entropy
 from warmpot.nets import Critic, Outputs, gradient_penalty
 from warmpot.weights import normalized, predicted_shares

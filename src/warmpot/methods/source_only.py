@@ -9,8 +9,7 @@ import torch
 
 from warmpot.losses import LabelLoss
 from warmpot.methods.alternation import Alternation, FullSettings
-from warmpot.methods.base import Memory, Method
-from warmpot.methods.context import BatchContext, StepResult
+from warmpot.methods.base import BatchContext, Memory, Method, StepResult
 
 if TYPE_CHECKING:
     from warmpot.data import Task

@@ -11,9 +11,8 @@ import numpy as np
 from warmpot._checks import check_fraction, check_nonnegative, check_positive
 from warmpot.costs import joint_cost, rms_distance
 from warmpot.losses import LabelLoss
-from warmpot.methods.alternation import Alternation, FullSettings
-from warmpot.methods.base import DatasetPlan, Memory, Method
-from warmpot.methods.context import BatchContext, Phase, StepResult
+from warmpot.methods.alternation import Alternation, DatasetPlan, FullSettings
+from warmpot.methods.base import BatchContext, Memory, Method, Phase, StepResult
 from warmpot.methods.losses import mean_entropy, ramped
 from warmpot.nets import Outputs
 from warmpot.transport import BlockCost, solve_partial, solve_partial_blocks

@@ -15,8 +15,19 @@ import torch
 
 from warmpot._checks import check_choice, check_count
 from warmpot.costs import PairCosts
-from warmpot.methods.base import Component, DatasetPlan, M, Memory
-from warmpot.methods.context import BatchContext, DatasetPass, Domain, NamedBatch, PassRequest, Setup, TrainProgress
+from warmpot.methods.alternation import DatasetPlan
+from warmpot.methods.base import (
+    BatchContext,
+    Component,
+    DatasetPass,
+    Domain,
+    M,
+    Memory,
+    NamedBatch,
+    PassRequest,
+    Setup,
+    TrainProgress,
+)
 from warmpot.methods.warmpot import Warmpot
 from warmpot.weights import class_shares, plan_weights
 from warmpot.weights.class_level import SMALLEST_BETA

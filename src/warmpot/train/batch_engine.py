@@ -20,13 +20,12 @@ from warmpot.errors import DivergedError, InputError
 from warmpot.methods import BatchContext, DatasetPass, Learner, NamedBatch, Setup, StepResult, TrainProgress
 from warmpot.nets import Network, Outputs, Pair, build_network
 from warmpot.train.batches import Batches, DomainBatch, StepBatches, blocks
-from warmpot.train.checkpoints import Checkpoint, pack_optimizer, random_state, set_random_state, unpack_optimizer
 from warmpot.train.config import RunConfig
 from warmpot.train.hardware import asked_to_stop, quiet_gathers
 from warmpot.train.health import Health
 from warmpot.train.images import make_backbone
 from warmpot.train.predictor import apply_network
-from warmpot.train.run_folder import RunFolder
+from warmpot.train.run_folder import Checkpoint, RunFolder
 from warmpot.train.snapshots import Chooser, ChosenIterate, Snapshot, Trained
 
 if TYPE_CHECKING:
@@ -249,12 +248,12 @@ class _Trainer:
         return source, target
 
     def checkpoint(self, step: int, chosen: ChosenIterate) -> Checkpoint:
-        tensors, facts = pack_optimizer(self.optimizer)
+        tensors, facts = _pack_optimizer(self.optimizer)
         parts = {"network": self.network.state_dict(), "optimizer": tensors, "learner": self.learner.state_dict()}
         further = {}
         for key, optimizer in self.learner.optimizers().items():
-            parts[f"further.{key}"], further[key] = pack_optimizer(optimizer)
-        parts |= {"random": random_state(), "health": self.health.state()}
+            parts[f"further.{key}"], further[key] = _pack_optimizer(optimizer)
+        parts |= {"random": _random_state(), "health": self.health.state()}
         named = {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
         others = {"optimizer": facts, "further": further, "sampler": {"seed": self.config.seed, "step": step}}
         return Checkpoint(step, named | chosen.tensors(), others | chosen.facts())
@@ -265,12 +264,12 @@ class _Trainer:
             return {name[len(prefix) :]: tensor for name, tensor in tensors if name.startswith(prefix)}
 
         self.network.load_state_dict(part("network."))
-        unpack_optimizer(self.optimizer, part("optimizer."), checkpoint.facts["optimizer"])
+        _unpack_optimizer(self.optimizer, part("optimizer."), checkpoint.facts["optimizer"])
         # checkpoints of version 0.1 have no weights of batches
         self.learner.load_state_dict({"batch_weights": self.learner.batch_weights} | part("learner."))
         for key, optimizer in self.learner.optimizers().items():
-            unpack_optimizer(optimizer, part(f"further.{key}."), checkpoint.facts["further"][key])
-        set_random_state(part("random."))
+            _unpack_optimizer(optimizer, part(f"further.{key}."), checkpoint.facts["further"][key])
+        _set_random_state(part("random."))
         self.health.load(part("health."))
         chosen.load(checkpoint.tensors, checkpoint.facts)
         return checkpoint.step
@@ -343,3 +342,37 @@ def train_in_batches(
 def _line(step: int, result: StepResult, signs: dict[str, float]) -> dict[str, Any]:
     numbers = {"loss": result.loss.detach(), **result.metrics, **signs}
     return {"step": step, **{name: float(np.float32(float(value))) for name, value in numbers.items()}}
+
+
+def _random_state() -> dict[str, Tensor]:
+    """Return the states of torch's generators, CPU and devices."""
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states |= {f"cuda{k}": state for k, state in enumerate(torch.cuda.get_rng_state_all())}
+    return states
+
+
+def _set_random_state(states: dict[str, Tensor]) -> None:
+    """Undo `_random_state`; devices that are not here are left out."""
+    torch.set_rng_state(states["cpu"])
+    for name, state in states.items():
+        if name.startswith("cuda") and int(name[4:]) < torch.cuda.device_count():
+            torch.cuda.set_rng_state(state, int(name[4:]))
+
+
+def _pack_optimizer(optimizer: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Split an optimiser's state into tensors and what JSON can hold."""
+    state = optimizer.state_dict()
+    entries = {f"{index}.{name}": value for index, part in state["state"].items() for name, value in part.items()}
+    tensors = {key: value for key, value in entries.items() if isinstance(value, Tensor)}
+    numbers = {key: value for key, value in entries.items() if key not in tensors}
+    return tensors, {"numbers": numbers, "groups": state["param_groups"]}
+
+
+def _unpack_optimizer(optimizer: Any, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """Undo `_pack_optimizer`."""
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in {**tensors, **facts["numbers"]}.items():
+        index, name = key.split(".", 1)
+        state.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({"state": state, "param_groups": facts["groups"]})

@@ -17,7 +17,7 @@ from warmpot.data.samplers import Sampler
 from warmpot.data.workers import map_in_workers
 from warmpot.errors import InputError
 from warmpot.methods import BatchSpec, SamplePool
-from warmpot.methods.context import Domain
+from warmpot.methods.base import Domain
 from warmpot.train.config import MinibatchSettings
 
 __all__ = ["Batches", "DomainBatch", "StepBatches", "blocks"]

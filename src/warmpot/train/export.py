@@ -94,14 +94,10 @@ def export(
     predictor : Predictor
     folder : path
         New, empty, or an older export, which is replaced.
-    onnx : bool
-        Whether to write ``model.onnx`` (extra ``export``).
-    opset : int
-        Version of the operator set of ONNX, 18 to 25.
-    inputs : array, optional
-        Samples for comparing the outputs, as `Predictor` takes them; default: `draw_inputs`.
-    origin : str
-        Description of these samples.
+    onnx, opset : bool and int
+        Whether to write ``model.onnx`` (extra ``export``), and the version of its operator set, 18 to 25.
+    inputs, origin : array and str, optional
+        Samples for comparing the outputs, as `Predictor` takes them, and their description; default: `draw_inputs`.
     card : function, optional
         Takes the `Agreement` of ``model.onnx``, which is also returned (None without ONNX); returns the card's text.
     """

@@ -60,20 +60,14 @@ def extract(
         Folder: new, or begun by a call with the same images, weights and `made_from`.
     made_from : mapping
         What else determines the outputs, such as the name of the network; stored in ``shards.json`` and compared.
-    batch : int
-        Images at a time.
-    workers : int
-        Processes that decode; 0: this one does.
-    dtype : {"float32", "float16"}
-        Data type of the numbers on disk.
-    device : str or torch.device
-        Where `module` runs; it stays there.
+    batch, workers : int
+        Images at a time, and processes that decode (0: this one does).
+    dtype, device
+        "float32" or "float16", of the numbers on disk; where `module` runs, and stays.
     corrupt : {"raise", "skip"}
         What to do about a file that is not an image: raise an `InputError` that names it, or skip it with a warning.
     part : (int, int)
         ``(k, n)``: compute shards ``k, k + n, k + 2 n, ...`` only.
-    progress_bar : bool or None
-        As for `progress`.
 
     Returns
     -------
