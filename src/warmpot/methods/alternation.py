@@ -1,39 +1,36 @@
 """Training over whole data sets in rounds: what the full engine asks of a method, and WARMPOT's alternation.
 
 The alternation is block-coordinate minimisation of WARMPOT's objective. A round solves the exact plan over all pairs
-with the joint cost (Theorem 3.3), then refits a linear classifier to the source, weighted by the plan's row sums, and to the
-target, with the plan's soft labels; alpha grows over the rounds. With ``objective="bound"`` further rounds minimise the
-bound of Theorem 3.3 from there. docs/engines.md shows what each step adds.
+with the joint cost (Theorem 3.3), then refits a linear classifier to the source, weighted by the plan's row sums,
+and to the target, with the plan's soft labels; alpha grows over the rounds. With ``objective="bound"`` further rounds
+minimise the bound of Theorem 3.3 from there. docs/engines.md shows what each step adds.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from scipy.linalg import eigh
+from scipy.sparse import csr_array
 from torch import Tensor
 from torch.nn import functional
 
 from warmpot._checks import check_choice, check_count, check_fraction, check_nonnegative, check_positive
+from warmpot._typing import FloatArray
 from warmpot.costs import PairCosts
+from warmpot.data import Task
 from warmpot.errors import DivergedError, InputError
 from warmpot.losses import LabelLoss
+from warmpot.methods.base import Method
 from warmpot.methods.refit import PlannedBound, descend, fit_classifier, fit_ridge, mapped, tightest_plan
 from warmpot.nets import SCALES, Network, NetworkSettings, Outputs, build_network
 from warmpot.nets.network import NARROW, Projection
+from warmpot.transport import Solution
 from warmpot.weights import class_means, estimate_beta, predicted_shares
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-    from warmpot._typing import FloatArray
-    from warmpot.data import Task
-    from warmpot.methods.base import Method
-    from warmpot.transport import Solution
 
 __all__ = ["Alternation", "DatasetPlan", "FullSettings", "RoundResult", "Rounds"]
 

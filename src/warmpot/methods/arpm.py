@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from warmpot._checks import check_count, check_nonnegative, check_positive
@@ -26,9 +27,6 @@ from warmpot.methods.base import (
 from warmpot.methods.losses import weighted_cross_entropy
 from warmpot.nets import Outputs, SphereHead, frozen_head
 from warmpot.weights import normalized
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 __all__ = ["Arpm", "pca_head"]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
+from torch import Tensor, nn
 from torch.nn import functional
 
 from warmpot._checks import check_count, check_nonnegative
@@ -20,9 +21,6 @@ from warmpot.methods.losses import (
 )
 from warmpot.nets import Discriminator, reverse_gradient
 from warmpot.weights import normalized
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 __all__ = ["Ba3us"]
 

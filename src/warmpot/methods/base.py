@@ -13,16 +13,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from warmpot._checks import check_nonnegative
+from warmpot.costs import PairCosts
+from warmpot.data import Task
 from warmpot.losses import LABEL_LOSSES, LabelLoss
 from warmpot.nets import Network, Outputs
 
 if TYPE_CHECKING:
-    from torch.optim import Optimizer
-
-    from warmpot.costs import PairCosts
-    from warmpot.data import Task
     from warmpot.methods.alternation import DatasetPlan, FullSettings, Rounds
 
 __all__ = ["BatchContext", "BatchSpec", "Component", "DatasetPass", "Domain", "Memory", "Method", "NamedBatch",

@@ -9,23 +9,20 @@ import logging
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.optim import Optimizer
 
 from warmpot._checks import check_count, check_fraction, check_nonnegative, check_positive
+from warmpot._typing import FloatArray
 from warmpot.methods.base import BatchContext, Domain, NamedBatch, PassRequest, Setup, TrainProgress
 from warmpot.methods.weighting import Weighting, WeightMemory
 from warmpot.nets import Critic, gradient_penalty
 from warmpot.weights import capped_weights, chi2_ball_weights
 from warmpot.weights.class_level import SMALLEST_BETA
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.optim import Optimizer
-
-    from warmpot._typing import FloatArray
 
 __all__ = ["Capped", "Chi2Ball", "CriticSettings"]
 

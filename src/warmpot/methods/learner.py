@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from warmpot.costs import PairCosts
 from warmpot.methods.alternation import DatasetPlan
@@ -30,12 +31,7 @@ from warmpot.methods.base import (
 )
 from warmpot.methods.source_only import SourceOnly
 from warmpot.methods.weighting import Weighting
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.optim import Optimizer
-
-    from warmpot.nets import Network
+from warmpot.nets import Network
 
 __all__ = ["Learner"]
 

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from warmpot._checks import check_fraction, check_nonnegative, check_positive
-from warmpot.costs import joint_cost
+from warmpot.costs import PairCosts, joint_cost
 from warmpot.losses import LabelLoss
 from warmpot.methods.alternation import DatasetPlan
 from warmpot.methods.base import BatchContext, Memory, Method, Phase, StepResult
 from warmpot.methods.losses import ramped
 from warmpot.methods.warmpot import plan_over_all
-from warmpot.transport import solve_partial
+from warmpot.transport import Solution, UnbalancedSolution, solve_partial
 from warmpot.weights import normalized, plan_weights
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from warmpot.costs import PairCosts
-    from warmpot.transport import Solution, UnbalancedSolution
 
 __all__ = ["Mpot", "squared_cost", "transport_step"]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
+from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
+from torch.optim import Optimizer
 
 from warmpot._checks import check_count, check_fraction, check_nonnegative, check_positive
 from warmpot.methods.base import (
@@ -25,10 +27,6 @@ from warmpot.methods.base import (
 from warmpot.methods.losses import complement_entropy, mean_entropy, weighted_cross_entropy
 from warmpot.nets import Critic, Outputs, gradient_penalty
 from warmpot.weights import normalized, predicted_shares
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.optim import Optimizer
 
 __all__ = ["Pwan"]
 

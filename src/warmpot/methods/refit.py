@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 from torch.nn import functional
 
@@ -27,9 +27,6 @@ from warmpot.bounds.lipschitz import head_lipschitz
 from warmpot.bounds.report import PlanRecord
 from warmpot.bounds.theorems import BoundProblem
 from warmpot.nets import Outputs
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 __all__ = ["PlannedBound", "descend", "fit_classifier", "fit_ridge", "mapped", "tightest_plan"]
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 
+from warmpot.data import Task
 from warmpot.losses import LabelLoss
 from warmpot.methods.alternation import Alternation, FullSettings
 from warmpot.methods.base import BatchContext, Memory, Method, StepResult
-
-if TYPE_CHECKING:
-    from warmpot.data import Task
 
 __all__ = ["SourceOnly"]
 

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from warmpot._checks import check_fraction, check_nonnegative, check_positive
-from warmpot.costs import joint_cost, rms_distance
+from warmpot.costs import PairCosts, joint_cost, rms_distance
+from warmpot.data import Task
 from warmpot.losses import LabelLoss
 from warmpot.methods.alternation import Alternation, DatasetPlan, FullSettings
 from warmpot.methods.base import BatchContext, Memory, Method, Phase, StepResult
 from warmpot.methods.losses import mean_entropy, ramped
 from warmpot.nets import Outputs
-from warmpot.transport import BlockCost, solve_partial, solve_partial_blocks
+from warmpot.transport import BlockCost, Solution, solve_partial, solve_partial_blocks
 from warmpot.weights import estimate_alpha, estimate_beta, normalized, plan_weights
 from warmpot.weights.class_level import SMALLEST_BETA
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from warmpot.costs import PairCosts
-    from warmpot.data import Task
-    from warmpot.transport import Solution
 
 __all__ = ["BatchPlan", "Warmpot", "plan_over_all"]
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from warmpot._checks import check_choice, check_count
 from warmpot.costs import PairCosts
@@ -31,9 +32,6 @@ from warmpot.methods.base import (
 from warmpot.methods.warmpot import Warmpot
 from warmpot.weights import class_shares, plan_weights
 from warmpot.weights.class_level import SMALLEST_BETA
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 __all__ = ["ClassShare", "Plan", "Uniform", "WeightMemory", "Weighting"]
 

@@ -51,12 +51,10 @@ class _Trainer:
         method = config.built_method
         if network.needs_scale:
             network.fit_scale(*map(torch.as_tensor, task.arrays()[: 1 + method.uses_target]))
-        setup = Setup(
-            task.n_source, task.n_target, n_outputs, network.head.in_features, network.n_inputs, config.seed, network
-        )
-        self.learner = Learner(
-            method, config.built_weighting, setup, steps=self.settings.steps, warmup=self.settings.warmup_steps
-        ).to(fabric.device)
+        widths = network.head.in_features, network.n_inputs
+        setup = Setup(task.n_source, task.n_target, n_outputs, *widths, config.seed, network)
+        steps, warmup = self.settings.steps, self.settings.warmup_steps
+        self.learner = Learner(method, config.built_weighting, setup, steps=steps, warmup=warmup).to(fabric.device)
         if self.settings.hardware.plan == "rank" and fabric.world_size > 1 and self.learner.has_state:
             got = f'"rank" with {self.config.method!r} and the weights {self.config.weights!r}'
             remedy = "They remember samples or train networks besides the main one, the same in all processes."
@@ -64,11 +62,9 @@ class _Trainer:
         optimizer = self.settings.optimizer.build(network, self.learner.trained())
         self.model, self.optimizer = fabric.setup(Pair(network, joint=self.settings.network.joint), optimizer)
         self.network: Network = self.model.module.network
-        size = self.settings.source_batch
-        extra = [self.learner.extra_batches(step, size) for step in range(self.settings.steps)]
-        self.batches = Batches(
-            task, self.settings, config.seed, rank=fabric.global_rank, world=fabric.world_size, extra=extra
-        )  # fmt: skip
+        extra = [self.learner.extra_batches(step, self.settings.source_batch) for step in range(steps)]
+        rank, world = fabric.global_rank, fabric.world_size
+        self.batches = Batches(task, self.settings, config.seed, rank=rank, world=world, extra=extra)
         self.health = Health(self.learner.expected_share, self.learner.adapts_from, self.learner.settles_at)
 
     def _build(self, task: Task, n_outputs: int) -> Network:
@@ -136,9 +132,8 @@ class _Trainer:
         """Apply the network to the batches of a step; over several processes, to the joined batches."""
         inputs = {name: batch.x for name, batch in batches.items()}
         uses_source = self.learner.phase(step).uses_source
-        outputs: dict[str, Outputs] = self.model(
-            {name: inputs[name] for name in inputs if uses_source or name != "source"}
-        )
+        passed = {name: x for name, x in inputs.items() if uses_source or name != "source"}
+        outputs: dict[str, Outputs] = self.model(passed)
         if not uses_source:
             outputs["source"] = Outputs(*(part[:0] for part in outputs["target"] if part is not None))
         if self._joins:
@@ -333,10 +328,8 @@ def train_in_batches(
     step = settings.steps if chosen.step is None else chosen.step
     labels = torch.as_tensor(task.ys)
     plan = learner.final_plan(DatasetPass(source, target, labels, network, config.label_loss))
-    return Trained(
-        network, settings.network, history, source, target, step,
-        None if plan is None else plan.solution, learner.training_weights(labels),
-    )  # fmt: skip
+    solution, weights = None if plan is None else plan.solution, learner.training_weights(labels)
+    return Trained(network, settings.network, history, source, target, step, solution, weights)
 
 
 def _line(step: int, result: StepResult, signs: dict[str, float]) -> dict[str, Any]:

@@ -7,10 +7,11 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 
 from warmpot._checks import LARGEST, check_features
 from warmpot._progress import progress
@@ -25,12 +26,8 @@ from warmpot.train.predictor import Predictor
 from warmpot.train.round_engine import train_in_rounds
 from warmpot.train.run_folder import RunFolder
 from warmpot.train.snapshots import Chooser, Trained
+from warmpot.transport import Solution
 from warmpot.weights import uniform_weights
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-    from warmpot.transport import Solution
 
 __all__ = ["Fitted", "fit"]
 

@@ -188,7 +188,7 @@ def bound_inputs(predictor: Predictor, task: Task) -> BoundInputs:
         raise InputError("predictor", got=got, allowed="a model that was trained on this task", remedy=remedy)
     source, target = predictor.outputs(task.xs, "source", source=True), predictor.outputs(task.xt, "target")
     head = predictor.network.head
-    probabilities = (torch.softmax(outputs.logits, dim=1).numpy() for outputs in (source, target))
+    proba_s, proba_t = (torch.softmax(outputs.logits, dim=1).numpy() for outputs in (source, target))
     weight, bias = (part.detach().double().numpy() for part in (head.weight, head.bias))
     labels = np.asarray(task.ys, np.int64)
-    return BoundInputs(source.features.numpy(), labels, target.features.numpy(), *probabilities, weight, bias)
+    return BoundInputs(source.features.numpy(), labels, target.features.numpy(), proba_s, proba_t, weight, bias)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from warmpot import _run_files as names
 from warmpot._files import atomic_folder, atomic_write, write_csv
@@ -34,8 +35,6 @@ from warmpot.errors import InputError, MissingExtraError
 from warmpot.train.config import RunConfig, load_config
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from warmpot.train.fitting import Fitted
 
 __all__ = ["Bounds", "Checkpoint", "RunFolder", "check_finished", "fingerprint", "latest_checkpoint", "load_checkpoint",

@@ -5,16 +5,13 @@ Choosers are made in `warmpot.select`. Without one the last iterate is the resul
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from warmpot.nets import Network, NetworkSettings, Outputs
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-    from warmpot.transport import Solution
+from warmpot.transport import Solution
 
 __all__ = ["Chooser", "ChosenIterate", "Snapshot", "Trained"]
 
