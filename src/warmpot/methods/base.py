@@ -313,10 +313,8 @@ class Component(ABC, Generic[M]):
 
     Class attributes
     ----------------
-    name : str
-        What users call it.
-    summary : str
-        One line for lists.
+    name, summary : str
+        What users call it, and one line for lists.
     regression : bool
         Whether it works with continuous targets.
     passes : mapping of "source" and "target" to names of parts
@@ -346,10 +344,8 @@ class Method(Component[M]):
 
     Class attributes
     ----------------
-    reference : str
-        The publication.
-    tags : tuple of str
-        For lists: what it works with.
+    reference, tags : str and tuple of str
+        The publication, and what it works with, for lists.
     engines : tuple of str
         Which engines can train it: "minibatch" needs `step`, "full" needs `rounds`.
     uses_target : bool

@@ -91,9 +91,8 @@ class CriticSettings:
 
     def build(self, width: int, seed: int) -> tuple[Critic, Optimizer]:
         """Make a critic of features of this width, and its optimiser."""
-        critic = Critic(
-            width, self.hidden, spectral=self.spectral, dropout=self.dropout, slope=self.slope, seed=seed
-        )  # fmt: skip
+        spectral, dropout, slope = self.spectral, self.dropout, self.slope
+        critic = Critic(width, self.hidden, spectral=spectral, dropout=dropout, slope=slope, seed=seed)
         return critic, torch.optim.Adam(critic.parameters(), lr=self.lr, fused=True)
 
     def train(self, critic: Critic, optimizer: Optimizer, source: Tensor, target: Tensor, seed: int) -> None:

@@ -103,10 +103,8 @@ def tightest_plan(
     """
     proba_s, proba_t = (torch.softmax(outputs.logits.double(), dim=1) for outputs in (source, target))
     gamma = feature_weight * head_lipschitz(weight.T, LOSS).value
-    problem = BoundProblem(
-        "joint", source.features, labels, target.features, proba_s, proba_t, gamma=gamma, loss=LOSS
-    )  # fmt: skip
-    return problem.planned(1.0, beta)
+    points = source.features, labels, target.features, proba_s, proba_t
+    return BoundProblem("joint", *points, gamma=gamma, loss=LOSS).planned(1.0, beta)
 
 
 class PlannedBound:

@@ -176,15 +176,11 @@ class RunConfig:
     preset : str
         The recipe that the settings started from, for the record.
     engine : "full" or "minibatch"
-    method : str
-        A name that `warmpot.methods.method_names` lists.
-    params : mapping
-        Parameters of the method.
-    weights : str or None
+    method, params : str and mapping
+        A name that `warmpot.methods.method_names` lists, and its parameters.
+    weights, weight_params : str or None, and mapping
         How source samples are weighted: a name that `warmpot.methods.weighting_names` lists, or "own": by the method
-        itself, by its plan for instance; None: as in the method's paper.
-    weight_params : mapping
-        Parameters of the weighting.
+        itself, by its plan for instance; None: as in the method's paper. And the weighting's parameters.
     loss : str
         Label loss: "cross_entropy" for classes; "absolute" or "squared" for continuous targets.
     seed : int
