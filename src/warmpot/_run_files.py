@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+__all__ = ["BEST_CONFIG", "BEST_RUN", "BOUNDS", "BOUNDS_FIGURE", "CHECKPOINTS", "CONFIG", "DEMO", "FIGURES", "METRICS",
+           "MODEL_FACTS", "MODEL_TENSORS", "PAGE", "PREDICTIONS", "RECORD", "RESULTS", "SOURCE_WEIGHTS", "STUDY",
+           "TENSORBOARD", "TRIALS"]  # fmt: skip
+
 CONFIG = "config.yaml"
 """Every setting."""
 RECORD = "run.json"

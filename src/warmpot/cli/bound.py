@@ -16,7 +16,7 @@ from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from warmpot.bounds import BoundReport, BoundSearch
-    from warmpot.train.certificates import BoundInputs
+    from warmpot.train.predictor import BoundInputs
 
 __all__ = ["bound"]
 
@@ -95,7 +95,7 @@ def _search_theorems(inputs: BoundInputs, alpha: float | None, beta: float | Non
     paper's form instead.
     """
     from warmpot.bounds import head_lipschitz, tightest_bound
-    from warmpot.train.certificates import LOSSES
+    from warmpot.train.predictor import LOSSES
 
     grid: dict[str, Any] = {"alphas": None if alpha is None else [alpha], "betas": None if beta is None else [beta]}
     searches: dict[str, BoundSearch] = {}

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from warmpot._checks import check_nonnegative
-from warmpot.methods.base import Memory, Method
-from warmpot.methods.context import BatchContext, StepResult
+from warmpot.methods.base import BatchContext, Memory, Method, StepResult
 from warmpot.methods.losses import mean_entropy, weighted_cross_entropy
 from warmpot.nets import frozen_head
 from warmpot.weights import normalized
@@ -65,9 +64,7 @@ class Ar(Method[Memory]):
     def step(self, context: BatchContext, memory: Memory) -> StepResult:  # noqa: ARG002
         """Return the loss of one batch."""
         weights = context.given_weights
-        classification = weighted_cross_entropy(
-            context.source.logits, context.labels, weights, smoothing=self.label_smooth
-        )  # fmt: skip
+        classification = weighted_cross_entropy(context.source.logits, context.labels, weights, self.label_smooth)
         entropy = mean_entropy(frozen_head(context.head, context.target.features))
-        metrics = {"classification": classification.detach(), "entropy": entropy.detach()}
-        return StepResult(classification + self.entropy * entropy, normalized(weights).detach(), metrics)
+        total = classification + self.entropy * entropy
+        return StepResult.of(total, normalized(weights), classification=classification, entropy=entropy)

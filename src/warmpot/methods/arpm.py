@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from warmpot._checks import check_count, check_nonnegative, check_positive
-from warmpot.methods.base import Memory, Method
-from warmpot.methods.context import (
+from warmpot.methods.base import (
     BatchContext,
     DatasetPass,
     Domain,
+    Memory,
+    Method,
     PassRequest,
     Phase,
     Setup,
@@ -25,9 +27,6 @@ from warmpot.methods.context import (
 from warmpot.methods.losses import weighted_cross_entropy
 from warmpot.nets import Outputs, SphereHead, frozen_head
 from warmpot.weights import normalized
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 __all__ = ["Arpm", "pca_head"]
 
@@ -192,17 +191,15 @@ class Arpm(Method[TargetBank]):
     def step(self, context: BatchContext, memory: TargetBank) -> StepResult:
         """Return the loss of one batch."""
         weights = context.given_weights
-        classification = weighted_cross_entropy(
-            context.source.logits, context.labels, weights, smoothing=self.label_smooth
-        )  # fmt: skip
-        total, metrics = classification, {"classification": classification.detach()}
+        classification = weighted_cross_entropy(context.source.logits, context.labels, weights, self.label_smooth)
+        total, metrics = classification, {"classification": classification}
         if context.progress.phase == TARGET:
             p = torch.softmax(frozen_head(context.head, context.target.features).float(), dim=1)
             power = p.pow(self.power).sum(dim=1).mean()
             consistency = self._consistency(p, context, memory)
             total = total - self.power_weight * power + self.consistency * consistency
-            metrics |= {"power": power.detach(), "consistency": consistency.detach()}
-        return StepResult(total, normalized(weights).detach(), metrics)
+            metrics |= {"power": power, "consistency": consistency}
+        return StepResult.of(total, normalized(weights), **metrics)
 
     def _consistency(self, p: Tensor, context: BatchContext, bank: TargetBank) -> Tensor:
         """Minus the agreement with the neighbours of neighbours; the bank sees the batch first."""
@@ -233,19 +230,8 @@ def pca_head(source: Tensor, labels: Tensor, target: Tensor, otherwise: Tensor) 
     """Weight of a head whose rows are in the span of the first principal axes of the target, one axis per class.
 
     The axis along which a source sample is furthest from the target's mean votes for the sample's class; row k is the
-    mean of the axes that the samples of class k voted for.
-
-    Parameters
-    ----------
-    source, target : (n, d) tensors
-        Features; n_t and d are at least the number of classes.
-    labels : (n_s,) tensor
-    otherwise : (C, d) tensor
-        Rows for classes without source samples.
-
-    Notes
-    -----
-    The largest entry of every axis is positive: the sign of an axis is free, and the votes depend on it.
+    mean of the axes that the samples of class k voted for, or that of `otherwise` (C, d) without samples. C is at most
+    n_t and d. The largest entry of every axis is positive: the sign of an axis is free, and the votes depend on it.
     """
     n_classes = len(otherwise)
     x = target.double().cpu()

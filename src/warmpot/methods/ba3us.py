@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
+from torch import Tensor, nn
 from torch.nn import functional
 
 from warmpot._checks import check_count, check_nonnegative
-from warmpot.methods.base import Memory, Method
-from warmpot.methods.context import BatchContext, BatchSpec, Setup, StepResult, TrainProgress
+from warmpot.methods.base import BatchContext, BatchSpec, Memory, Method, Setup, StepResult, TrainProgress
 from warmpot.methods.losses import (
     complement_entropy,
     mean_entropy,
+    reversal_strength,
     sample_entropy,
     weighted_cross_entropy,
 )
-from warmpot.methods.schedules import reversal_strength
 from warmpot.nets import Discriminator, reverse_gradient
 from warmpot.weights import normalized
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 __all__ = ["Ba3us"]
 
@@ -138,13 +135,10 @@ class Ba3us(Method[DiscriminatorMemory]):
         entropy = mean_entropy(context.target.logits)
         complement = complement_entropy(logits, labels, weights)
         total = classification + self.adversarial * adversarial + self.entropy * entropy + self.complement * complement
-        metrics = {
-            "classification": classification.detach(),
-            "adversarial": adversarial.detach(),
-            "entropy": entropy.detach(),
-            "complement": complement.detach(),
-        }
-        return StepResult(total, normalized(weights.detach(), DELTA), metrics)
+        return StepResult.of(
+            total, normalized(weights, DELTA),
+            classification=classification, adversarial=adversarial, entropy=entropy, complement=complement,
+        )  # fmt: skip
 
     def _adversarial(self, context: BatchContext, discriminator: nn.Module) -> Tensor:
         weights = context.given_weights

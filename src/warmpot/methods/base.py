@@ -1,4 +1,4 @@
-"""The interface of methods and weightings.
+"""The interface of methods and weightings: what training passes to them, and what they return.
 
 A method is a frozen dataclass of parameters with a `step` (mini-batch engine), a `rounds` (full engine), or both. All
 that changes during training lives in its `Memory`, which checkpoints hold. docs/methods.md shows how to write one.
@@ -7,34 +7,285 @@ that changes during training lives in its `Memory`, which checkpoints hold. docs
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from warmpot.methods.context import (
-    BatchContext,
-    BatchSpec,
-    Domain,
-    PassRequest,
-    Phase,
-    SamplePool,
-    Setup,
-    StepResult,
-    TrainProgress,
-)
+from warmpot._checks import check_nonnegative
+from warmpot.costs import PairCosts
+from warmpot.data import Task
+from warmpot.losses import LABEL_LOSSES, LabelLoss
+from warmpot.nets import Network, Outputs
 
 if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.optim import Optimizer
+    from warmpot.methods.alternation import DatasetPlan, FullSettings, Rounds
 
-    from warmpot.costs import PairCosts
-    from warmpot.data import Task
-    from warmpot.losses import LabelLoss
-    from warmpot.methods.rounds import DatasetPlan, FullSettings, Rounds
-    from warmpot.nets import Network
+__all__ = ["BatchContext", "BatchSpec", "Component", "DatasetPass", "Domain", "Memory", "Method", "NamedBatch",
+           "PassRequest", "Phase", "SamplePool", "Setup", "StepResult", "TrainProgress", "progress_at"]  # fmt: skip
 
-__all__ = ["Component", "Memory", "Method"]
+Domain = Literal["source", "target"]
+CROSS_ENTROPY = LABEL_LOSSES["cross_entropy"]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a method's training with its own progress.
+
+    Attributes
+    ----------
+    name : str
+    share : float
+        Share of the method's steps; the last phase takes what the others leave.
+    frozen : tuple of str
+        Parts of the network ("backbone", "bottleneck", "head") that are not trained in it, and stay in evaluation mode.
+    adapts : bool
+        Whether the target takes part.
+    uses_source : bool
+        Whether source batches go through the network. If not, they do not change its BatchNorm statistics either, and
+        `BatchContext.source` has no rows; inputs, labels and rows are still there.
+    restarts_decay : bool
+        Whether the decay of the learning rate starts again with the phase.
+    """
+
+    name: str
+    share: float = 1.0
+    frozen: tuple[str, ...] = ()
+    adapts: bool = True
+    uses_source: bool = True
+    restarts_decay: bool = False
+
+    def __post_init__(self) -> None:
+        check_nonnegative("share", self.share, maximum=1.0)
+
+
+class TrainProgress(NamedTuple):
+    """Steps done, and all steps of a method; name, first step and end of its current phase.
+
+    Steps on the source alone before the method starts are not counted.
+    """
+
+    step: int
+    steps: int
+    phase: str = ""
+    phase_start: int = 0
+    phase_end: int = 0
+
+    @property
+    def share(self) -> float:
+        """Share of the training that is done, in [0, 1]."""
+        return self.step / self.steps
+
+    @property
+    def phase_share(self) -> float:
+        """Share of the phase that is done, in [0, 1]."""
+        return (self.step - self.phase_start) / max(self.phase_end - self.phase_start, 1)
+
+    @property
+    def starts_phase(self) -> bool:
+        """Whether this is the first step of a phase."""
+        return self.step == self.phase_start
+
+    def period(self, periods: int) -> int:
+        """Return which of `periods` equal parts of the training this step is in, from 0.
+
+        Examples
+        --------
+        >>> [TrainProgress(step, 10).period(4) for step in range(10)]
+        [0, 0, 0, 1, 1, 2, 2, 2, 3, 3]
+        """
+        return self.step * periods // self.steps
+
+    def starts_period(self, periods: int) -> bool:
+        """Whether a period other than the first starts with this step."""
+        return self.step > 0 and self.period(periods) > self._replace(step=self.step - 1).period(periods)
+
+
+def progress_at(step: int, steps: int, phases: tuple[Phase, ...]) -> TrainProgress:
+    """Return the progress at a step; a phase starts at the first step that is not before its share of the training.
+
+    Examples
+    --------
+    >>> progress_at(3, 10, (Phase("warm", 0.3), Phase("adapt", 0.7)))
+    TrainProgress(step=3, steps=10, phase='adapt', phase_start=3, phase_end=10)
+    """
+    starts, share = [0], 0.0
+    for phase in phases[:-1]:
+        share += phase.share
+        start = min(int(share * steps), steps)
+        starts.append(start if start >= steps or start / steps >= share else start + 1)
+    index = max(k for k, start in enumerate(starts) if start <= step)
+    return TrainProgress(step, steps, phases[index].name, starts[index], [*starts, steps][index + 1])
+
+
+class Setup(NamedTuple):
+    """What a memory is built for: numbers of samples and classes (1 in regression), and the network before training.
+
+    `width` and `pooled` are the widths of the features and of the bottleneck's input. The seed is the run's; a memory
+    draws from no global generator.
+    """
+
+    n_source: int
+    n_target: int
+    n_classes: int
+    width: int
+    pooled: int
+    seed: int = 0
+    network: Network | None = None
+
+
+class BatchSpec(NamedTuple):
+    """A further batch of a step: its samples over all processes; too few for them, or for BatchNorm, are left out.
+
+    `view_of` names a batch of the same domain whose first samples it holds, images in another random view; "": samples
+    of its own.
+    """
+
+    size: int
+    domain: Domain = "source"
+    view_of: str = ""
+
+
+class SamplePool(NamedTuple):
+    """Rows of a domain that a named batch is drawn from, when that is not the whole domain.
+
+    Their labels are such as pseudo-labels of target samples; None: the source's own labels, or none.
+    """
+
+    rows: Tensor
+    labels: Tensor | None = None
+
+
+class NamedBatch(NamedTuple):
+    """A batch of one domain as the network sees it; fields are as in `BatchContext`.
+
+    The labels are those of the source, or pseudo-labels of a `SamplePool`; there is no way for target labels.
+    """
+
+    outputs: Outputs
+    rows: Tensor
+    labels: Tensor | None = None
+    inputs: Tensor | None = None
+    weights: Tensor | None = None
+    domain: Domain = "source"
+
+
+@dataclass(frozen=True)
+class BatchContext:
+    """What a method sees of one step. There is no field for target labels.
+
+    Attributes
+    ----------
+    source, target : Outputs
+        Features and logits of both batches, with gradient.
+    labels : (n_s,) tensor
+        Source labels.
+    progress : TrainProgress
+    loss : LabelLoss
+    rows, target_rows : tensors of int
+        Rows of the data sets that the samples are.
+    weights : (n_s,) tensor or None
+        Of the source samples, not normalised; None: the method weighs samples itself, by its own plan for instance.
+    extra : mapping of str to NamedBatch
+        The batches that `Method.extra_batches` asked for, by name.
+    inputs, target_inputs : tensors or None
+        What the network got; over several processes the share of this process.
+    network : Network or None
+        For its head (`warmpot.nets.frozen_head`) and its parts.
+    forward : callable or None
+        ``context.forward(x)`` applies the network to further inputs, with gradient; ``context.forward(x, encoder)``
+        another network, such as a frozen copy in the memory. Over several processes it takes the share of this
+        process, and returns the outputs of the joined batch.
+    pseudo_labels : (n_t,) tensor or None
+        Of the target samples, from a `SamplePool` for "target".
+    """
+
+    source: Outputs
+    labels: Tensor
+    target: Outputs
+    progress: TrainProgress
+    loss: LabelLoss = CROSS_ENTROPY
+    rows: Tensor | None = None
+    target_rows: Tensor | None = None
+    weights: Tensor | None = None
+    extra: Mapping[str, NamedBatch] = field(default_factory=dict)
+    inputs: Tensor | None = None
+    target_inputs: Tensor | None = None
+    network: Network | None = None
+    forward: Callable[..., Outputs] | None = None
+    pseudo_labels: Tensor | None = None
+
+    @property
+    def head(self) -> nn.Linear:
+        """The network's head."""
+        if self.network is None:
+            raise RuntimeError("this context was made without a network")
+        return self.network.head
+
+    @property
+    def given_weights(self) -> Tensor:
+        """The weights, for a method that has no plan of its own."""
+        if self.weights is None:
+            raise RuntimeError("a method without a plan needs a weighting")
+        return self.weights
+
+
+class DatasetPass:
+    """Both domains as the network sees them now, in evaluation mode. There is no field for target labels.
+
+    Parameters
+    ----------
+    source, target : Outputs, or functions that return them
+        Of all samples, detached. A function is called when the domain is first read: a pass takes time. It holds the
+        parts that the method or weighting names in `Component.passes`; others are None.
+    labels : (n_s,) tensor
+        Source labels.
+    network : Network
+        The network in training; a method may set its head before the first step.
+    loss : LabelLoss
+    """
+
+    def __init__(
+        self, source: Outputs | Callable[[], Outputs], target: Outputs | Callable[[], Outputs],
+        labels: Tensor, network: Network, loss: LabelLoss = CROSS_ENTROPY,
+    ) -> None:  # fmt: skip
+        self._source, self._target = source, target
+        self.labels, self.network, self.loss = labels, network, loss
+
+    @cached_property
+    def source(self) -> Outputs:
+        """Outputs of all source samples."""
+        return self._source if isinstance(self._source, Outputs) else self._source()
+
+    @cached_property
+    def target(self) -> Outputs:
+        """Outputs of all target samples."""
+        return self._target if isinstance(self._target, Outputs) else self._target()
+
+
+PassRequest = Callable[[], DatasetPass]
+"""Makes a pass over both domains as they are before a step."""
+
+
+class StepResult(NamedTuple):
+    """What a method returns for one batch: the loss to differentiate, and, detached, weights and numbers to log.
+
+    The weights (n_s,) are what each source sample counted; None: the source had no part in the step. Of the numbers,
+    "transport" with "alpha" are the cost and the mass of a plan.
+    """
+
+    loss: Tensor
+    weights: Tensor | None
+    metrics: dict[str, Any]
+
+    @classmethod
+    def of(cls, loss: Tensor, weights: Tensor, **metrics: Any) -> StepResult:
+        """Make a result of numbers and tensors that may have gradients."""
+        detached = {name: value.detach() if isinstance(value, Tensor) else value for name, value in metrics.items()}
+        return cls(loss, weights.detach(), detached)
 
 
 class Memory(nn.Module):
@@ -62,10 +313,8 @@ class Component(ABC, Generic[M]):
 
     Class attributes
     ----------------
-    name : str
-        What users call it.
-    summary : str
-        One line for lists.
+    name, summary : str
+        What users call it, and one line for lists.
     regression : bool
         Whether it works with continuous targets.
     passes : mapping of "source" and "target" to names of parts
@@ -95,10 +344,8 @@ class Method(Component[M]):
 
     Class attributes
     ----------------
-    reference : str
-        The publication.
-    tags : tuple of str
-        For lists: what it works with.
+    reference, tags : str and tuple of str
+        The publication, and what it works with, for lists.
     engines : tuple of str
         Which engines can train it: "minibatch" needs `step`, "full" needs `rounds`.
     uses_target : bool
@@ -148,17 +395,8 @@ class Method(Component[M]):
     ) -> DatasetPlan | None:  # fmt: skip
         """Return the exact plan over all pairs, or None for a method that has none.
 
-        Parameters
-        ----------
-        costs : PairCosts
-            Distances between all source and target features.
-        labels : (n_s,) tensor
-            Source labels.
-        outputs : (n_t, C) tensor
-            Outputs of the current classifier for the target.
-        progress : float
-            Share of the training that is done.
-        loss : LabelLoss
+        `labels` are the source's; `outputs` are those of the current classifier for the target; `progress` is the share
+        of the training that is done.
         """
         return None
 

@@ -9,23 +9,20 @@ import logging
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.optim import Optimizer
 
 from warmpot._checks import check_count, check_fraction, check_nonnegative, check_positive
-from warmpot.methods.context import BatchContext, Domain, NamedBatch, PassRequest, Setup, TrainProgress
+from warmpot._typing import FloatArray
+from warmpot.methods.base import BatchContext, Domain, NamedBatch, PassRequest, Setup, TrainProgress
 from warmpot.methods.weighting import Weighting, WeightMemory
 from warmpot.nets import Critic, gradient_penalty
 from warmpot.weights import capped_weights, chi2_ball_weights
 from warmpot.weights.class_level import SMALLEST_BETA
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.optim import Optimizer
-
-    from warmpot._typing import FloatArray
 
 __all__ = ["Capped", "Chi2Ball", "CriticSettings"]
 
@@ -94,9 +91,8 @@ class CriticSettings:
 
     def build(self, width: int, seed: int) -> tuple[Critic, Optimizer]:
         """Make a critic of features of this width, and its optimiser."""
-        critic = Critic(
-            width, self.hidden, spectral=self.spectral, dropout=self.dropout, slope=self.slope, seed=seed
-        )  # fmt: skip
+        spectral, dropout, slope = self.spectral, self.dropout, self.slope
+        critic = Critic(width, self.hidden, spectral=spectral, dropout=dropout, slope=slope, seed=seed)
         return critic, torch.optim.Adam(critic.parameters(), lr=self.lr, fused=True)
 
     def train(self, critic: Critic, optimizer: Optimizer, source: Tensor, target: Tensor, seed: int) -> None:
@@ -113,8 +109,7 @@ class CriticSettings:
             x = rows.index_select(0, picked[step])
             loss = sign @ critic(x)
             if share is not None:
-                between = torch.lerp(x[:batch], x[batch:], share[step])
-                everywhere = torch.cat([between, x])
+                everywhere = torch.cat([torch.lerp(x[:batch], x[batch:], share[step]), x])
                 strength = self.penalty * step / self.steps
                 stacked = 3 if self.official_penalty else None
                 loss = loss + strength * gradient_penalty(critic, everywhere, one_sided=False, stacked=stacked)
@@ -143,8 +138,7 @@ class CriticWeightMemory(WeightMemory):
 
     def trained_critic(self, settings: CriticSettings, source: Tensor, target: Tensor, step: int) -> Critic:
         """Train the critic, or a fresh one, on all features as they are at a step."""
-        seed = int(self.seed)
-        critic, optimizer = self.critic, self._optimizer
+        seed, critic, optimizer = int(self.seed), self.critic, self._optimizer
         if critic is None or optimizer is None:
             critic, optimizer = settings.build(source.shape[1], seed)
             critic.to(source.device)

@@ -130,9 +130,8 @@ def _markdown_spans(text: str) -> str:
     pieces = CODE.split(citation_free(text))
     escaped = ""
     for index in range(0, len(pieces), 3):
-        escaped += "".join(
-            escape_markdown(word) if word.strip() else word for word in re.split(r"(\s+)", pieces[index])
-        )
+        words = re.split(r"(\s+)", pieces[index])
+        escaped += "".join(escape_markdown(word) if word.strip() else word for word in words)
         code = next(filter(None, pieces[index + 1 : index + 3]), "")
         escaped += f"`{names.get(code, code)}`" if code else ""
     return escaped

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from warmpot._checks import check_choice, check_nonnegative, check_positive
-from warmpot.methods.base import Memory, Method
-from warmpot.methods.context import BatchContext, StepResult
+from warmpot.methods.base import BatchContext, Memory, Method, StepResult
 from warmpot.methods.mpot import squared_cost, transport_step
 from warmpot.transport import solve_unbalanced
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from warmpot.costs import PairCosts
-from warmpot.methods.base import Memory, Method
-from warmpot.methods.context import (
+from warmpot.methods.alternation import DatasetPlan
+from warmpot.methods.base import (
     BatchContext,
     BatchSpec,
     DatasetPass,
     Domain,
+    Memory,
+    Method,
     NamedBatch,
     PassRequest,
     Phase,
@@ -28,13 +31,7 @@ from warmpot.methods.context import (
 )
 from warmpot.methods.source_only import SourceOnly
 from warmpot.methods.weighting import Weighting
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.optim import Optimizer
-
-    from warmpot.methods.rounds import DatasetPlan
-    from warmpot.nets import Network
+from warmpot.nets import Network
 
 __all__ = ["Learner"]
 
@@ -42,18 +39,9 @@ WARMUP = Phase("warmup", adapts=False)
 
 
 class Learner(nn.Module):
-    """A method, its weighting and their memories.
+    """A method, its weighting (None: the method weighs source samples itself) and their memories.
 
-    Parameters
-    ----------
-    method : Method
-    weighting : Weighting or None
-        None: the method weighs source samples itself.
-    setup : Setup
-    steps : int
-        All steps of the training.
-    warmup : int
-        Steps on the source alone before the method starts; its progress counts from there.
+    Of all `steps`, `warmup` are on the source alone before the method starts; its progress counts from there.
 
     Attributes
     ----------
@@ -91,18 +79,15 @@ class Learner(nn.Module):
     @property
     def adapts_from(self) -> float:
         """Share of all steps after which the target takes part."""
-        return self._share_of(sum(phase.share for phase in self.method.phases[: self._first_adapting]))
+        return self._share_before(next((k for k, phase in enumerate(self.method.phases) if phase.adapts), 0))
 
     @property
     def settles_at(self) -> float:
         """Share of all steps after which the last phase starts: nothing is ramped any more."""
-        return self._share_of(sum(phase.share for phase in self.method.phases[:-1]))
+        return self._share_before(len(self.method.phases) - 1)
 
-    @property
-    def _first_adapting(self) -> int:
-        return next((k for k, phase in enumerate(self.method.phases) if phase.adapts), 0)
-
-    def _share_of(self, share: float) -> float:
+    def _share_before(self, index: int) -> float:
+        share = sum(phase.share for phase in self.method.phases[:index])
         return (self.warmup + share * (self.steps - self.warmup)) / self.steps
 
     def trained(self) -> Iterable[nn.Parameter]:
@@ -111,12 +96,8 @@ class Learner(nn.Module):
 
     def optimizers(self) -> dict[str, Optimizer]:
         """Return the further optimisers."""
-        memories = {"method": self.of_method, "weighting": self.of_weighting}
-        return {
-            f"{part}.{name}": optimizer
-            for part, memory in memories.items()
-            for name, optimizer in memory.optimizers().items()
-        }
+        memories = {"method": self.of_method, "weighting": self.of_weighting}.items()
+        return {f"{part}.{name}": value for part, memory in memories for name, value in memory.optimizers().items()}
 
     def progress(self, step: int) -> TrainProgress | None:
         """Return the method's progress at a step of the training, or None before it starts."""
@@ -165,13 +146,10 @@ class Learner(nn.Module):
         context = dataclasses.replace(context, progress=progress)
         if self.weighting is not None and context.rows is not None and self.phase(step).uses_source:
             main = NamedBatch(context.source, context.rows, context.labels)
-            weights = self.weighting.weigh(self.of_weighting, main, context)
-            extra = {
-                name: batch._replace(weights=self.weighting.weigh(self.of_weighting, batch, context))
-                if batch.domain == "source"
-                else batch
-                for name, batch in context.extra.items()
-            }
+            weights, extra = self.weighting.weigh(self.of_weighting, main, context), dict(context.extra)
+            for name, batch in context.extra.items():
+                if batch.domain == "source":
+                    extra[name] = batch._replace(weights=self.weighting.weigh(self.of_weighting, batch, context))
             context = dataclasses.replace(context, weights=weights, extra=extra)
         return self._recorded(context, self.method.step(context, self.of_method))
 

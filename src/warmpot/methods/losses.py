@@ -1,4 +1,4 @@
-"""Loss terms that methods share."""
+"""Loss terms and schedules that methods share."""
 
 from __future__ import annotations
 
@@ -11,29 +11,16 @@ from torch.nn import functional
 from warmpot.losses import at_least_float32
 from warmpot.weights import normalized
 
-__all__ = [
-    "complement_entropy",
-    "mean_entropy",
-    "sample_entropy",
-    "weighted_cross_entropy",
-]
+__all__ = ["complement_entropy", "mean_entropy", "ramped", "reversal_strength", "sample_entropy",
+           "weighted_cross_entropy"]  # fmt: skip
 
 
 def weighted_cross_entropy(
     logits: Tensor, labels: Tensor, weights: Tensor, smoothing: float = 0.0, delta: float = 1e-5
 ) -> Tensor:
-    """Weighted mean of the cross-entropy, ``sum_i w_i l_i / (sum_i w_i + delta)``.
+    """Weighted mean of the cross-entropy, ``sum_i w_i l_i / (sum_i w_i + delta)``, finite where nothing has weight.
 
-    Parameters
-    ----------
-    logits : (n, C) tensor
-    labels : (n,) tensor
-    weights : (n,) tensor
-        Not normalised; no gradient goes through them.
-    smoothing : float
-        Labels are the mixture ``(1 - smoothing) one_hot + smoothing / C``.
-    delta : float
-        Keeps the mean finite where nothing has weight.
+    No gradient goes through the weights. Labels are the mixture ``(1 - smoothing) one_hot + smoothing / C``.
     """
     losses = functional.cross_entropy(at_least_float32(logits), labels, reduction="none", label_smoothing=smoothing)
     weighted: Tensor = normalized(weights.detach().to(losses.dtype), delta) * losses
@@ -55,18 +42,9 @@ def complement_entropy(logits: Tensor, labels: Tensor, weights: Tensor | None = 
     """Negative entropy of the wrong classes among themselves; least, -1, where they are all alike (BA3US).
 
     With ``q_k = p_k / (1 - p_y)`` for the classes k other than the label y, it is the mean of
-    ``sum_k q_k log q_k / log(C - 1)``, in which a sample counts by ``w_i (1 - p_y)``: an uncertain one more.
+    ``sum_k q_k log q_k / log(C - 1)``, in which a sample counts by ``w_i (1 - p_y)``: an uncertain one more. No
+    gradient goes through that. With two classes the value is 0.
 
-    Parameters
-    ----------
-    logits : (n, C) tensor
-        For two classes there is one wrong class, and the value is 0.
-    labels : (n,) tensor
-    weights : (n,) tensor, optional
-        Any scale; default: equal. No gradient goes through them, nor through ``1 - p_y``.
-
-    Notes
-    -----
     q is a softmax over the wrong classes, so nothing is divided by ``1 - p_y``: value and gradient stay finite for
     certain predictions, where the official code has a guard of 1e-7.
     """
@@ -79,3 +57,28 @@ def complement_entropy(logits: Tensor, labels: Tensor, weights: Tensor | None = 
     doubt = 1.0 - torch.softmax(logits.detach(), dim=1)[right] + 1e-7
     counts = doubt if weights is None else doubt * weights.detach().to(doubt.dtype)
     return (counts * values).sum() / counts.sum().clamp_min(1e-30)
+
+
+def ramped(start: float, end: float, progress: float, length: float) -> float:
+    """Grow linearly from `start` to `end` over the share `length` of the training; never above `end`.
+
+    Examples
+    --------
+    >>> [ramped(0.0, 0.8, progress, 0.5) for progress in (0.0, 0.25, 0.5, 1.0)]
+    [0.0, 0.4, 0.8, 0.8]
+    """
+    if progress >= length:
+        return end  # exactly, whatever the sum below would round to
+    start = min(start, end)
+    return min(start + (end - start) * progress / length, end)
+
+
+def reversal_strength(progress: float, slope: float = 10.0) -> float:
+    """Strength of gradient reversal after a share of the training, ``2 / (1 + exp(-slope progress)) - 1``.
+
+    Examples
+    --------
+    >>> reversal_strength(0.0), round(reversal_strength(1.0), 4)
+    (0.0, 0.9999)
+    """
+    return math.tanh(slope * progress / 2.0)

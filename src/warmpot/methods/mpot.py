@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from warmpot._checks import check_fraction, check_nonnegative, check_positive
-from warmpot.costs import joint_cost
+from warmpot.costs import PairCosts, joint_cost
 from warmpot.losses import LabelLoss
-from warmpot.methods.base import Memory, Method
-from warmpot.methods.context import BatchContext, Phase, StepResult
-from warmpot.methods.rounds import DatasetPlan
-from warmpot.methods.schedules import ramped
+from warmpot.methods.alternation import DatasetPlan
+from warmpot.methods.base import BatchContext, Memory, Method, Phase, StepResult
+from warmpot.methods.losses import ramped
 from warmpot.methods.warmpot import plan_over_all
-from warmpot.transport import solve_partial
+from warmpot.transport import Solution, UnbalancedSolution, solve_partial
 from warmpot.weights import normalized, plan_weights
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from warmpot.costs import PairCosts
-    from warmpot.transport import Solution, UnbalancedSolution
 
 __all__ = ["Mpot", "squared_cost", "transport_step"]
 
@@ -46,14 +40,10 @@ def transport_step(
     weights = normalized(plan_weights(solution.plan) if context.weights is None else context.weights)
     classification = (weights * context.loss.per_sample(context.source.logits, context.labels)).sum()
     transport = (solution.plan * cost).sum()
-    metrics = {
-        "classification": classification.detach(),
-        "transport": transport.detach(),
-        "mean_cost": cost.detach().mean(),
-        "alpha": solution.plan.sum(dtype=torch.float64),
-        "plan_ok": float(solution.status.ok),
-    }
-    return StepResult(classification + loss_scale * transport, weights, metrics)
+    return StepResult.of(
+        classification + loss_scale * transport, weights, classification=classification, transport=transport,
+        mean_cost=cost.mean(), alpha=solution.plan.sum(dtype=torch.float64), plan_ok=float(solution.status.ok),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

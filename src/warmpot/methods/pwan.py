@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
+from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
+from torch.optim import Optimizer
 
 from warmpot._checks import check_count, check_fraction, check_nonnegative, check_positive
-from warmpot.methods.base import Memory, Method
-from warmpot.methods.context import BatchContext, DatasetPass, Domain, PassRequest, Setup, StepResult, TrainProgress
+from warmpot.methods.base import (
+    BatchContext,
+    DatasetPass,
+    Domain,
+    Memory,
+    Method,
+    PassRequest,
+    Setup,
+    StepResult,
+    TrainProgress,
+)
 from warmpot.methods.losses import complement_entropy, mean_entropy, weighted_cross_entropy
 from warmpot.nets import Critic, Outputs, gradient_penalty
 from warmpot.weights import normalized, predicted_shares
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.optim import Optimizer
 
 __all__ = ["Pwan"]
 
@@ -44,14 +51,9 @@ class CriticMemory(Memory):
         """Return the critic's."""
         return {"critic": self._optimizer}
 
-    def potential(self, x: Tensor) -> Tensor:
-        """Return the potential of the rows, never above 0."""
-        potential: Tensor = -self.critic(x).abs()
-        return potential
-
-    def fixed_potential(self, x: Tensor) -> Tensor:
-        """Return the same; no gradient reaches the critic."""
-        constants = {name: p.detach() for name, p in self.critic.named_parameters()}
+    def potential(self, x: Tensor, fixed: bool = False) -> Tensor:
+        """Return the potential of the rows, never above 0; if it is fixed, no gradient reaches the critic."""
+        constants = {name: p.detach() for name, p in self.critic.named_parameters()} if fixed else {}
         potential: Tensor = -functional_call(self.critic, constants, (x,)).abs()
         return potential
 
@@ -172,17 +174,14 @@ class Pwan(Method[CriticMemory]):
         rho = memory.rho0 * self.kappa**context.progress.share
         self._train_critic(memory, points[0].detach(), points[1].detach(), rho)
         classification = weighted_cross_entropy(logits, labels, weights, self.smoothing)
-        transfer = -_gap(memory.fixed_potential(points[0].detach()), memory.fixed_potential(points[1]), rho)
+        source_potential, target_potential = (memory.potential(x, True) for x in (points[0].detach(), points[1]))
+        transfer = -_gap(source_potential, target_potential, rho)
         entropy, complement = mean_entropy(target.logits), complement_entropy(logits, labels)
         total = classification + self.transfer * transfer + self.entropy * entropy + self.complement * complement
-        metrics = {
-            "classification": classification.detach(),
-            "partial_distance": transfer.detach(),
-            "entropy": entropy.detach(),
-            "complement": complement.detach(),
-            "rho": rho.detach(),
-        }
-        return StepResult(total, normalized(weights.detach()), metrics)
+        return StepResult.of(
+            total, normalized(weights),
+            classification=classification, partial_distance=transfer, entropy=entropy, complement=complement, rho=rho,
+        )  # fmt: skip
 
     def _train_critic(self, memory: CriticMemory, source: Tensor, target: Tensor, rho: Tensor) -> None:
         """Make the critic's steps; gradients go nowhere else, and none is left behind."""

@@ -1,12 +1,37 @@
-"""The refit of the full engine: a linear head, and a metric under it, for weighted samples with soft labels."""
+"""The refits of the full engine: to weighted samples with soft labels, and to the bound of Theorem 3.3.
+
+For a classifier ``w = softmax(W f + b)`` and a plan P of mass alpha, with p, q its row and column sums,
+
+    B(w, P) = sum_i p_i l_i / alpha + sum_ij P_ij [gamma(W) ||f_i - f~_j|| + l(y_i, w(x~_j))] / alpha
+              + 1/2 sum_j |1/n_t - q_j / alpha|
+
+bounds the target loss up to L^_f, for *every* feasible plan. l is the Euclidean distance on the simplex over sqrt(2),
+gamma its constant for the head (`warmpot.bounds.head_lipschitz`). Given w the tightest plan is a partial transport
+problem; given a plan, which is sparse, B is differentiable in W, b and the metric under f.
+
+A head is a (d + 1, C) tensor whose last row is b, a metric is (d, d); `unit` scales features to length 1 after it.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 from torch.nn import functional
 
-__all__ = ["fit_classifier", "fit_ridge", "mapped"]
+from warmpot.bounds.lipschitz import head_lipschitz
+from warmpot.bounds.report import PlanRecord
+from warmpot.bounds.theorems import BoundProblem
+from warmpot.nets import Outputs
+
+__all__ = ["PlannedBound", "descend", "fit_classifier", "fit_ridge", "mapped", "tightest_plan"]
+
+LOSS = "euclidean"
+"""Of the bound."""
 
 
 def mapped(x: Tensor, metric: Tensor, unit: bool) -> Tensor:
@@ -15,70 +40,46 @@ def mapped(x: Tensor, metric: Tensor, unit: bool) -> Tensor:
     return functional.normalize(y, dim=1) if unit else y
 
 
+def _minimise(loss: Callable[[], Tensor], unknowns: Sequence[Tensor], steps: int, grad: float, change: float) -> None:
+    """Minimise by L-BFGS over the unknowns that require a gradient; `grad` and `change` are its tolerances."""
+    solver = torch.optim.LBFGS(
+        [unknown for unknown in unknowns if unknown.requires_grad], max_iter=steps, tolerance_grad=grad,
+        tolerance_change=change, history_size=10, line_search_fn="strong_wolfe",
+    )  # fmt: skip
+
+    def closure() -> Tensor:
+        solver.zero_grad()
+        value = loss()
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
+
+    solver.step(closure)  # type: ignore[no-untyped-call]
+
+
 def fit_classifier(
-    x: Tensor,
-    targets: Tensor,
-    weights: Tensor,
-    head: Tensor,
-    metric: Tensor,
-    *,
-    penalty: float,
-    metric_penalty: float | None,
-    iterations: int,
-    unit: bool,
-) -> tuple[Tensor, Tensor]:
-    """Minimise the weighted cross-entropy over a head W, b and a square metric M.
+    x: Tensor, targets: Tensor, weights: Tensor, head: Tensor, metric: Tensor,
+    *, penalty: float, metric_penalty: float | None, iterations: int, unit: bool,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Minimise the weighted cross-entropy over head and metric M; a penalty of None leaves the metric as it is.
 
         sum_k w_k CE(targets_k, softmax(W f(x_k M) + b)) / sum w + penalty/2 ||W||^2 + metric_penalty/2 ||M - I||^2
 
     by L-BFGS from where the last round ended. Few iterations on purpose: a head that fits the labels of one plan to
-    the end cannot leave them in the next.
-
-    Parameters
-    ----------
-    x : (n, d) tensor
-        Features before the metric.
-    targets : (n, C) tensor
-        Rows of class probabilities.
-    weights : (n,) tensor
-        Non-negative; rows of weight 0 cost nothing.
-    head, metric : (d + 1, C) and (d, d) tensors
-        Where to begin; the last row of the head is b.
-    penalty, metric_penalty : float
-        Strengths; None leaves the metric as it is.
-    iterations : int
-    unit : bool
-        Whether f scales rows to length 1.
-
-    Returns
-    -------
-    head, metric : tensors
+    the end cannot leave them in the next. The targets are rows of class probabilities; rows of weight 0 cost nothing.
     """
     used = weights > 0
     x, targets, weights = x[used], targets[used], weights[used] / weights[used].sum()
     head, metric = head.clone().requires_grad_(), metric.clone().requires_grad_(metric_penalty is not None)
     identity = torch.eye(len(metric), dtype=metric.dtype)
     fixed = None if metric_penalty is not None else mapped(x, metric, unit)
-    solver = torch.optim.LBFGS(
-        [head] if metric_penalty is None else [head, metric],
-        max_iter=iterations,
-        tolerance_grad=1e-6,
-        tolerance_change=1e-8,
-        history_size=10,
-        line_search_fn="strong_wolfe",
-    )
 
-    def closure() -> Tensor:
-        solver.zero_grad()
+    def loss() -> Tensor:
         features = mapped(x, metric, unit) if fixed is None else fixed
         logs = torch.log_softmax(torch.addmm(head[-1], features, head[:-1]), dim=1)
-        loss = -(weights @ (targets * logs).sum(dim=1)) + penalty / 2 * head[:-1].square().sum()
-        if metric_penalty is not None:
-            loss = loss + metric_penalty / 2 * (metric - identity).square().sum()
-        loss.backward()  # type: ignore[no-untyped-call]
-        return loss
+        value = -(weights @ (targets * logs).sum(dim=1)) + penalty / 2 * head[:-1].square().sum()
+        return value if metric_penalty is None else value + metric_penalty / 2 * (metric - identity).square().sum()
 
-    solver.step(closure)  # type: ignore[no-untyped-call]
+    _minimise(loss, [head, metric], iterations, 1e-6, 1e-8)
     return head.detach(), metric.detach()
 
 
@@ -90,3 +91,64 @@ def fit_ridge(x: Tensor, targets: Tensor, weights: Tensor, *, penalty: float) ->
     gram = x.T @ (x * weights[:, None]) + penalty * torch.eye(x.shape[1], dtype=x.dtype)
     slopes = torch.linalg.solve(gram, x.T @ (targets * weights[:, None]))
     return torch.cat([slopes, (mean - centre @ slopes)[None]])
+
+
+def tightest_plan(
+    source: Outputs, labels: Tensor, target: Outputs, weight: Tensor, *, beta: float, feature_weight: float = 1.0
+) -> tuple[csr_array, PlanRecord]:
+    """Return the plan of all target mass that minimises B(w, P), and its certificate (`BoundProblem.planned`).
+
+    `weight` is the head's, (d, C). A source sample has capacity ``1 / (beta n_s)``. `feature_weight` is a factor of the
+    feature distances in the cost; 1 is the bound's.
+    """
+    proba_s, proba_t = (torch.softmax(outputs.logits.double(), dim=1) for outputs in (source, target))
+    gamma = feature_weight * head_lipschitz(weight.T, LOSS).value
+    points = source.features, labels, target.features, proba_s, proba_t
+    return BoundProblem("joint", *points, gamma=gamma, loss=LOSS).planned(1.0, beta)
+
+
+class PlannedBound:
+    """B(w, P) for one feasible plan P, differentiable in head and metric, in float64."""
+
+    def __init__(self, xs: Tensor, labels: Tensor, xt: Tensor, plan: csr_array, *, unit: bool) -> None:
+        entries = plan.tocoo()
+        alpha, q = float(plan.sum()), np.asarray(plan.sum(axis=0))
+        used, rows = np.unique(entries.row, return_inverse=True)
+        self._xs, self._xt, self._unit = xs[torch.from_numpy(used)].double(), xt.double(), unit
+        self._labels = labels[torch.from_numpy(used)]
+        self._rows, self._cols = torch.from_numpy(rows), torch.from_numpy(entries.col.astype(np.int64))
+        self._mass = torch.from_numpy(entries.data / alpha)
+        self.left_out = 0.5 * float(np.abs(1.0 / q.size - q / alpha).sum())
+
+    def terms(self, head: Tensor, metric: Tensor) -> Tensor:
+        """Return source loss, transport of features, transport of labels; `left_out` comes on top."""
+        source, target = (mapped(x, metric, self._unit) for x in (self._xs, self._xt))
+        weight, bias = head[:-1], head[-1]
+        corners = functional.one_hot(self._labels, head.shape[1]).to(head.dtype)
+        proba_s, proba_t = (torch.softmax(torch.addmm(bias, x, weight), dim=1) for x in (source, target))
+        rows, cols = self._rows, self._cols
+        parts = proba_s[rows] - corners[rows], source[rows] - target[cols], proba_t[cols] - corners[rows]
+        sums = [self._mass @ torch.linalg.vector_norm(part, dim=1) for part in parts]
+        # The mean over classes does not change softmax; without it the norm is smaller.
+        steepness = torch.linalg.matrix_norm(weight - weight.mean(dim=1, keepdim=True), 2) / 2
+        return torch.stack([sums[0], steepness * sums[1], sums[2]]) / math.sqrt(2)
+
+    def total(self, head: Tensor, metric: Tensor) -> float:
+        """Return B(w, P)."""
+        return float(self.terms(head.double(), metric.double()).sum()) + self.left_out
+
+
+def descend(
+    bound: PlannedBound, head: Tensor, metric: Tensor, *, iterations: int, feature_weight: float, learn_metric: bool
+) -> tuple[Tensor, Tensor]:
+    """Minimise the bound of a plan over head and metric by L-BFGS; what comes back is never worse than the start.
+
+    `feature_weight` is a factor of the transport of features; 1 is the bound's.
+    """
+    factors = torch.tensor([1.0, feature_weight, 1.0], dtype=torch.float64)
+    unknowns = [head.double().clone().requires_grad_(), metric.double().clone().requires_grad_(learn_metric)]
+    _minimise(lambda: factors @ bound.terms(*unknowns), unknowns, iterations, 1e-7, 1e-10)
+    new_head, new_metric = (unknown.detach().to(head.dtype) for unknown in unknowns)
+    pairs = ((head, metric), (new_head, new_metric))
+    before, after = (float(factors @ bound.terms(h.double(), m.double())) for h, m in pairs)
+    return (new_head, new_metric) if after <= before else (head, metric)

@@ -10,7 +10,7 @@ and likewise ``warmpot.weightings``. A script registers them with `register_meth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
@@ -29,20 +29,8 @@ from warmpot.methods.source_only import SourceOnly
 from warmpot.methods.warmpot import Warmpot
 from warmpot.methods.weighting import ClassShare, Plan, Uniform, Weighting
 
-__all__ = [
-    "DEFAULT_METHOD",
-    "METHODS",
-    "OWN",
-    "WEIGHTINGS",
-    "get_method",
-    "get_weighting",
-    "make_method",
-    "make_weighting",
-    "method_names",
-    "register_method",
-    "register_weighting",
-    "weighting_names",
-]
+__all__ = ["DEFAULT_METHOD", "METHODS", "OWN", "WEIGHTINGS", "get_method", "get_weighting", "make_method",
+           "make_weighting", "method_names", "register_method", "register_weighting", "weighting_names"]  # fmt: skip
 
 METHODS: dict[str, type[Method[Any]]] = {
     cls.name: cls for cls in (Warmpot, Mpot, Jumbot, Ba3us, Pwan, Ar, Arpm, SourceOnly)
@@ -96,28 +84,27 @@ def weighting_names() -> list[str]:
 
 def get_method(name: str) -> type[Method[Any]]:
     """Return the class of a method; an unknown name is refused with the nearest known one."""
-    if name not in METHODS and name in _installed("warmpot.methods"):
-        register_method(_load("warmpot.methods", name))
+    _load("warmpot.methods", METHODS, name, register_method)
     return _lookup(METHODS, "method", name, method_names())
 
 
 def get_weighting(name: str) -> type[Weighting[Any]]:
     """Return the class of a weighting; an unknown name is refused with the nearest known one."""
-    if name not in WEIGHTINGS and name in _installed("warmpot.weightings"):
-        register_weighting(_load("warmpot.weightings", name))
+    _load("warmpot.weightings", WEIGHTINGS, name, register_weighting)
     return _lookup(WEIGHTINGS, "weights", name, [*weighting_names(), OWN])
 
 
-def _load(group: str, name: str) -> Any:
+def _load(group: str, known: Mapping[str, Any], name: str, register: Callable[[Any], Any]) -> None:
+    """Register the entry point of a name that is not known yet, if there is one."""
+    if name in known or name not in _installed(group):
+        return
     try:
-        return _installed(group)[name].load()
+        cls = _installed(group)[name].load()
     except Exception as error:  # the other package may raise anything
-        got, allowed = (
-            f"{name!r}, which fails to load ({type(error).__name__}: {error})",
-            "a class that can be imported",
-        )
-        remedy = "Repair or remove the package."
+        got = f"{name!r}, which fails to load ({type(error).__name__}: {error})"
+        allowed, remedy = "a class that can be imported", "Repair or remove the package."
         raise InputError(f"entry point {group}", got=got, allowed=allowed, remedy=remedy) from error
+    register(cls)
 
 
 def _lookup(known: Mapping[str, type[C]], what: str, name: str, names: list[str]) -> type[C]:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 
+from warmpot.data import Task
 from warmpot.losses import LabelLoss
-from warmpot.methods.base import Memory, Method
-from warmpot.methods.context import BatchContext, StepResult
-
-if TYPE_CHECKING:
-    from warmpot.data import Task
-    from warmpot.methods.rounds import FullSettings, Rounds
+from warmpot.methods.alternation import Alternation, FullSettings
+from warmpot.methods.base import BatchContext, Memory, Method, StepResult
 
 __all__ = ["SourceOnly"]
 
@@ -37,8 +34,6 @@ class SourceOnly(Method[Memory]):
         losses = context.loss.per_sample(context.source.logits, context.labels)
         return StepResult(losses.mean(), torch.full_like(losses, 1.0 / len(losses)).detach(), {})
 
-    def rounds(self, task: Task, settings: FullSettings, loss: LabelLoss, seed: int) -> Rounds:
+    def rounds(self, task: Task, settings: FullSettings, loss: LabelLoss, seed: int) -> Alternation:
         """Fit a linear classifier on the source; no round follows."""
-        from warmpot.methods.alternation import Alternation
-
         return Alternation(self, task, settings, loss, seed)

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from warmpot._checks import check_fraction, check_nonnegative, check_positive
-from warmpot.costs import joint_cost, rms_distance
+from warmpot.costs import PairCosts, joint_cost, rms_distance
+from warmpot.data import Task
 from warmpot.losses import LabelLoss
-from warmpot.methods.base import Memory, Method
-from warmpot.methods.context import BatchContext, Phase, StepResult
-from warmpot.methods.losses import mean_entropy
-from warmpot.methods.rounds import DatasetPlan
-from warmpot.methods.schedules import ramped
+from warmpot.methods.alternation import Alternation, DatasetPlan, FullSettings
+from warmpot.methods.base import BatchContext, Memory, Method, Phase, StepResult
+from warmpot.methods.losses import mean_entropy, ramped
 from warmpot.nets import Outputs
-from warmpot.transport import BlockCost, solve_partial, solve_partial_blocks
+from warmpot.transport import BlockCost, Solution, solve_partial, solve_partial_blocks
 from warmpot.weights import estimate_alpha, estimate_beta, normalized, plan_weights
 from warmpot.weights.class_level import SMALLEST_BETA
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from warmpot.costs import PairCosts
-    from warmpot.data import Task
-    from warmpot.methods.rounds import FullSettings, Rounds
-    from warmpot.transport import Solution
 
 __all__ = ["BatchPlan", "Warmpot", "plan_over_all"]
 
@@ -181,15 +173,10 @@ class Warmpot(Method[Memory]):
         total = classification + self.loss_scale * transport
         if self.entropy:
             total = total + self.entropy * mean_entropy(target.logits)
-        metrics = {
-            "classification": classification.detach(),
-            "transport": transport.detach(),
-            "mean_cost": cost.detach().mean(),
-            "alpha": alpha,
-            "beta": beta,
-            "plan_ok": float(solution.status.ok),
-        }
-        return StepResult(total, weights, metrics)
+        return StepResult.of(
+            total, weights, classification=classification, transport=transport, mean_cost=cost.mean(),
+            alpha=alpha, beta=beta, plan_ok=float(solution.status.ok),
+        )  # fmt: skip
 
     def plan(self, costs: PairCosts, labels: Tensor, outputs: Tensor, progress: float, loss: LabelLoss) -> DatasetPlan:
         """Return the exact plan over all pairs."""
@@ -197,8 +184,6 @@ class Warmpot(Method[Memory]):
         alpha, beta = self.masses(outputs, labels, progress)
         return plan_over_all(cost, beta=beta, mass=alpha)
 
-    def rounds(self, task: Task, settings: FullSettings, loss: LabelLoss, seed: int) -> Rounds:
+    def rounds(self, task: Task, settings: FullSettings, loss: LabelLoss, seed: int) -> Alternation:
         """Solve the plan over all pairs, refit the classifier, and repeat."""
-        from warmpot.methods.alternation import Alternation
-
         return Alternation(self, task, settings, loss, seed)

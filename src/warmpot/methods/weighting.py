@@ -8,23 +8,30 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from warmpot._checks import check_choice, check_count
 from warmpot.costs import PairCosts
-from warmpot.methods.base import Component, M, Memory
-from warmpot.methods.context import BatchContext, DatasetPass, Domain, NamedBatch, PassRequest, Setup, TrainProgress
+from warmpot.methods.alternation import DatasetPlan
+from warmpot.methods.base import (
+    BatchContext,
+    Component,
+    DatasetPass,
+    Domain,
+    M,
+    Memory,
+    NamedBatch,
+    PassRequest,
+    Setup,
+    TrainProgress,
+)
 from warmpot.methods.warmpot import Warmpot
 from warmpot.weights import class_shares, plan_weights
 from warmpot.weights.class_level import SMALLEST_BETA
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from warmpot.methods.rounds import DatasetPlan
 
 __all__ = ["ClassShare", "Plan", "Uniform", "WeightMemory", "Weighting"]
 
@@ -175,11 +182,10 @@ class Plan(Weighting[Memory]):
         """Solve for the batch, or look the samples up."""
         if isinstance(memory, WeightMemory):
             return memory.weights[batch.rows]
-        assert batch.labels is not None
-        solved = self._method().batch_plan(
-            batch.outputs, batch.labels, context.target, context.progress.share, context.loss
-        )
-        weights: Tensor = len(batch.labels) * plan_weights(solved.solution.plan)
+        labels, progress = batch.labels, context.progress.share
+        assert labels is not None
+        solved = self._method().batch_plan(batch.outputs, labels, context.target, progress, context.loss)
+        weights: Tensor = len(labels) * plan_weights(solved.solution.plan)
         return weights
 
     def current_weights(self, memory: Memory, labels: Tensor) -> Tensor | None:  # noqa: ARG002

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import functools
 import logging
-from collections.abc import Collection, Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Generator
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,17 +20,13 @@ from warmpot.errors import DivergedError, InputError
 from warmpot.methods import BatchContext, DatasetPass, Learner, NamedBatch, Setup, StepResult, TrainProgress
 from warmpot.nets import Network, Outputs, Pair, build_network
 from warmpot.train.batches import Batches, DomainBatch, StepBatches, blocks
-from warmpot.train.checkpoints import Checkpoint, random_state, set_random_state
-from warmpot.train.config import MinibatchSettings, RunConfig
-from warmpot.train.hardware import quiet_gathers
+from warmpot.train.config import RunConfig
+from warmpot.train.hardware import asked_to_stop, quiet_gathers
 from warmpot.train.health import Health
 from warmpot.train.images import make_backbone
-from warmpot.train.interrupt import asked_to_stop
-from warmpot.train.optimizers import make_optimizer, pack_optimizer, unpack_optimizer
 from warmpot.train.predictor import apply_network
-from warmpot.train.results import Trained
-from warmpot.train.run_folder import RunFolder
-from warmpot.train.snapshots import Chooser, ChosenIterate, Snapshot
+from warmpot.train.run_folder import Checkpoint, RunFolder
+from warmpot.train.snapshots import Chooser, ChosenIterate, Snapshot, Trained
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -40,40 +36,35 @@ __all__ = ["train_in_batches"]
 logger = logging.getLogger(__name__)
 
 
-def _check_batch_norm(settings: MinibatchSettings, world: int) -> None:
-    smallest = min(settings.source_batch, settings.target_batch) // world
-    if settings.network.has_batch_norm and smallest < 2:
-        remedy = "Choose larger batches, or the bottleneck `linear`."
-        got = f"{smallest} samples per process under BatchNorm"
-        raise InputError("minibatch", got=got, allowed="at least 2", remedy=remedy)
-
-
 class _Trainer:
     """Model, optimiser and batches of one run, and their state."""
 
     def __init__(self, task: Task, config: RunConfig, fabric: Fabric) -> None:
         self.config, self.settings, self.fabric = config, config.minibatch, fabric
-        _check_batch_norm(self.settings, fabric.world_size)
+        smallest = min(self.settings.source_batch, self.settings.target_batch) // fabric.world_size
+        if self.settings.network.has_batch_norm and smallest < 2:
+            got = f"{smallest} samples per process under BatchNorm"
+            remedy = "Choose larger batches, or the bottleneck `linear`."
+            raise InputError("minibatch", got=got, allowed="at least 2", remedy=remedy)
         n_outputs = task.n_classes or 1
         network = self._build(task, n_outputs)
         method = config.built_method
         if network.needs_scale:
             network.fit_scale(*map(torch.as_tensor, task.arrays()[: 1 + method.uses_target]))
-        setup = Setup(
-            task.n_source, task.n_target, n_outputs, network.head.in_features, network.n_inputs, config.seed, network
-        )
-        self.learner = Learner(
-            method, config.built_weighting, setup, steps=self.settings.steps, warmup=self.settings.warmup_steps
-        ).to(fabric.device)
-        self._check_plan(fabric)
-        optimizer = make_optimizer(network, self.settings.optimizer, self.learner.trained())
+        widths = network.head.in_features, network.n_inputs
+        setup = Setup(task.n_source, task.n_target, n_outputs, *widths, config.seed, network)
+        steps, warmup = self.settings.steps, self.settings.warmup_steps
+        self.learner = Learner(method, config.built_weighting, setup, steps=steps, warmup=warmup).to(fabric.device)
+        if self.settings.hardware.plan == "rank" and fabric.world_size > 1 and self.learner.has_state:
+            got = f'"rank" with {self.config.method!r} and the weights {self.config.weights!r}'
+            remedy = "They remember samples or train networks besides the main one, the same in all processes."
+            raise InputError("minibatch.hardware.plan", got=got, allowed='"gathered"', remedy=remedy)
+        optimizer = self.settings.optimizer.build(network, self.learner.trained())
         self.model, self.optimizer = fabric.setup(Pair(network, joint=self.settings.network.joint), optimizer)
         self.network: Network = self.model.module.network
-        size = self.settings.source_batch
-        extra = [self.learner.extra_batches(step, size) for step in range(self.settings.steps)]
-        self.batches = Batches(
-            task, self.settings, config.seed, rank=fabric.global_rank, world=fabric.world_size, extra=extra
-        )  # fmt: skip
+        extra = [self.learner.extra_batches(step, self.settings.source_batch) for step in range(steps)]
+        rank, world = fabric.global_rank, fabric.world_size
+        self.batches = Batches(task, self.settings, config.seed, rank=rank, world=world, extra=extra)
         self.health = Health(self.learner.expected_share, self.learner.adapts_from, self.learner.settles_at)
 
     def _build(self, task: Task, n_outputs: int) -> Network:
@@ -111,12 +102,6 @@ class _Trainer:
         """Processes that decode images."""
         return self.config.images.processes if self.config.images is not None and self.batches.decodes else 0
 
-    def _check_plan(self, fabric: Fabric) -> None:
-        if self.settings.hardware.plan == "rank" and fabric.world_size > 1 and self.learner.has_state:
-            got = f'"rank" with {self.config.method!r} and the weights {self.config.weights!r}'
-            remedy = "They remember samples or train networks besides the main one, the same in all processes."
-            raise InputError("minibatch.hardware.plan", got=got, allowed='"gathered"', remedy=remedy)
-
     def step(self, step: int, batches: StepBatches) -> tuple[StepResult, Outputs]:
         """Train on the batches of a step; return the method's result, and the outputs of the target batch."""
         factor = self.settings.optimizer.decay(self.learner.decay_step(step))
@@ -147,9 +132,8 @@ class _Trainer:
         """Apply the network to the batches of a step; over several processes, to the joined batches."""
         inputs = {name: batch.x for name, batch in batches.items()}
         uses_source = self.learner.phase(step).uses_source
-        outputs: dict[str, Outputs] = self.model(
-            {name: inputs[name] for name in inputs if uses_source or name != "source"}
-        )
+        passed = {name: x for name, x in inputs.items() if uses_source or name != "source"}
+        outputs: dict[str, Outputs] = self.model(passed)
         if not uses_source:
             outputs["source"] = Outputs(*(part[:0] for part in outputs["target"] if part is not None))
         if self._joins:
@@ -213,12 +197,9 @@ class _Trainer:
         return Outputs.of(**tensors)
 
     def _parts(self, block: Tensor, parts: Collection[str]) -> dict[str, Tensor]:
-        outputs = self.network(self._input(block))
+        x = block.to(self.fabric.device)
+        outputs = self.network(x if x.dtype == torch.uint8 else x.float())
         return {part: getattr(outputs, part) for part in parts}
-
-    def _input(self, block: Tensor) -> Tensor:
-        moved = block.to(self.fabric.device)
-        return moved if moved.dtype == torch.uint8 else moved.float()
 
     def _gathered(self, outputs: Outputs) -> Outputs:
         # Every process computes the loss of the joined batch. The gather's backward sums the processes' gradients,
@@ -262,19 +243,15 @@ class _Trainer:
         return source, target
 
     def checkpoint(self, step: int, chosen: ChosenIterate) -> Checkpoint:
-        tensors, facts = pack_optimizer(self.optimizer)
-        named = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
-        named |= {f"optimizer.{name}": tensor for name, tensor in tensors.items()}
-        named |= {f"learner.{name}": tensor for name, tensor in self.learner.state_dict().items()}
+        tensors, facts = _pack_optimizer(self.optimizer)
+        parts = {"network": self.network.state_dict(), "optimizer": tensors, "learner": self.learner.state_dict()}
         further = {}
         for key, optimizer in self.learner.optimizers().items():
-            tensors, further[key] = pack_optimizer(optimizer)
-            named |= {f"further.{key}.{name}": tensor for name, tensor in tensors.items()}
-        named |= {f"random.{name}": tensor for name, tensor in random_state().items()}
-        named |= {f"health.{name}": tensor for name, tensor in self.health.state().items()}
+            parts[f"further.{key}"], further[key] = _pack_optimizer(optimizer)
+        parts |= {"random": _random_state(), "health": self.health.state()}
+        named = {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
         others = {"optimizer": facts, "further": further, "sampler": {"seed": self.config.seed, "step": step}}
-        others |= chosen.facts()
-        return Checkpoint(step, named | chosen.tensors(), others)
+        return Checkpoint(step, named | chosen.tensors(), others | chosen.facts())
 
     def restore(self, checkpoint: Checkpoint, chosen: ChosenIterate) -> int:
         def part(prefix: str) -> dict[str, Tensor]:
@@ -282,13 +259,12 @@ class _Trainer:
             return {name[len(prefix) :]: tensor for name, tensor in tensors if name.startswith(prefix)}
 
         self.network.load_state_dict(part("network."))
-        unpack_optimizer(self.optimizer, part("optimizer."), checkpoint.facts["optimizer"])
+        _unpack_optimizer(self.optimizer, part("optimizer."), checkpoint.facts["optimizer"])
         # checkpoints of version 0.1 have no weights of batches
-        learner = {"batch_weights": self.learner.batch_weights} | part("learner.")
-        self.learner.load_state_dict(learner)
+        self.learner.load_state_dict({"batch_weights": self.learner.batch_weights} | part("learner."))
         for key, optimizer in self.learner.optimizers().items():
-            unpack_optimizer(optimizer, part(f"further.{key}."), checkpoint.facts["further"][key])
-        set_random_state(part("random."))
+            _unpack_optimizer(optimizer, part(f"further.{key}."), checkpoint.facts["further"][key])
+        _set_random_state(part("random."))
         self.health.load(part("health."))
         chosen.load(checkpoint.tensors, checkpoint.facts)
         return checkpoint.step
@@ -299,47 +275,14 @@ def _diverged(step: int, got: str) -> DivergedError:
     return DivergedError(f"training, step {step}", got=got, allowed="finite numbers", remedy=remedy)
 
 
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Seed torch for dropout and the like, and leave the caller's generators as they were."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield
-
-
 def train_in_batches(
-    task: Task,
-    config: RunConfig,
-    fabric: Fabric,
-    *,
-    run: RunFolder | None,
-    start: Checkpoint | None,
-    report: ProgressCallback,
-    chooser: Chooser | None = None,
-) -> Trained:
-    """Train a network by mini-batches.
+    task: Task, config: RunConfig, fabric: Fabric, *, run: RunFolder | None, start: Checkpoint | None,
+    report: ProgressCallback, chooser: Chooser | None = None,
+) -> Trained:  # fmt: skip
+    """Train a network by mini-batches, from the checkpoint `start` if there is one.
 
-    Parameters
-    ----------
-    task : Task
-        Has no target labels.
-    config : RunConfig
-    fabric : Fabric
-        Launched; see `make_fabric`.
-    run : RunFolder or None
-        Where metrics and checkpoints go.
-    start : Checkpoint or None
-        The checkpoint to continue from.
-    report : ProgressCallback
-        Called with the share of the work that is done.
-    chooser : Chooser, optional
-        Chooses the final iterate among those of every ``checkpoint_every`` steps; default: the last.
-
-    Returns
-    -------
-    Trained
-        The network on the CPU, in evaluation mode, with its history (what ``metrics.jsonl`` holds) and its outputs for
-        both domains.
+    The fabric is launched (`make_fabric`). Metrics and checkpoints go to `run`. The chooser chooses among the iterates
+    of every ``checkpoint_every`` steps; default: the last. The network returned is on the CPU, in evaluation mode.
     """
     settings, history = config.minibatch, (run.history() if run else [])
 
@@ -348,7 +291,9 @@ def train_in_batches(
         if run is not None and fabric.is_global_zero:
             run.log(line)
 
-    with _seeded(config.seed), quiet_gathers(), asked_to_stop() as stop:
+    # For dropout and the like torch is seeded; the caller's generators are left as they were.
+    with torch.random.fork_rng(), quiet_gathers(), asked_to_stop() as stop:
+        torch.manual_seed(config.seed)
         trainer = _Trainer(task, config, fabric)
         chosen = ChosenIterate(chooser, trainer.learner)
         begin = trainer.restore(start, chosen) if start is not None else 0
@@ -383,12 +328,44 @@ def train_in_batches(
     step = settings.steps if chosen.step is None else chosen.step
     labels = torch.as_tensor(task.ys)
     plan = learner.final_plan(DatasetPass(source, target, labels, network, config.label_loss))
-    return Trained(
-        network, settings.network, history, source, target, step,
-        None if plan is None else plan.solution, learner.training_weights(labels),
-    )  # fmt: skip
+    solution, weights = None if plan is None else plan.solution, learner.training_weights(labels)
+    return Trained(network, settings.network, history, source, target, step, solution, weights)
 
 
 def _line(step: int, result: StepResult, signs: dict[str, float]) -> dict[str, Any]:
     numbers = {"loss": result.loss.detach(), **result.metrics, **signs}
     return {"step": step, **{name: float(np.float32(float(value))) for name, value in numbers.items()}}
+
+
+def _random_state() -> dict[str, Tensor]:
+    """Return the states of torch's generators, CPU and devices."""
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states |= {f"cuda{k}": state for k, state in enumerate(torch.cuda.get_rng_state_all())}
+    return states
+
+
+def _set_random_state(states: dict[str, Tensor]) -> None:
+    """Undo `_random_state`; devices that are not here are left out."""
+    torch.set_rng_state(states["cpu"])
+    for name, state in states.items():
+        if name.startswith("cuda") and int(name[4:]) < torch.cuda.device_count():
+            torch.cuda.set_rng_state(state, int(name[4:]))
+
+
+def _pack_optimizer(optimizer: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Split an optimiser's state into tensors and what JSON can hold."""
+    state = optimizer.state_dict()
+    entries = {f"{index}.{name}": value for index, part in state["state"].items() for name, value in part.items()}
+    tensors = {key: value for key, value in entries.items() if isinstance(value, Tensor)}
+    numbers = {key: value for key, value in entries.items() if key not in tensors}
+    return tensors, {"numbers": numbers, "groups": state["param_groups"]}
+
+
+def _unpack_optimizer(optimizer: Any, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """Undo `_pack_optimizer`."""
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in {**tensors, **facts["numbers"]}.items():
+        index, name = key.split(".", 1)
+        state.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({"state": state, "param_groups": facts["groups"]})

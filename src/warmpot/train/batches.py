@@ -17,7 +17,7 @@ from warmpot.data.table import Rows
 from warmpot.data.workers import map_in_workers
 from warmpot.errors import InputError
 from warmpot.methods import BatchSpec, SamplePool
-from warmpot.methods.context import Domain
+from warmpot.methods.base import Domain
 from warmpot.train.config import MinibatchSettings
 
 __all__ = ["Batches", "DomainBatch", "StepBatches", "blocks"]
@@ -68,29 +68,14 @@ class Batches:
     """Batches of a task: every process takes its share of the same joined batch.
 
     A batch, and the random view of every image in it, is a function of seed, step and sample pools alone: a resumed
-    run, or one with more decoding processes, gets the same.
-
-    Parameters
-    ----------
-    task : Task
-    settings : MinibatchSettings
-    seed : int
-    rank, world : int
-        Number of this process, and of all processes.
-    extra : sequence of mappings of str to BatchSpec
-        The further batches of every step, by name; default: none.
+    run, or one with more decoding processes, gets the same. `rank` is the number of this process among `world`;
+    `extra` has the further batches of every step.
     """
 
     def __init__(
-        self,
-        task: Task,
-        settings: MinibatchSettings,
-        seed: int,
-        *,
-        rank: int = 0,
-        world: int = 1,
-        extra: Sequence[Mapping[str, BatchSpec]] = (),
-    ) -> None:
+        self, task: Task, settings: MinibatchSettings, seed: int,
+        *, rank: int = 0, world: int = 1, extra: Sequence[Mapping[str, BatchSpec]] = (),
+    ) -> None:  # fmt: skip
         for name in ("source_batch", "target_batch"):
             if getattr(settings, name) % world:
                 got = f"{getattr(settings, name)} samples over {world} processes"
@@ -178,17 +163,15 @@ class Batches:
         rows = drawn if pool is None else pool.rows.numpy()[drawn]
         mine = slice(self._rank, None, self._world)
         # The draws of random views: three interleaved sequences, as many as a step had before there were more batches.
-        x = self._x(self.xs if domain == "source" else self.xt, rows, 3 * step + min(number, 2), number)
+        draws = (3 * step + min(number, 2)) * LARGEST_BATCH + np.arange(len(rows))
+        x = self.xs if domain == "source" else self.xt
+        if isinstance(x, Pixels) and x.view.augment:
+            inputs = torch.from_numpy(x.augmented(rows[mine], draws[mine], self._seed + max(number - 2, 0)))
+        else:
+            inputs = _tensor(x, rows[mine])
         labels = None
         if pool is not None and (pool.labels is not None or domain == "source"):
             labels = self._labels(pool, torch.from_numpy(drawn[mine]))
         elif domain == "source":
             labels = self.ys[torch.from_numpy(rows[mine])]
-        return DomainBatch(x, torch.from_numpy(rows[mine]), labels)
-
-    def _x(self, x: Rows, rows: IntArray, draw: int, number: int) -> Tensor:
-        mine = slice(self._rank, None, self._world)
-        if isinstance(x, Pixels) and x.view.augment:
-            draws = draw * LARGEST_BATCH + np.arange(len(rows))
-            return torch.from_numpy(x.augmented(rows[mine], draws[mine], self._seed + max(number - 2, 0)))
-        return _tensor(x, rows[mine])
+        return DomainBatch(inputs, torch.from_numpy(rows[mine]), labels)

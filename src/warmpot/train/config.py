@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
+from torch import nn
 
 from warmpot._checks import check_choice, check_count, check_fraction, check_nonnegative, check_positive
 from warmpot._settings import from_mapping, to_mapping
@@ -24,18 +26,11 @@ from warmpot.methods import (
     make_weighting,
     weighting_names,
 )
-from warmpot.nets import NetworkSettings
+from warmpot.nets import Network, NetworkSettings
 from warmpot.train.images import ImageSettings
 from warmpot.train.recipes import DEFAULT, layered, preset_for, presets_of, read_preset, read_yaml
 
-__all__ = [
-    "LAST",
-    "HardwareSettings",
-    "MinibatchSettings",
-    "OptimizerSettings",
-    "RunConfig",
-    "load_config",
-]
+__all__ = ["LAST", "HardwareSettings", "MinibatchSettings", "OptimizerSettings", "RunConfig", "load_config"]
 
 ENGINES = ("full", "minibatch")
 LAST = "last"
@@ -81,6 +76,21 @@ class OptimizerSettings:
     def decay(self, step: int) -> float:
         """Return the factor of all learning rates at a step."""
         return float((1.0 + self.decay_rate * step) ** -self.decay_power)
+
+    def build(self, network: Network, extra: Iterable[nn.Parameter] = ()) -> torch.optim.Optimizer:
+        """Make the optimiser of a network, and of what a method trains besides it; ``lr_scale`` are the multipliers."""
+        parts = {name: getattr(network, name).parameters() for name in ("backbone", "bottleneck", "head")}
+        groups = [
+            {"params": params, "lr_scale": getattr(self, name)}
+            for name, part in {**parts, "extra": extra}.items()
+            if (params := [p for p in part if p.requires_grad])
+        ]
+        if self.name == "adam":
+            return torch.optim.Adam(groups, lr=self.lr, weight_decay=self.weight_decay)
+        return torch.optim.SGD(
+            groups, lr=self.lr, momentum=self.momentum, nesterov=self.nesterov and self.momentum > 0,
+            weight_decay=self.weight_decay,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -166,15 +176,11 @@ class RunConfig:
     preset : str
         The recipe that the settings started from, for the record.
     engine : "full" or "minibatch"
-    method : str
-        A name that `warmpot.methods.method_names` lists.
-    params : mapping
-        Parameters of the method.
-    weights : str or None
+    method, params : str and mapping
+        A name that `warmpot.methods.method_names` lists, and its parameters.
+    weights, weight_params : str or None, and mapping
         How source samples are weighted: a name that `warmpot.methods.weighting_names` lists, or "own": by the method
-        itself, by its plan for instance; None: as in the method's paper.
-    weight_params : mapping
-        Parameters of the weighting.
+        itself, by its plan for instance; None: as in the method's paper. And the weighting's parameters.
     loss : str
         Label loss: "cross_entropy" for classes; "absolute" or "squared" for continuous targets.
     seed : int
@@ -220,7 +226,11 @@ class RunConfig:
         check_count("seed", self.seed, minimum=0)
         check_fraction("held", self.held)
         method = make_method(self.method, self.params)
-        self._check_engine(method)
+        if self.engine not in method.engines:
+            got, allowed = f"{self.engine!r} with the method {method.name!r}", " or ".join(map(repr, method.engines))
+            recipes = presets_of(method.name)
+            remedy = f"Take one of its presets: {', '.join(recipes)}." if recipes else "Set engine=minibatch."
+            raise InputError("engine", got=got, allowed=allowed, remedy=remedy)
         # What is saved is resolved, defaults and all.
         self._set("built_method", method)
         self._set("params", dataclasses.asdict(method))  # type: ignore[call-overload]
@@ -233,13 +243,6 @@ class RunConfig:
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
-
-    def _check_engine(self, method: Method[Any]) -> None:
-        if self.engine not in method.engines:
-            got, allowed = f"{self.engine!r} with the method {method.name!r}", " or ".join(map(repr, method.engines))
-            recipes = presets_of(method.name)
-            remedy = f"Take one of its presets: {', '.join(recipes)}." if recipes else "Set engine=minibatch."
-            raise InputError("engine", got=got, allowed=allowed, remedy=remedy)
 
     def _check_weights(self, method: Method[Any]) -> None:
         """Refuse weights that the method or its engine could not use."""
@@ -289,8 +292,8 @@ def load_config(
     >>> load_config("official", changes={"minibatch": {"steps": 10}}).minibatch.steps
     10
     """
-    written = read_yaml(file) if file is not None else {}
-    method = (changes or {}).get("method", written.get("method"))
+    written, changes = {} if file is None else read_yaml(file), changes or {}
+    method = changes.get("method", written.get("method"))
     base = read_preset(preset or str(written.get("preset", DEFAULT if method is None else preset_for(str(method)))))
     layers = layered(base, {key: value for key, value in written.items() if key != "preset"})
-    return from_mapping(RunConfig, layered(layers, changes or {}), "config")
+    return from_mapping(RunConfig, layered(layers, changes), "config")

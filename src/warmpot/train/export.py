@@ -42,18 +42,10 @@ SPLIT = (1, 4)
 
 @dataclass(frozen=True)
 class Agreement:
-    """Differences between the outputs of an exported model and the original's.
+    """Largest absolute differences, by output, between an exported model and the original.
 
-    Attributes
-    ----------
-    inputs : str
-        Description of the inputs.
-    batches : tuple of int
-        Sizes of the batches.
-    differences : mapping of str to float
-        Largest absolute difference, by output.
-    same : float or None
-        Share of samples with the same predicted class; None in regression.
+    `inputs` describes the inputs, `batches` are the sizes of their batches; `same` is the share of samples with
+    the same predicted class, None in regression.
     """
 
     inputs: str
@@ -89,15 +81,9 @@ class _ExportedNetwork(nn.Module):
 
 
 def export(
-    predictor: Predictor,
-    folder: Path,
-    *,
-    onnx: bool = True,
-    opset: int = OPSET,
-    inputs: NDArray[Any] | None = None,
-    origin: str = "",
-    card: Callable[[Agreement | None], str] | None = None,
-) -> Agreement | None:
+    predictor: Predictor, folder: Path, *, onnx: bool = True, opset: int = OPSET, inputs: NDArray[Any] | None = None,
+    origin: str = "", card: Callable[[Agreement | None], str] | None = None,
+) -> Agreement | None:  # fmt: skip
     """Write a folder with all that is needed to use a model elsewhere; if anything fails, nothing is written.
 
     ``model.safetensors`` and ``model.json`` are read by `Predictor.load`, ``model.onnx`` is described under `to_onnx`,
@@ -108,21 +94,12 @@ def export(
     predictor : Predictor
     folder : path
         New, empty, or an older export, which is replaced.
-    onnx : bool
-        Whether to write ``model.onnx`` (extra ``export``).
-    opset : int
-        Version of the operator set of ONNX, 18 to 25.
-    inputs : array, optional
-        Samples for comparing the outputs, as `Predictor` takes them; default: `draw_inputs`.
-    origin : str
-        Description of these samples.
+    onnx, opset : bool and int
+        Whether to write ``model.onnx`` (extra ``export``), and the version of its operator set, 18 to 25.
+    inputs, origin : array and str, optional
+        Samples for comparing the outputs, as `Predictor` takes them, and their description; default: `draw_inputs`.
     card : function, optional
-        Takes the `Agreement` (None without ONNX) and returns the text of the card.
-
-    Returns
-    -------
-    Agreement or None
-        Of ``model.onnx``.
+        Takes the `Agreement` of ``model.onnx``, which is also returned (None without ONNX); returns the card's text.
     """
     folder = folder.resolve()
     _check_folder(folder)
@@ -148,16 +125,7 @@ def to_onnx(
     network standardises columns, whose means may be much larger than their standard deviations. The outputs are
     ``features``, and ``logits`` and ``probabilities`` of classes, or ``prediction`` in units of the targets. The number
     of samples n is free. Class names, column names, versions and the view settings of images are in the metadata, as
-    JSON.
-
-    Parameters
-    ----------
-    predictor, opset, origin
-        As in `export`.
-    path : path
-        File to write.
-    inputs : array
-        Samples for comparing the outputs; their shape is that of the input.
+    JSON. Arguments are as in `export`; the shape of `inputs` is that of the input.
     """
     _check_onnx(opset)
     dtype = np.float64 if isinstance(predictor.network.scale, ColumnScale) else np.float32
@@ -275,10 +243,8 @@ def _compare(predictor: Predictor, path: Path, inputs: NDArray[Any], sample: NDA
             got = f"{name} that differ by {difference:.3g} from the model's"
             raise WarmpotError(ONNX, got=got, allowed=f"up to {allowed:.3g}", remedy=remedy)
         differences[name] = difference
-    same = None
-    if predictor.classes:
-        same = float((outputs["logits"].argmax(axis=1) == logits.argmax(dim=1).numpy()).mean())
-    return Agreement(origin, tuple(map(len, batches)), differences, same)
+    equal = outputs["logits"].argmax(axis=1) == logits.argmax(dim=1).numpy() if predictor.classes else None
+    return Agreement(origin, tuple(map(len, batches)), differences, None if equal is None else float(equal.mean()))
 
 
 def _run(path: Path, names: list[str], batches: list[NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -40,19 +40,10 @@ Decoded = tuple[Tensor, dict[int, str]]
 
 
 def extract(
-    table: Table,
-    module: nn.Module,
-    out: str | PathLike[str],
-    *,
-    made_from: Mapping[str, Any],
-    batch: int = 64,
-    workers: int = 0,
-    dtype: str = "float32",
-    device: str | torch.device = "cpu",
-    corrupt: str = "raise",
-    part: tuple[int, int] = (0, 1),
-    progress_bar: bool | None = None,
-) -> Table | None:
+    table: Table, module: nn.Module, out: str | PathLike[str], *, made_from: Mapping[str, Any], batch: int = 64,
+    workers: int = 0, dtype: str = "float32", device: str | torch.device = "cpu", corrupt: str = "raise",
+    part: tuple[int, int] = (0, 1), progress_bar: bool | None = None,
+) -> Table | None:  # fmt: skip
     """Apply `module` to the test view of every image, and store the outputs in a folder of shards.
 
     A call that is stopped loses the shard it was working on; the same call then computes only what is missing. Several
@@ -68,30 +59,19 @@ def extract(
         Folder: new, or begun by a call with the same images, weights and `made_from`.
     made_from : mapping
         What else determines the outputs, such as the name of the network; stored in ``shards.json`` and compared.
-    batch : int
-        Images at a time.
-    workers : int
-        Processes that decode; 0: this one does.
-    dtype : {"float32", "float16"}
-        Data type of the numbers on disk.
-    device : str or torch.device
-        Where `module` runs; it stays there.
+    batch, workers : int
+        Images at a time, and processes that decode (0: this one does).
+    dtype, device
+        "float32" or "float16", of the numbers on disk; where `module` runs, and stays.
     corrupt : {"raise", "skip"}
         What to do about a file that is not an image: raise an `InputError` that names it, or skip it with a warning.
     part : (int, int)
         ``(k, n)``: compute shards ``k, k + n, k + 2 n, ...`` only.
-    progress_bar : bool or None
-        As for `progress`.
 
     Returns
     -------
     Table or None
         The rows, to be read on demand, with names and labels; None as long as shards of other parts are missing.
-
-    Raises
-    ------
-    InputError
-        For a corrupt file, a folder that holds something else, or outputs that are not rows of finite numbers.
     """
     check_choice("dtype", dtype, DTYPES)
     check_choice("corrupt", corrupt, CORRUPT)
@@ -209,18 +189,13 @@ def _decode_batch(x: LazyRows, batch: Batch) -> Decoded:
     try:
         return torch.from_numpy(x[rows]), {}
     except InputError:  # find the broken images by decoding each alone
-        results = {row: _decode_image(x, row) for row in rows}
-    errors = {row: result for row, result in results.items() if isinstance(result, str)}
-    images = [result for result in results.values() if not isinstance(result, str)]
-    none = np.empty((0, *x.shape[1:]), dtype=np.uint8)
-    return torch.from_numpy(np.concatenate([none, *images])), errors
-
-
-def _decode_image(x: LazyRows, row: int) -> NDArray[Any] | str:
-    try:
-        return x[[row]]
-    except InputError as error:
-        return str(error)
+        images, errors = [np.empty((0, *x.shape[1:]), dtype=np.uint8)], {}
+    for row in rows:
+        try:
+            images.append(x[[row]])
+        except InputError as error:  # noqa: PERF203
+            errors[row] = str(error)
+    return torch.from_numpy(np.concatenate(images)), errors
 
 
 def _checked_part(part: tuple[int, int]) -> tuple[int, int]:

@@ -21,8 +21,8 @@ from warmpot.data import Task
 from warmpot.errors import InputError
 from warmpot.methods import METHODS
 from warmpot.train.config import LAST
+from warmpot.train.fitting import Fitted
 from warmpot.train.predictor import Predictor
-from warmpot.train.results import Fitted
 from warmpot.train.run_folder import Bounds, fingerprint, parse_bounds, versions
 
 __all__ = ["UNKNOWN", "FinishedRun", "from_fitted", "read_run"]
@@ -37,30 +37,28 @@ SETTINGS = ("preset", "engine", "method", "weights", "choose")
 class FinishedRun:
     """A finished run; nothing in it was computed from target labels, except the parts of `bounds` that say so.
 
+    Arrays are empty if their file is missing, and NaN where a number is unknown.
+
     Attributes
     ----------
     folder : Path or None
         The run folder; None for a live result that was not written.
-    config : mapping
-        The settings; an old folder may lack some.
-    record : mapping
-        Seed, versions, fingerprint of the data, and facts about the data.
+    config, record : mappings
+        The settings, of which an old folder may lack some; seed, versions, fingerprint of the data, facts about it.
     model : mapping
         The width of the inputs (``n_inputs``) and the facts saved with the model, such as its classes.
     history : sequence of mapping
         The log: a step and finite numbers per line.
     step : int
         The round or step of the final iterate.
-    predictions : (n_t,) array
-        Class codes, or predicted values, of the target samples; empty if the file is missing.
-    confidence : (n_t,) array
-        Probability of the predicted class; NaN if unknown, empty in regression.
+    predictions, confidence : (n_t,) arrays
+        Class codes, or predicted values, and the probability of the predicted class (empty in regression).
     matched : (n_t,) array
-        Share of each target sample that the plan matches, in [0, 1]; 1 without a plan, NaN if unknown.
+        Share of each target sample that the plan matches, in [0, 1]; 1 without a plan.
     labels : (n_s,) array
-        Class codes, or continuous targets, of the source samples; empty if the file is missing.
+        Class codes, or continuous targets, of the source samples.
     training_weights : (n_s,) array
-        How much each source sample counted in training, relative to the others; NaN if unknown.
+        How much each source sample counted in training, relative to the others.
     plan_weights : (n_s,) array or None
         Row sums of the plan, which sum to alpha; None without a plan, or if the folder does not have them.
     source_names, target_names : sequence of str
@@ -170,8 +168,7 @@ class FinishedRun:
         """Return the model."""
         if self.predictor is not None:
             return self.predictor
-        if self.folder is None:
-            raise AssertionError("a run without a folder has its predictor")
+        assert self.folder is not None, "a run without a folder has its predictor"
         return Predictor.load(self.folder)
 
     @property
@@ -212,12 +209,7 @@ def read_run(folder: Path) -> FinishedRun:
     """Read a run folder, and check what its files hold.
 
     What is missing or damaged but not essential (settings, the seed, columns, lines of the log) is listed in
-    `FinishedRun.problems`. Folders of version 0.1.0 are read, too.
-
-    Raises
-    ------
-    InputError
-        If the folder is not that of a finished run.
+    `FinishedRun.problems`. Folders of version 0.1.0 are read, too; one that is not of a finished run is refused.
     """
     try:
         return _read_run(folder)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 
 from warmpot._checks import LARGEST, check_features
 from warmpot._progress import progress
+from warmpot._typing import FloatArray
 from warmpot.data import Task
 from warmpot.errors import InputError
 from warmpot.train.batch_engine import train_in_batches
@@ -20,27 +23,73 @@ from warmpot.train.config import LAST, RunConfig
 from warmpot.train.hardware import make_fabric
 from warmpot.train.images import make_backbone
 from warmpot.train.predictor import Predictor
-from warmpot.train.results import Fitted, Trained
 from warmpot.train.round_engine import train_in_rounds
 from warmpot.train.run_folder import RunFolder
-from warmpot.train.snapshots import Chooser
+from warmpot.train.snapshots import Chooser, Trained
+from warmpot.transport import Solution
 from warmpot.weights import uniform_weights
 
-__all__ = ["fit"]
+__all__ = ["Fitted", "fit"]
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Fitted:
+    """A finished run.
+
+    Attributes
+    ----------
+    predictor : Predictor
+        The classifier or regressor.
+    outputs : (n_t, C) or (n_t,) array
+        Class probabilities, or predicted values, of the target samples.
+    plan_weights : (n_s,) array or None
+        Row sums of the plan over all pairs at the final iterate (Theorem 3.2); they sum to alpha. None without a plan:
+        for a method or weighting that solves none, and when the chooser preferred round 0, the fit on the source alone.
+    training_weights : (n_s,) array
+        What each source sample counted in the training, relative to the others; they sum to 1. Of the full engine: in
+        the last refit. Of the mini-batch engine: in the last step; where every batch has weights of its own, such as
+        those of its plan, in the last batch that held the sample.
+    target_weights : (n_t,) array
+        Column sums of the plan; uniform without a plan.
+    solution : Solution or None
+        The plan with its certificate.
+    step : int
+        The round or step of the final iterate: the last, unless a chooser preferred another.
+    history : list of dict
+        The lines of ``metrics.jsonl``.
+    config : RunConfig
+        The settings of the run.
+    folder : Path or None
+        The run folder, if one was written.
+    """
+
+    predictor: Predictor
+    outputs: FloatArray
+    plan_weights: FloatArray | None
+    training_weights: FloatArray
+    target_weights: FloatArray
+    solution: Solution[csr_array] | None
+    step: int
+    history: list[dict[str, Any]]
+    config: RunConfig
+    folder: Path | None = None
+
+    @property
+    def source_weights(self) -> FloatArray:
+        """The plan weights, or the training weights where there is no plan."""
+        return self.training_weights if self.plan_weights is None else self.plan_weights
+
+    def __repr__(self) -> str:
+        sizes = f"{len(self.training_weights)} source and {len(self.outputs)} target samples"
+        return f"Fitted({self.config.method}, preset {self.config.preset}, step {self.step}, {sizes})"
+
+
 def fit(
-    task: Task,
-    config: RunConfig,
-    *,
-    out: Path | str | None = None,
-    resume: bool = False,
-    progress_bar: bool | None = None,
-    facts: Mapping[str, Any] | None = None,
-    chooser: Chooser | None = None,
-) -> Fitted:
+    task: Task, config: RunConfig, *, out: Path | str | None = None, resume: bool = False,
+    progress_bar: bool | None = None, facts: Mapping[str, Any] | None = None, chooser: Chooser | None = None,
+) -> Fitted:  # fmt: skip
     """Train on a task.
 
     Parameters
@@ -64,12 +113,7 @@ def fit(
     if config.choose != LAST and chooser is None:
         got, remedy = f"{config.choose!r} and no chooser", "Call warmpot.select.fit_chosen."
         raise InputError("choose", got=got, allowed=f"{LAST!r} here", remedy=remedy)
-    if task.for_regression == config.label_loss.classification:
-        kind = "continuous targets" if task.for_regression else f"{task.n_classes} classes"
-        remedy = 'Use "cross_entropy" for classes, "absolute" or "squared" for continuous targets.'
-        raise InputError("loss", got=f"{config.loss!r} for {kind}", allowed="the one that fits", remedy=remedy)
-    _check_regression(task, config)
-    _check_samples(task)
+    _check_data(task, config)
     run = RunFolder(Path(out), tensorboard=config.tensorboard) if out is not None else None
     fabric = make_fabric(config.minibatch.hardware) if config.engine == "minibatch" else None
     lead = fabric is None or fabric.is_global_zero  # the one process that writes
@@ -77,7 +121,8 @@ def fit(
     if fabric is not None:
         fabric.barrier()
         start = run.latest() if run is not None and not lead else start
-    centre, scale = _label_units(task)
+    # Costs and penalties of continuous targets are in units of the source's spread.
+    centre, scale = (float(task.ys.mean()), float(task.ys.std()) or 1.0) if task.for_regression else (0.0, 1.0)
     ys = np.asarray((task.ys - centre) / scale, np.float64) if task.for_regression else task.ys
     inner = dataclasses.replace(task, xs=_writable(task.xs), ys=_writable(ys), xt=_writable(task.xt))
     try:
@@ -99,33 +144,25 @@ def fit(
     return fitted if run is None else dataclasses.replace(fitted, folder=run.folder)
 
 
-def _check_samples(task: Task) -> None:
-    for side, x in (("source", task.xs), ("target", task.xt)):
-        if isinstance(x, np.ndarray):
-            check_features(f"{side} features", x)
-    check_features("source labels", task.ys, LARGEST)
-
-
 def _writable(x: Any) -> Any:
     """Return an array as torch likes it; it warns of those that it may not write to, such as maps of files."""
     return np.require(x, requirements=["C", "W"]) if isinstance(x, np.ndarray) else x
 
 
-def _check_regression(task: Task, config: RunConfig) -> None:
+def _check_data(task: Task, config: RunConfig) -> None:
+    if task.for_regression == config.label_loss.classification:
+        kind = "continuous targets" if task.for_regression else f"{task.n_classes} classes"
+        remedy = 'Use "cross_entropy" for classes, "absolute" or "squared" for continuous targets.'
+        raise InputError("loss", got=f"{config.loss!r} for {kind}", allowed="the one that fits", remedy=remedy)
     for what, component in {"method": config.built_method, "weights": config.built_weighting}.items():
         if task.for_regression and component is not None and not component.regression:
-            got, allowed = (
-                f"{component.name!r} for continuous targets",
-                "a method and weights that work without classes",
-            )
-            raise InputError(what, got=got, allowed=allowed, remedy="`warmpot methods` shows which ones do.")
-
-
-def _label_units(task: Task) -> tuple[float, float]:
-    """Centre and spread of continuous targets: costs and penalties are in units of the source's spread."""
-    if not task.for_regression:
-        return 0.0, 1.0
-    return float(task.ys.mean()), float(task.ys.std()) or 1.0
+            got, remedy = f"{component.name!r} for continuous targets", "`warmpot methods` shows which ones do."
+            allowed = "a method and weights that work without classes"
+            raise InputError(what, got=got, allowed=allowed, remedy=remedy)
+    for side, x in (("source", task.xs), ("target", task.xt)):
+        if isinstance(x, np.ndarray):
+            check_features(f"{side} features", x)
+    check_features("source labels", task.ys, LARGEST)
 
 
 def _finish(predictor: Predictor, trained: Trained, task: Task, config: RunConfig) -> Fitted:

@@ -1,11 +1,15 @@
-"""Processes and devices of a run, through Lightning Fabric."""
+"""Processes and devices of a run, through Lightning Fabric, and the signals that stop it."""
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,7 +21,10 @@ if TYPE_CHECKING:
 
     from warmpot.train.config import HardwareSettings
 
-__all__ = ["make_fabric", "quiet_gathers", "resolve_device"]
+__all__ = ["asked_to_stop", "make_fabric", "quiet_gathers", "resolve_device"]
+
+# A name of its own: where the log of trainings is turned off, the answer to Ctrl-C must still appear.
+logger = logging.getLogger("warmpot.train.interrupt")
 
 
 def make_fabric(hardware: HardwareSettings) -> Fabric:
@@ -32,13 +39,8 @@ def make_fabric(hardware: HardwareSettings) -> Fabric:
     if accelerator == "auto" and not torch.cuda.is_available():
         accelerator = "cpu"  # where Fabric would choose mps
     try:
-        fabric = Fabric(
-            accelerator=accelerator,
-            devices=hardware.devices,
-            num_nodes=hardware.num_nodes,
-            strategy=hardware.strategy,
-            precision=hardware.precision,  # type: ignore[arg-type]
-        )
+        names = ("devices", "num_nodes", "strategy", "precision")
+        fabric = Fabric(accelerator=accelerator, **{name: getattr(hardware, name) for name in names})
     except (ValueError, RuntimeError, TypeError) as error:
         got, remedy = " ".join(str(error).split()), "`warmpot doctor` lists the devices of this machine."
         raise InputError("minibatch.hardware", got=got, allowed="Fabric's flags", remedy=remedy) from error
@@ -63,3 +65,30 @@ def quiet_gathers() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"torch\.distributed\.nn\.functional\.all_gather")
         yield
+
+
+@contextmanager
+def asked_to_stop() -> Iterator[Callable[[], bool]]:
+    """Yield a function that returns whether Ctrl-C was pressed (or SIGTERM received); a second one interrupts at once.
+
+    An interrupt within an optimiser step would leave a state that no uninterrupted run can have. Signals can only be
+    caught in the main thread; in other threads nothing is changed.
+    """
+    pressed = False
+
+    def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        nonlocal pressed
+        if pressed:
+            raise KeyboardInterrupt
+        pressed = True
+        logger.warning("stopping after this step; press again to stop at once, without finishing it")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: pressed
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -46,12 +46,8 @@ def _effective(mean: Tensor) -> float:
 class Health:
     """Watches predictions and weights, and warns once for each sign of collapse.
 
-    Parameters
-    ----------
-    expected_share : float
-        Share of the source samples that the final plan uses at least: alpha times beta; 1 without a plan.
-    warmup, settled : float
-        Shares of the training after which plans begin and after which the mass no longer grows.
+    `expected_share` is the share of the source samples that the final plan uses at least (alpha times beta; 1 without a
+    plan). Plans begin after the share `warmup` of the training, the mass no longer grows after `settled`.
     """
 
     def __init__(self, expected_share: float = 1.0, warmup: float = 0.0, settled: float = 0.5) -> None:
@@ -77,15 +73,7 @@ class Health:
         self._batches, self._mean = int(state["numbers"][2]), state["mean"]
 
     def check(self, progress: float, weights: Tensor) -> dict[str, float]:
-        """Return the numbers to log; warn when they are those of a collapse.
-
-        Parameters
-        ----------
-        progress : float
-            Share of the training that is done.
-        weights : (n_s,) tensor
-            Source weights.
-        """
+        """Return the numbers to log; warn when they are those of a collapse."""
         share = effective_share(weights)
         signs = {"effective_weights": share}
         if share < CONCENTRATED * self._expected:

@@ -95,13 +95,9 @@ def cache_folder() -> Path:
 
 
 def prepare(
-    *tables: Table,
-    settings: ImageSettings,
-    cache: Path | None = None,
-    corrupt: str = "raise",
-    device: str = "auto",
+    *tables: Table, settings: ImageSettings, cache: Path | None = None, corrupt: str = "raise", device: str = "auto",
     progress_bar: bool | None = None,
-) -> tuple[Table, ...]:
+) -> tuple[Table, ...]:  # fmt: skip
     """Turn tables of images into what the settings train on: features, activations, or the images themselves.
 
     Features and activations are computed once and stored below `cache`, in a folder whose name is a hash of the images,
@@ -116,10 +112,8 @@ def prepare(
         Default: `cache_folder`.
     corrupt : "raise" or "skip"
         What to do with images that cannot be decoded.
-    device : str
-        "auto", "cpu" or "cuda", also "cuda:1".
-    progress_bar : bool, optional
-        Default: a bar on a terminal, log lines at INFO elsewhere.
+    device, progress_bar
+        "auto", "cpu" or "cuda", also "cuda:1"; default: a bar on a terminal, log lines at INFO elsewhere.
     """
     check_choice("corrupt", corrupt, CORRUPT)
     folder, trains_on_images = cache or cache_folder(), settings.fine_tunes and not settings.cache
@@ -132,7 +126,7 @@ def prepare(
     view = settings.view
     if not trains_on_images:  # the settings of random views do not matter, and must not change the hash
         view = ViewSettings(view.resize, view.crop, view.interpolation, augment=False)
-    tables = tuple(_with_view(table, view) for table in tables)
+    tables = tuple(replace(table, x=_pixels(table).with_view(view)) for table in tables)
     if trains_on_images:  # checked now, because training would only stop at the first broken image it draws
         return tuple(check_decodable(table, settings.processes, corrupt, folder, progress_bar) for table in tables)
     backbone, torch_device = make_backbone(settings), resolve_device(device)
@@ -162,25 +156,12 @@ def _pixels(table: Table) -> Pixels:
     return table.x
 
 
-def _with_view(table: Table, view: ViewSettings) -> Table:
-    return replace(table, x=_pixels(table).with_view(view))
-
-
 def check_decodable(
     table: Table, workers: int, corrupt: str = "skip", cache: Path | None = None, progress_bar: bool | None = None
 ) -> Table:
-    """Decode all images once; refuse images that cannot be decoded, or drop them with a warning.
+    """Decode all images once; refuse those that cannot be decoded ("raise"), or drop them with a warning ("skip").
 
-    Parameters
-    ----------
-    table : Table
-        The images.
-    workers : int
-        Processes that decode.
-    corrupt : "raise" or "skip"
-    cache : path, optional
-        Folder to store the result in, for other processes and for the next run.
-    progress_bar : bool, optional
+    The result is stored in the folder `cache`, if there is one, for other processes and for the next run.
     """
     pixels = _pixels(table)
 

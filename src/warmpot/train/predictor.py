@@ -1,4 +1,4 @@
-"""A trained network with the meaning of its outputs: class names, or the scale of continuous targets."""
+"""A trained network with the meaning of its outputs (class names, or a scale), and what bounds need of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import torch
 
 from warmpot._checks import check_features, check_matrix
 from warmpot._settings import from_mapping, to_mapping
-from warmpot._typing import FloatArray
+from warmpot._typing import FloatArray, IntArray
+from warmpot.bounds import BoundProblem, head_lipschitz
+from warmpot.data import Task
 from warmpot.data.pixels import Pixels
 from warmpot.data.shards import Shards
 from warmpot.data.table import LazyRows, Rows, sample_shape
@@ -22,7 +24,10 @@ from warmpot.train.extract import weights_fingerprint
 from warmpot.train.images import ImageSettings
 from warmpot.weights import estimate_present_classes, predicted_shares
 
-__all__ = ["Predictor", "apply_network"]
+__all__ = ["BoundInputs", "Predictor", "apply_network", "bound_inputs"]
+
+LOSSES = {"features": "tv", "joint": "euclidean"}
+"""The loss of each theorem (docs/theory.md, Losses for bounds)."""
 
 
 def apply_network(network: Network, x: Rows, workers: int = 0) -> Outputs:
@@ -134,6 +139,56 @@ class Predictor:
 
     def class_shares(self, probabilities: FloatArray) -> dict[str, float]:
         """Return the classes estimated to be present, with the share of samples predicted as each, largest first."""
-        return {
-            self.classes[k]: share for k, share in estimate_present_classes(predicted_shares(probabilities)).items()
-        }
+        present = estimate_present_classes(predicted_shares(probabilities))
+        return {self.classes[k]: share for k, share in present.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class BoundInputs:
+    """Features of both domains, class codes of the source, class probabilities, and the head, in logits.
+
+    No target label is in it.
+    """
+
+    source: FloatArray
+    labels: IntArray
+    target: FloatArray
+    source_proba: FloatArray
+    target_proba: FloatArray
+    weight: FloatArray
+    bias: FloatArray
+
+    @property
+    def points(self) -> tuple[FloatArray, IntArray, FloatArray, FloatArray, FloatArray]:
+        """The arguments of `joint_bound`."""
+        return self.source, self.labels, self.target, self.source_proba, self.target_proba
+
+    def problem(self, kind: str = "joint") -> BoundProblem:
+        """Return the problem of Theorem 3.2 ("features") or 3.3 ("joint"), with the head's own constant."""
+        loss = LOSSES.get(kind, "tv")
+        points = self.points if kind == "joint" else self.points[:4]
+        return BoundProblem(kind, *points, gamma=head_lipschitz(self.weight, loss), loss=loss)
+
+
+def bound_inputs(predictor: Predictor, task: Task) -> BoundInputs:
+    """Apply a classifier to both domains of the task that it was trained on.
+
+    Parameters
+    ----------
+    predictor : Predictor
+        ``Fitted.predictor``, ``WarmpotClassifier.predictor_`` or ``Predictor.load(run)``.
+    task : Task
+    """
+    if not predictor.classes:
+        remedy = "The theorems need a loss that is a metric with values in [0, 1]."
+        raise InputError("predictor", got="a regressor", allowed="a classifier", remedy=remedy)
+    features = task.xs.ndim == 2  # the width of images is their channels; the predictor knows which of them it takes
+    if predictor.classes != task.classes or (features and predictor.width != task.width):
+        got, remedy = "a model with other classes or features", "Pass the data that it was trained on."
+        raise InputError("predictor", got=got, allowed="a model that was trained on this task", remedy=remedy)
+    source, target = predictor.outputs(task.xs, "source", source=True), predictor.outputs(task.xt, "target")
+    head = predictor.network.head
+    proba_s, proba_t = (torch.softmax(outputs.logits, dim=1).numpy() for outputs in (source, target))
+    weight, bias = (part.detach().double().numpy() for part in (head.weight, head.bias))
+    labels = np.asarray(task.ys, np.int64)
+    return BoundInputs(source.features.numpy(), labels, target.features.numpy(), proba_s, proba_t, weight, bias)

@@ -23,19 +23,18 @@ OF_IMAGES = "official"
 """The loop on images, as the authors' code runs it on Office-Home."""
 
 
+RECIPES = resources.files("warmpot") / "recipes"
+
+
 def preset_names() -> list[str]:
     """Names of the recipes inside the package."""
-    return sorted(entry.name[:-5] for entry in _recipes().iterdir() if entry.name.endswith(".yaml"))
-
-
-def _recipes() -> Any:
-    return resources.files("warmpot") / "recipes"
+    return sorted(entry.name[:-5] for entry in RECIPES.iterdir() if entry.name.endswith(".yaml"))
 
 
 @cache
 def _parsed(name: str) -> dict[str, Any]:
     """Parse a recipe once: parsing all of them, to find those of a method, takes a noticeable part of a second."""
-    recipe: dict[str, Any] = yaml.safe_load((_recipes() / f"{name}.yaml").read_text(encoding="utf-8"))
+    recipe: dict[str, Any] = yaml.safe_load((RECIPES / f"{name}.yaml").read_text(encoding="utf-8"))
     return recipe
 
 
@@ -73,16 +72,15 @@ def preset_for(method: str, preset: str | None = None, *, images: bool = False) 
     >>> [preset_for(method, images=True) for method in ("warmpot", "arpm", "source-only")]
     ['official', 'arpm', 'source-only-official']
     """
+    own = presets_of(method)
     if preset is None and images:
-        own = presets_of(method)
         return next((name for name in (OF_IMAGES, f"{method}-{OF_IMAGES}", method) if name in own), OF_IMAGES)
     if preset is None:
-        own = presets_of(method)
         whole = [name for name in (DEFAULT, method) if name in own and read_preset(name)["engine"] == "full"]
         return next((name for name in (*whole, f"{method}-{OF_FEATURES}") if name in own), OF_FEATURES)
     other = read_preset(preset)["method"]
-    if other != method and (own_presets := presets_of(method)):
-        got, allowed = f"{preset!r}, which is for {other!r}, with the method {method!r}", ", ".join(own_presets)
+    if other != method and own:
+        got, allowed = f"{preset!r}, which is for {other!r}, with the method {method!r}", ", ".join(own)
         raise InputError("preset", got=got, allowed=allowed, remedy="Leave one of the two out.")
     return preset
 
@@ -109,9 +107,7 @@ def read_yaml(file: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         got = " ".join(str(getattr(error, "strerror", None) or error).split())
         raise InputError(str(file), got=got, allowed="a YAML file", remedy="Correct the file.") from error
-    if settings is None:
-        return {}
-    if not isinstance(settings, dict):
+    if not isinstance(settings, dict | None):
         remedy = "Write `name: value` lines."
         raise InputError(str(file), got=type(settings).__name__, allowed="a mapping", remedy=remedy)
-    return settings
+    return settings or {}

@@ -6,36 +6,20 @@ import logging
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from warmpot._progress import ProgressCallback
 from warmpot.data import Task
-from warmpot.methods import Rounds
-from warmpot.train.checkpoints import Checkpoint
 from warmpot.train.config import RunConfig
+from warmpot.train.hardware import asked_to_stop
 from warmpot.train.health import Health
-from warmpot.train.interrupt import asked_to_stop
 from warmpot.train.predictor import apply_network
-from warmpot.train.results import Trained
-from warmpot.train.run_folder import RunFolder
-from warmpot.train.snapshots import Chooser, ChosenIterate, Snapshot
+from warmpot.train.run_folder import Checkpoint, RunFolder
+from warmpot.train.snapshots import Chooser, ChosenIterate, Snapshot, Trained
 
 __all__ = ["train_in_rounds"]
 
 logger = logging.getLogger(__name__)
-
-
-class _WeightsOfIterate(nn.Module):
-    """The training weights of the current iterate, in the form in which `ChosenIterate` keeps them."""
-
-    training_weights: Tensor
-
-    def __init__(self, rounds: Rounds) -> None:
-        super().__init__()
-        self.register_buffer("training_weights", rounds.training_weights.double())
-
-    def update(self, rounds: Rounds) -> None:
-        self.training_weights.copy_(rounds.training_weights)
 
 
 class _RoundTrainer:
@@ -45,8 +29,9 @@ class _RoundTrainer:
         self.task, self.run, self.chooser = task, run, chooser
         self.rounds = config.built_method.rounds(task, config.full, config.label_loss, config.seed)
         self.health = Health(self.rounds.expected_share)
-        self.weights = _WeightsOfIterate(self.rounds)
-        self.chosen = ChosenIterate(chooser, self.weights)
+        companion = nn.Module()  # the form in which `ChosenIterate` keeps the training weights of the current iterate
+        companion.register_buffer("training_weights", self.rounds.training_weights.double())
+        self.weights, self.chosen = companion.get_buffer("training_weights"), ChosenIterate(chooser, companion)
         self.history: list[dict[str, Any]] = run.history() if run else []
 
     def begin(self, start: Checkpoint | None) -> int:
@@ -67,7 +52,7 @@ class _RoundTrainer:
         """Offer the current iterate to the chooser; return what to log."""
         if self.chooser is None:
             return {}
-        self.weights.update(self.rounds)
+        self.weights.copy_(self.rounds.training_weights)
         return self.chosen.offer(Snapshot(number, self.rounds.network(), *self.rounds.outputs(), transport))
 
     def _log(self, line: dict[str, Any]) -> None:
@@ -95,28 +80,21 @@ class _RoundTrainer:
     def finish(self, done: int) -> Trained:
         """Return the last iterate, or the one that the chooser preferred."""
         rounds, network, step = self.rounds, self.rounds.network(), self.chosen.step
-        self.weights.update(rounds)
+        self.weights.copy_(rounds.training_weights)
         if step is None or step == done:
             (source, target), step = rounds.outputs(), done
         else:
             self.chosen.restore(network)
             source, target = apply_network(network.for_source(), self.task.xs), apply_network(network, self.task.xt)
         plan = rounds.final_plan(source, target) if step > 0 else None  # round 0 was trained without a plan
-        return Trained(
-            network, rounds.settings, self.history, source, target, step,
-            None if plan is None else plan.solution, self.weights.training_weights,
-        )  # fmt: skip
+        solution = None if plan is None else plan.solution
+        return Trained(network, rounds.settings, self.history, source, target, step, solution, self.weights)
 
 
 def train_in_rounds(
-    task: Task,
-    config: RunConfig,
-    *,
-    run: RunFolder | None,
-    start: Checkpoint | None,
-    report: ProgressCallback,
+    task: Task, config: RunConfig, *, run: RunFolder | None, start: Checkpoint | None, report: ProgressCallback,
     chooser: Chooser | None = None,
-) -> Trained:
+) -> Trained:  # fmt: skip
     """Train on frozen features, round by round over whole data sets; arguments as in `train_in_batches`."""
     trainer = _RoundTrainer(task, config, run, chooser)
     done, total = trainer.begin(start), trainer.rounds.n_rounds

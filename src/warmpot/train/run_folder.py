@@ -1,4 +1,7 @@
-"""The run folder: what both engines write, and what a resumed run reads; `warmpot.train.finished_run` reads results."""
+"""The run folder: what both engines write, and what a resumed run reads; `warmpot.train.finished_run` reads results.
+
+Checkpoints are safetensors for tensors and JSON for the rest, in a folder that is written completely or not at all.
+"""
 
 from __future__ import annotations
 
@@ -7,45 +10,44 @@ import importlib.metadata
 import importlib.util
 import json
 import platform
+import re
 import shlex
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from warmpot import _run_files as names
-from warmpot._files import atomic_write, write_csv
+from warmpot._files import atomic_folder, atomic_write, write_csv
 from warmpot._typing import FloatArray
 from warmpot.bounds import BoundReport, BoundSearch
 from warmpot.bounds.lipschitz import Lipschitz
 from warmpot.bounds.report import PlanRecord, Term
 from warmpot.data import Task
 from warmpot.errors import InputError, MissingExtraError
-from warmpot.train.checkpoints import Checkpoint, latest_checkpoint, load_checkpoint, save_checkpoint
 from warmpot.train.config import RunConfig, load_config
 
 if TYPE_CHECKING:
-    from warmpot.train.results import Fitted
+    from warmpot.train.fitting import Fitted
 
-__all__ = [
-    "Bounds",
-    "RunFolder",
-    "check_finished",
-    "fingerprint",
-    "parse_bounds",
-    "read_config",
-    "read_facts",
-    "versions",
-    "write_bounds",
-]
+__all__ = ["Bounds", "Checkpoint", "RunFolder", "check_finished", "fingerprint", "latest_checkpoint", "load_checkpoint",
+           "parse_bounds", "read_config", "read_facts", "versions", "write_bounds"]  # fmt: skip
 
 PACKAGES = ("warmpot", "torch", "numpy", "scipy", "numba", "POT", "scikit-learn", "lightning-fabric", "safetensors")
 IMAGE_PACKAGES = ("pillow", "timm", "torchvision")
 """Recorded if they are installed."""
+
+
+TENSORS, FACTS = "state.safetensors", "state.json"
+KEEP = 2
+"""Checkpoints kept: the last, and the one before it in case the last is damaged on disk."""
 
 
 def versions() -> dict[str, str]:
@@ -109,6 +111,39 @@ def _tensorboard_writer(folder: Path) -> Callable[[], Any]:
     return writer
 
 
+class Checkpoint(NamedTuple):
+    """Everything that a resumed run needs.
+
+    Batches are a pure function of the seed and the step (`warmpot.data.samplers`) and so is the learning rate; their
+    state is the step.
+    """
+
+    step: int
+    tensors: dict[str, Tensor]
+    facts: dict[str, Any]
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("step-*") if re.fullmatch(r"step-\d{8}", path.name))
+
+
+def latest_checkpoint(folder: Path) -> Path | None:
+    """Return the newest complete checkpoint of a folder, or None."""
+    complete = [path for path in _checkpoints(folder) if (path / FACTS).is_file() and (path / TENSORS).is_file()]
+    return complete[-1] if complete else None
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint; raise `InputError` when it is damaged."""
+    try:
+        facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
+        return Checkpoint(int(facts.pop("step")), load_file(path / TENSORS), facts)
+    except Exception as error:  # parsers raise almost anything on a damaged file
+        got = f"{type(error).__name__}: {error}"
+        remedy = f"Remove {path}; the run then continues from the checkpoint before it."
+        raise InputError(str(path), got=got, allowed="a complete checkpoint", remedy=remedy) from error
+
+
 class RunFolder:
     """Writes the folder of a run: settings, record, log and checkpoints, and in the end the model and its results."""
 
@@ -125,12 +160,7 @@ class RunFolder:
 
         `facts` are recorded for resuming and reports, such as the paths of the data.
         """
-        record: dict[str, Any] = {
-            "fingerprint": fingerprint(task),
-            "seed": config.seed,
-            "versions": versions(),
-            "facts": facts or {},
-        }
+        record = {"fingerprint": fingerprint(task), "seed": config.seed, "versions": versions(), "facts": facts or {}}
         if resume and (self.folder / names.RECORD).exists():
             self._check_same(config, record["fingerprint"])
             checkpoint = self.latest()
@@ -162,7 +192,7 @@ class RunFolder:
         path = latest_checkpoint(self.checkpoints)
         return load_checkpoint(path) if path is not None else None
 
-    def _check_same(self, config: RunConfig, data: str) -> None:
+    def _check_same(self, config: RunConfig, data: Any) -> None:
         record = json.loads((self.folder / names.RECORD).read_text(encoding="utf-8"))
         if record.get("fingerprint") != data:
             got, remedy = "other data than the run was started on", "Resume with the same files, or start a new run."
@@ -197,8 +227,14 @@ class RunFolder:
         return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint."""
-        save_checkpoint(self.checkpoints, checkpoint)
+        """Write ``checkpoints/step-<n>`` and delete all but the last two."""
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        with atomic_folder(self.checkpoints / f"step-{checkpoint.step:08d}") as draft:
+            tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
+            save_file(tensors, draft / TENSORS)
+            (draft / FACTS).write_text(json.dumps({"step": checkpoint.step, **checkpoint.facts}), encoding="utf-8")
+        for old in _checkpoints(self.checkpoints)[:-KEEP]:
+            shutil.rmtree(old)
 
     def write_results(self, fitted: Fitted, task: Task) -> None:
         """Write the model, the predictions for the target and the weights of the source samples."""

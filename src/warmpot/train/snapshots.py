@@ -1,4 +1,4 @@
-"""Choosing an iterate within a run: engines offer snapshots, and a chooser decides which one to keep.
+"""Iterates of a run: engines offer snapshots, and a chooser decides which one they return.
 
 Choosers are made in `warmpot.select`. Without one the last iterate is the result.
 """
@@ -7,30 +7,23 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+from scipy.sparse import csr_array
 from torch import Tensor, nn
 
-from warmpot.nets import Network, Outputs
+from warmpot.nets import Network, NetworkSettings, Outputs
+from warmpot.transport import Solution
 
-__all__ = ["Chooser", "ChosenIterate", "Snapshot"]
+__all__ = ["Chooser", "ChosenIterate", "Snapshot", "Trained"]
 
 COMPANION = "beside:"
 """Prefix, in checkpoints, of the tensors that are kept with those of the network."""
 
 
 class Snapshot(NamedTuple):
-    """An iterate that could be the result.
+    """An iterate that could be the result, with its outputs; step 0 is the full engine's fit on the source alone.
 
-    Attributes
-    ----------
-    step : int
-        Rounds or steps done; 0 is the full engine's fit on the source alone.
-    network : Network
-        In evaluation mode, on the CPU, as it is applied to the target; `Network.for_source` is applied to the source.
-        It changes when training continues.
-    source, target : Outputs
-        Its features and outputs for both domains.
-    transport : float or None
-        Cost of the last plan per unit of mass, in units of its own cost.
+    The network is in evaluation mode, on the CPU, as it is applied to the target; `Network.for_source` is applied to
+    the source. It changes when training continues. `transport` is the cost of the last plan per unit of mass.
     """
 
     step: int
@@ -38,6 +31,22 @@ class Snapshot(NamedTuple):
     source: Outputs
     target: Outputs
     transport: float | None
+
+
+class Trained(NamedTuple):
+    """What an engine returns: of the iterate `step`, the network, the outputs of both domains, and weights.
+
+    `plan` is that over all pairs; `training_weights` are what each source sample counted in training, and sum to 1.
+    """
+
+    network: Network
+    settings: NetworkSettings
+    history: list[dict[str, Any]]
+    source: Outputs
+    target: Outputs
+    step: int
+    plan: Solution[csr_array] | None
+    training_weights: Tensor
 
 
 class Chooser(Protocol):
@@ -56,14 +65,10 @@ class Chooser(Protocol):
 class ChosenIterate:
     """Holds the tensors of the snapshot that the chooser prefers.
 
-    Parameters
-    ----------
-    chooser : Chooser or None
-    companion : torch.nn.Module, optional
-        What belongs to an iterate besides its network, such as weights: its state is kept and restored with it.
+    `companion` is what belongs to an iterate besides its network, such as weights: its state is kept and restored too.
     """
 
-    def __init__(self, chooser: Chooser | None, companion: nn.Module | None = None) -> None:
+    def __init__(self, chooser: Chooser | None, companion: nn.Module) -> None:
         self.chooser, self._companion = chooser, companion
         self.step: int | None = None
         self._tensors: dict[str, Tensor] = {}
@@ -75,22 +80,19 @@ class ChosenIterate:
         better, line = self.chooser.offer(snapshot)
         if better:
             self.step = snapshot.step
-            parts = {"": snapshot.network.state_dict()}
-            parts |= {} if self._companion is None else {COMPANION: self._companion.state_dict()}
+            parts = {"": snapshot.network.state_dict(), COMPANION: self._companion.state_dict()}
             self._tensors = {f"{p}{name}": tensor.clone() for p, part in parts.items() for name, tensor in part.items()}
         return line
 
-    def restore(self, network: Network) -> bool:
-        """Put the kept tensors into the network; False when there are none."""
+    def restore(self, network: Network) -> None:
+        """Put the kept tensors, if there are any, into the network and the companion."""
         if self.step is None:
-            return False
+            return
         parts: tuple[dict[str, Tensor], dict[str, Tensor]] = {}, {}
         for name, tensor in self._tensors.items():
             parts[name.startswith(COMPANION)][name.removeprefix(COMPANION)] = tensor
         network.load_state_dict(parts[0])
-        if self._companion is not None:
-            self._companion.load_state_dict(parts[1])
-        return True
+        self._companion.load_state_dict(parts[1])
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the part of a checkpoint that is tensors."""

@@ -17,7 +17,7 @@ from warmpot._settings import from_mapping
 from warmpot.errors import InputError
 from warmpot.methods import BatchContext, DatasetPass, Setup, TrainProgress
 from warmpot.methods.arpm import Arpm, TargetBank, pca_head
-from warmpot.methods.context import progress_at
+from warmpot.methods.base import progress_at
 from warmpot.nets import Network, NetworkSettings, build_network
 from warmpot.train.recipes import read_preset
 

@@ -17,8 +17,7 @@ from warmpot.bounds.losses import LOSSES
 from warmpot.data import Task, as_table, digits_task, make_task
 from warmpot.errors import InputError
 from warmpot.methods.alternation import Alternation
-from warmpot.methods.bound_objective import PlannedBound, descend, tightest_plan
-from warmpot.methods.refit import mapped
+from warmpot.methods.refit import PlannedBound, descend, mapped, tightest_plan
 from warmpot.nets import Outputs
 from warmpot.train import fit, load_config
 from warmpot.train.config import FullSettings

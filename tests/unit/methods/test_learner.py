@@ -24,7 +24,7 @@ from warmpot.methods import (
     make_weighting,
 )
 from warmpot.methods.ba3us import EXTRA
-from warmpot.methods.context import progress_at
+from warmpot.methods.base import progress_at
 from warmpot.methods.source_only import SourceOnly
 from warmpot.methods.weighting import Uniform
 from warmpot.nets import NetworkSettings, Outputs, build_network

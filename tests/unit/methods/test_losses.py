@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from warmpot.methods.losses import (
     complement_entropy,
     mean_entropy,
+    reversal_strength,
     sample_entropy,
     weighted_cross_entropy,
 )
-from warmpot.methods.schedules import reversal_strength
 
 LOGITS = [[1.0, -0.5, 0.3, 2.0], [0.0, 0.0, 0.0, 0.0], [3.0, 1.0, -2.0, 0.5]]
 LABELS = [3, 1, 2]

@@ -18,8 +18,8 @@ from safetensors.torch import load_file
 from warmpot.data import Task, as_table, make_task
 from warmpot.errors import DivergedError, InputError
 from warmpot.train import fit, load_config
-from warmpot.train.checkpoints import latest_checkpoint, load_checkpoint
 from warmpot.train.health import Health, effective_classes
+from warmpot.train.run_folder import latest_checkpoint, load_checkpoint
 
 
 def make_small_task(seed: int = 0, n: int = 60, m: int = 40, width: int = 5, classes: int = 4) -> Task:
