@@ -18,8 +18,7 @@ from warmpot._checks import check_count, check_fraction, check_nonnegative, chec
 from warmpot.methods.context import BatchContext, Domain, NamedBatch, PassRequest, Setup, TrainProgress
 from warmpot.methods.weighting import Weighting, WeightMemory
 from warmpot.nets import Critic, gradient_penalty
-from warmpot.weights import capped_weights, chi2_ball_weights
-from warmpot.weights.class_level import SMALLEST_BETA
+from warmpot.weights import SMALLEST_BETA, capped_weights, chi2_ball_weights
 
 if TYPE_CHECKING:
     from torch import Tensor

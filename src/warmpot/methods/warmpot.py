@@ -18,8 +18,7 @@ from warmpot.methods.rounds import DatasetPlan
 from warmpot.methods.schedules import ramped
 from warmpot.nets import Outputs
 from warmpot.transport import BlockCost, solve_partial, solve_partial_blocks
-from warmpot.weights import estimate_alpha, estimate_beta, normalized, plan_weights
-from warmpot.weights.class_level import SMALLEST_BETA
+from warmpot.weights import SMALLEST_BETA, estimate_alpha, estimate_beta, normalized, plan_weights
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,8 +18,7 @@ from warmpot.costs import PairCosts
 from warmpot.methods.base import Component, M, Memory
 from warmpot.methods.context import BatchContext, DatasetPass, Domain, NamedBatch, PassRequest, Setup, TrainProgress
 from warmpot.methods.warmpot import Warmpot
-from warmpot.weights import class_shares, plan_weights
-from warmpot.weights.class_level import SMALLEST_BETA
+from warmpot.weights import SMALLEST_BETA, class_shares, plan_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
