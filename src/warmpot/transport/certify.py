@@ -11,8 +11,7 @@ from warmpot._checks import check_matrix, check_nonnegative_matrix
 from warmpot._interop import Kind, is_torch, kind_of, to_numpy
 from warmpot._typing import Array, FloatArray
 from warmpot.errors import InputError
-from warmpot.transport.problem import PartialProblem, check_masses, residuals_of
-from warmpot.transport.solution import Potentials, Residuals
+from warmpot.transport.problem import PartialProblem, Potentials, Residuals, check_masses, residuals_of
 
 __all__ = [
     "Certificate",
@@ -179,7 +178,7 @@ def round_to_feasible(plan: Any, a: object | None, b: object | None, mass: float
     array([[0.5, 0. ],
            [0. , 0.5]])
     """
-    from warmpot.transport._round import round_plan
+    from warmpot.transport._kernels import round_plan
 
     if issparse(plan):
         return _round_sparse(csr_array(plan), a, b, mass)
