@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from warmpot._checks import check_choice, check_matrix
+from warmpot._checks import check_choice, check_features, check_matrix
 from warmpot._interop import to_numpy
 from warmpot._typing import FloatArray, IntArray
 from warmpot.errors import InputError
@@ -37,6 +37,7 @@ __all__ = [
     "BoundLoss",
     "Euclidean",
     "TotalVariation",
+    "check_both_features",
     "check_labels",
     "check_proba",
     "get_bound_loss",
@@ -47,18 +48,10 @@ SUM_TOLERANCE = 1e-4
 
 
 class BoundLoss(ABC):
-    """A metric on the simplex with values in [0, 1], and the Lipschitz constant of a linear head with respect to it.
+    """A metric on the simplex with values in [0, 1], and the Lipschitz constant of a linear head with respect to it."""
 
-    Class attributes
-    ----------------
-    name : str
-        Its name in arguments.
-    head_formula : str
-        The constant of a linear head.
-    """
-
-    name: ClassVar[str]
-    head_formula: ClassVar[str]
+    name: ClassVar[str]  # in arguments
+    head_formula: ClassVar[str]  # of the constant of a linear head
 
     def of_labels(self, proba: FloatArray, labels: IntArray) -> FloatArray:
         """Return ``l(proba_i, y_i)`` for every sample.
@@ -182,6 +175,15 @@ def get_bound_loss(name: object) -> BoundLoss:
         allowed = " or ".join(repr(known) for known in LOSSES)
         raise InputError("loss", got=repr(name), allowed=allowed, remedy=remedy)
     return LOSSES[check_choice("loss", name, LOSSES)]
+
+
+def check_both_features(source: object, target: object) -> tuple[FloatArray, FloatArray]:
+    """Return the features of both domains, of one width."""
+    xs = check_matrix("source", source)
+    xt = check_matrix("target", target, width=xs.shape[1])
+    for name, x in (("source", xs), ("target", xt)):
+        check_features(name, x)
+    return xs, xt
 
 
 def check_proba(name: str, x: object, rows: int, n_classes: int | None = None) -> FloatArray:

@@ -23,8 +23,7 @@ __all__ = [
     "trim_sparse",
 ]
 
-FEASIBLE = 1e-12
-"""Largest relative violation of a plan that counts as feasible."""
+FEASIBLE = 1e-12  # largest relative violation of a plan that counts as feasible
 
 
 class Certificate(NamedTuple):
@@ -62,11 +61,7 @@ def lower_bound(problem: PartialProblem, v: FloatArray) -> tuple[float, FloatArr
     """Prove a lower bound of the optimal value from column potentials ``v >= 0`` alone.
 
     For fixed v the best row potentials are ``u_i = max(0, t - m_i)`` with ``m_i = min_j C_ij + v_j``, and the best
-    t is the quantile of m that collects the mass; so any v, from any solver, gives a valid bound.
-
-    Returns
-    -------
-    dual_value, u, t
+    t is the quantile of m that collects the mass; so any v, from any solver, gives a valid bound. Returns it, u and t.
     """
     lowest = (problem.cost + v).min(axis=1)
     order = np.argsort(lowest)

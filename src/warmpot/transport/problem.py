@@ -54,7 +54,6 @@ class Status(Enum):
     OPTIMAL = "optimal: gap and residuals are within the tolerance."
     MAX_ITER = "max_iter was reached before tol: raise max_iter, loosen tol, or raise eps."
     STALLED = "float64 can go no further at this eps: raise eps, loosen tol, or pass eps=None for the exact solver."
-
     ROUNDING = "rounding of the costs leaves a gap above tol: loosen tol, or bring the costs closer to one scale."
 
     @property
@@ -210,17 +209,10 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class PartialProblem:
-    """A feasible problem in float64; `cost` may hold ``+inf`` for forbidden pairs.
+    """A feasible problem in float64: costs, capacities of rows and columns, mass to move.
 
-    Attributes
-    ----------
-    cost : (n_s, n_t) array
-    a, b : (n_s,) and (n_t,) arrays
-        Capacities of rows and columns.
-    mass : float
-        Mass to move, set to the feasible maximum where it differed from it by rounding only.
-    forbidden : bool
-        Whether any cost is ``+inf``.
+    The mass was set to the feasible maximum where it differed from it by rounding only; `forbidden` is whether any
+    cost is ``+inf``.
     """
 
     cost: FloatArray

@@ -119,8 +119,8 @@ def solve_partial_batch(
     eps, tol, max_iter = _settings(eps, tol, max_iter)
     values, kind = check_cost("costs", costs, ndim=3), kind_of(costs)
     size = values.shape[0]
-    _check_rows(a, b, size)
-    problems = [PartialProblem.checked(values[k], _row(a, k), _row(b, k), mass) for k in range(size)]
+    rows, cols = _per_problem("a", a, size), _per_problem("b", b, size)
+    problems = [PartialProblem.checked(values[k], rows[k], cols[k], mass) for k in range(size)]
     if eps is not None and kind.on_accelerator:
         from warmpot.transport.entropic_torch import solve_entropic_torch
 
@@ -208,24 +208,19 @@ def _solve(problem: PartialProblem, eps: float | None, tol: float, max_iter: int
     return solve_entropic(problem, eps, tol=tol, max_iter=max_iter)
 
 
-def _check_rows(a: Any, b: Any, size: int) -> None:
-    for name, weights in (("a", a), ("b", b)):
-        if _per_problem(weights) and len(weights) != size:
-            allowed = f"one row for all, or one for each of the {size} problems"
-            got, remedy = f"{len(weights)} rows", "Match the leading axis of the costs."
-            raise InputError(name, got=got, allowed=allowed, remedy=remedy)
-
-
-def _row(weights: Any, k: int) -> Any:
-    return weights[k] if _per_problem(weights) else weights
-
-
-def _per_problem(weights: Any) -> bool:
-    """Whether weights come with a leading batch axis; anything else is left to the checks."""
+def _per_problem(name: str, weights: Any, size: int) -> list[Any]:
+    """Return the weights of each problem: a row each, or the same for all where they have no leading batch axis."""
     try:
-        return weights is not None and np.ndim(weights) == 2
-    except ValueError:
-        return False
+        shared = weights is None or np.ndim(weights) != 2
+    except ValueError:  # left to the checks
+        shared = True
+    if shared:
+        return [weights] * size
+    if len(weights) != size:
+        allowed = f"one row for all, or one for each of the {size} problems"
+        got, remedy = f"{len(weights)} rows", "Match the leading axis of the costs."
+        raise InputError(name, got=got, allowed=allowed, remedy=remedy)
+    return [weights[k] for k in range(size)]
 
 
 def _to_solution(problem: PartialProblem, answer: Answer, cost: Any, kind: Kind) -> Solution[Any]:
