@@ -27,11 +27,9 @@ __all__ = [
 ]
 
 MAX_COUNT = 2**62
-LARGEST = 1e150
-"""Largest magnitude of costs and settings: sums and products of two of them stay finite."""
+LARGEST = 1e150  # largest magnitude of costs and settings: sums and products of two of them stay finite
 
-LARGEST_FEATURE = 1e30
-"""Largest magnitude of a network's input: networks compute in float32."""
+LARGEST_FEATURE = 1e30  # largest magnitude of a network's input: networks compute in float32
 
 
 def _numeric(name: str, x: object, allowed: str) -> FloatArray:

@@ -46,10 +46,8 @@ __getattr__ = moved_names(
 
 SMALLEST_ALPHA = 0.01
 SMALLEST_BETA = 0.05
-PRESENT = 0.25
-"""A class counts as present from this fraction of an equal share of the target."""
-DELTA = 1e-5
-"""What the authors' code adds to a sum of weights before it divides by it."""
+PRESENT = 0.25  # a class counts as present from this fraction of an equal share of the target
+DELTA = 1e-5  # what the authors' code adds to a sum of weights before it divides by it
 
 
 def uniform_weights(n: int) -> FloatArray:

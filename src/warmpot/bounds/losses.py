@@ -43,8 +43,7 @@ __all__ = [
     "get_bound_loss",
 ]
 
-SUM_TOLERANCE = 1e-4
-"""How far the sum of a row of probabilities may be from 1: float16 softmaxes come close to it."""
+SUM_TOLERANCE = 1e-4  # how far the sum of a row of probabilities may be from 1: float16 softmaxes come close to it
 
 
 class BoundLoss(ABC):
@@ -153,8 +152,7 @@ class Euclidean(BoundLoss):
 
 
 LOSSES: dict[str, BoundLoss] = {loss.name: loss for loss in (TotalVariation(), Euclidean())}
-DEFAULT_LOSS = {"features": "tv", "joint": "euclidean"}
-"""Loss of each theorem where none is named."""
+DEFAULT_LOSS = {"features": "tv", "joint": "euclidean"}  # loss of each theorem where none is named
 
 
 def _at_labels(proba: Tensor, labels: Tensor) -> Tensor:

@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["with_labels"]
 
-SHARPNESS = 0.05
-"""Temperature of the smooth maximum that a head for L_f is fitted to."""
+SHARPNESS = 0.05  # temperature of the smooth maximum that a head for L_f is fitted to
 
 
 def with_labels(

@@ -97,10 +97,6 @@ def feature_bound(
     form : "paper", "mixed" or "sharp"
         See the module.
 
-    Returns
-    -------
-    BoundReport
-
     Examples
     --------
     >>> source, target = np.array([[0.0], [1.0]]), np.array([[0.25], [1.0]])
@@ -179,10 +175,6 @@ def tightest_bound(
         Default: 1 and, when `target_proba` is given, the one estimated from its predictions (`estimate_beta`).
     loss : str, optional
         Default: that of the theorem.
-
-    Returns
-    -------
-    BoundSearch
     """
     for name, grid in (("alphas", alphas), ("betas", betas)):
         if grid is not None and len(grid) == 0:

@@ -10,15 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from warmpot._checks import (
-    LARGEST,
-    check_choice,
-    check_cost,
-    check_count,
-    check_fraction,
-    check_matrix,
-    check_positive,
-)
+from warmpot._checks import LARGEST, check_choice, check_cost, check_count, check_fraction, check_matrix, check_positive
 from warmpot._interop import Kind, kind_of
 from warmpot._progress import progress
 from warmpot._typing import Array, FloatArray, IntArray
