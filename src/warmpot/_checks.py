@@ -27,11 +27,9 @@ __all__ = [
 ]
 
 MAX_COUNT = 2**62
-LARGEST = 1e150
-"""Largest magnitude of costs and settings: sums and products of two of them stay finite."""
+LARGEST = 1e150  # largest magnitude of costs and settings: sums and products of two of them stay finite
 
-LARGEST_FEATURE = 1e30
-"""Largest magnitude of a network's input: networks compute in float32."""
+LARGEST_FEATURE = 1e30  # largest magnitude of a network's input: networks compute in float32
 
 
 def _numeric(name: str, x: object, allowed: str) -> FloatArray:
@@ -124,11 +122,10 @@ def check_weights(name: str, x: object | None, n: int) -> FloatArray:
 
 def _real(name: str, x: object, allowed: str, remedy: str) -> float:
     try:
-        value = float(x)  # type: ignore[arg-type]
+        return float(x)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError) as error:
         got = f"{type(x).__name__} ({error})"
         raise InputError(name, got=got, allowed=allowed, remedy=remedy) from error
-    return value
 
 
 def check_positive(name: str, x: object, *, maximum: float = LARGEST, remedy: str = "Pass a positive number.") -> float:
@@ -171,18 +168,9 @@ def check_choice(name: str, x: object, choices: Collection[str]) -> str:
 
 
 def check_mass(mass: object, movable: float, rtol: float, limit: str = "min(sum(a), sum(b))") -> float:
-    """Return the mass to move: `movable` itself when the two are equal up to rounding.
+    """Return the mass to move: `movable`, the largest feasible one, when the two are equal up to rounding.
 
-    Parameters
-    ----------
-    mass : float
-        The requested mass.
-    movable : float
-        The largest feasible mass.
-    rtol : float
-        Relative excess over `movable` that is attributed to rounding.
-    limit : str
-        What limits the mass, for the message.
+    A relative excess up to `rtol` is attributed to rounding; `limit` is what limits the mass, for the message.
     """
     allowed = f"0 < mass <= {movable!r} = {limit}"
     value = _real("mass", mass, allowed, "Pass one real number.")

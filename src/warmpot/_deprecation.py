@@ -17,14 +17,9 @@ def warn_deprecated(old: str, new: str, *, stacklevel: int = 3) -> None:
 
 
 def moved_names(module: str, moved: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a module's ``__getattr__`` that finds names in their new places, with a warning.
+    """Return a ``__getattr__`` for `module` that finds names in their new places, with a warning.
 
-    Parameters
-    ----------
-    module : str
-        ``__name__`` of the module that had them.
-    moved : mapping of str to str
-        New places as ``module:attribute``, by old name.
+    `moved` has the new places as ``module:attribute``, by old name.
 
     Examples
     --------

@@ -25,18 +25,10 @@ def is_torch(x: object) -> bool:
 
 @dataclass(frozen=True)
 class Kind:
-    """Library, floating dtype and device of an array.
+    """Library, floating dtype and device of an array; results for integer input are float64."""
 
-    Attributes
-    ----------
-    dtype : numpy.dtype or torch.dtype
-        A floating dtype; results for integer input are float64.
-    device : torch.device or None
-        None for numpy.
-    """
-
-    dtype: Any
-    device: Any = None
+    dtype: Any  # of numpy or torch
+    device: Any = None  # None for numpy
 
     @property
     def resolution(self) -> float:

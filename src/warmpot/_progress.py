@@ -22,27 +22,16 @@ class ProgressCallback(Protocol):
 
 @contextmanager
 def progress(title: str, logger: logging.Logger, show: bool | None = None) -> Iterator[ProgressCallback]:
-    """Yield a `ProgressCallback`.
+    """Yield a `ProgressCallback` that shows a bar or logs lines at INFO, at most one every few seconds.
 
-    Parameters
-    ----------
-    title : str
-        Name of the work.
-    logger : logging.Logger
-        Where plain lines go (level INFO), at most one every few seconds.
-    show : bool or None
-        None: a bar when standard error is a terminal, else lines. True: always a bar. False: lines only.
+    `show`: None shows a bar when standard error is a terminal, True always, False never.
     """
     if show if show is not None else sys.stderr.isatty():
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[text]}"),
-            TimeElapsedColumn(),
-        )
+        description, detail = TextColumn("{task.description}"), TextColumn("{task.fields[text]}")
+        columns = (description, BarColumn(), detail, TimeElapsedColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(title, total=1.0, text="")
             # a bar at its end counts as finished and stops its clock, but another pass may follow

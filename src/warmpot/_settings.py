@@ -32,17 +32,10 @@ def _hints(cls: type[Any]) -> dict[str, Any]:
 
 
 def from_mapping(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
-    """Make a dataclass from a mapping; every key must be a field and every value of its type.
+    """Make a dataclass from a mapping (named `where` in messages); keys must be fields, values of their types.
 
-    Parameters
-    ----------
-    cls : type
-        A dataclass whose fields are bool, int, float, str, each optional or with literal words
-        (``float | Literal["auto"]``), a mapping or another such dataclass.
-    mapping : mapping
-        Values from a YAML file or from flags.
-    where : str
-        Name of the mapping, for messages.
+    Fields are bool, int, float, str, each optional or with literal words (``float | Literal["auto"]``), a mapping or
+    another such dataclass.
     """
     if not isinstance(mapping, Mapping):
         remedy = "Write `name: value` lines."

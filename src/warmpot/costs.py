@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LABEL_LOSSES", "JointCost", "PairCosts", "feature_distance", "joint_cost", "label_loss", "rms_distance"]
 
-ROUNDING = 1e-14
-"""Squared distances below this fraction of the squared norms are rounding and count as 0."""
+ROUNDING = 1e-14  # squared distances below this fraction of the squared norms are rounding and count as 0
 
 
 def feature_distance(source: Tensor, target: Tensor, *, squared: bool = False) -> Tensor:
@@ -72,10 +71,6 @@ def label_loss(labels: Tensor, outputs: Tensor, loss: str | LabelLoss = "cross_e
     outputs : (n_t, C) tensor of logits, or (n_t, 1) tensor of predictions
     loss : LabelLoss, or its name
         "cross_entropy" ``-log softmax(outputs_j)[y_i]``, "absolute" ``|y_i - outputs_j|`` or "squared", its square.
-
-    Returns
-    -------
-    (n_s, n_t) tensor
     """
     return get_label_loss(loss).pairwise(labels, outputs)
 
@@ -140,12 +135,6 @@ class PairCosts:
         How many nearest target samples the outputs of a target sample are averaged with.
     smooth : float
         Weight of that average, in [0, 1]; 0 leaves the outputs as they are.
-
-    Attributes
-    ----------
-    shape : (int, int)
-    rms : float
-        Root mean square distance.
     """
 
     def __init__(
@@ -188,25 +177,17 @@ class PairCosts:
     ) -> JointCost:
         """Return the joint cost, a block cost that `solve_partial_blocks` takes; arguments as in `joint_cost`."""
         smoothed = self._smoothed(outputs.detach().cpu().double())
-        return JointCost(
-            self, labels.detach().cpu(), smoothed, eta1=eta1, eta2=eta2, loss=get_label_loss(loss), squared=squared
-        )
+        return JointCost(self, labels.detach().cpu(), smoothed, eta1, eta2, get_label_loss(loss), squared)
 
 
 class JointCost:
-    """The joint cost between whole data sets, by blocks of source rows; returned by `PairCosts.joint`.
-
-    Attributes
-    ----------
-    shape : (int, int)
-    """
+    """The joint cost between whole data sets, by blocks of source rows; returned by `PairCosts.joint`."""
 
     def __init__(
         self,
         costs: PairCosts,
         labels: Tensor,
         outputs: Tensor,
-        *,
         eta1: float,
         eta2: float,
         loss: LabelLoss,

@@ -19,21 +19,11 @@ __all__ = ["LABEL_LOSSES", "Absolute", "CrossEntropy", "LabelLoss", "Squared", "
 
 
 class LabelLoss(ABC):
-    """A loss between labels and outputs of a network.
+    """A loss between labels and outputs of a network."""
 
-    Class attributes
-    ----------------
-    name : str
-        Its name in configurations.
-    classification : bool
-        Whether labels are class codes and outputs logits; otherwise both are numbers.
-    metric : bool
-        Whether it is a metric on labels: symmetric, 0 only for equal labels, with the triangle inequality.
-    """
-
-    name: ClassVar[str]
-    classification: ClassVar[bool]
-    metric: ClassVar[bool]
+    name: ClassVar[str]  # in configurations
+    classification: ClassVar[bool]  # whether labels are class codes and outputs logits; otherwise both are numbers
+    metric: ClassVar[bool]  # on labels: symmetric, 0 only for equal labels, with the triangle inequality
 
     @abstractmethod
     def pairwise(self, labels: Tensor, outputs: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 
 from warmpot.costs import PairCosts, feature_distance, joint_cost, label_loss
 from warmpot.errors import InputError
+from warmpot.losses import get_label_loss
 
 
 def test_distance_of_close_points_keeps_its_digits_in_float32() -> None:
@@ -84,12 +85,12 @@ def test_blocks_equal_the_whole_matrix(max_memory: float, loss: str, squared: bo
     rng = np.random.default_rng(0)
     xs, xt = rng.normal(size=(9, 3)), rng.normal(size=(7, 3))
     labels = torch.as_tensor(rng.integers(0, 4, 9))
-    outputs = torch.as_tensor(rng.normal(size=(7, 4)))
+    outputs = torch.as_tensor(rng.normal(size=(7, 4 if get_label_loss(loss).classification else 1)))
     how: dict[str, Any] = {"eta1": 0.3, "eta2": 2.0, "loss": loss, "squared": squared}
     cost = PairCosts(xs, xt, max_memory=max_memory).joint(labels, outputs, **how)
     rows = np.array([4, 0, 8])
     whole = joint_cost(torch.as_tensor(xs), labels, torch.as_tensor(xt), outputs, **how).numpy()[rows]
-    np.testing.assert_allclose(cost(rows, None), whole, atol=1e-6)
+    np.testing.assert_allclose(cost.block(rows), whole, atol=1e-6)
     distances = np.linalg.norm(xs[rows, None] - xt, axis=2)
     expected = 0.3 * distances ** (2 if squared else 1) + 2.0 * label_loss(labels[rows], outputs, loss).numpy()
     np.testing.assert_allclose(whole, expected, atol=1e-12)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from warmpot.bounds.lipschitz import Lipschitz, head_lipschitz, module_lipschitz
 from warmpot.bounds.oracle import with_labels
 from warmpot.bounds.pac_bayes import pac_bayes_bound, pac_bayes_penalty
-from warmpot.bounds.report import BoundReport, PlanRecord, Term
-from warmpot.bounds.search import BoundSearch, tightest_bound
-from warmpot.bounds.theorems import BoundProblem, feature_bound, joint_bound
+from warmpot.bounds.report import BoundReport, BoundSearch, PlanRecord, Term
+from warmpot.bounds.theorems import BoundProblem, feature_bound, joint_bound, tightest_bound
 
 __all__ = [
     "BoundProblem",

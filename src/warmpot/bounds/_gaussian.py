@@ -17,21 +17,11 @@ from warmpot.bounds.theorems import BoundProblem
 
 __all__ = ["Draws", "GaussianHead", "HeadBound", "gaussian_kl", "mean_at_most"]
 
-BETS = 12
-"""Number of fixed bets that `mean_at_most` averages over."""
+BETS = 12  # fixed bets that `mean_at_most` averages over
 
 
 def gaussian_kl(square: float, size: int, scale: float, prior_scale: float) -> float:
-    """KL(N(m, s^2 I) || N(m0, s0^2 I)) in closed form.
-
-    Parameters
-    ----------
-    square : float
-        ``||m - m0||^2``.
-    size : int
-        Number of dimensions.
-    scale, prior_scale : float
-        s and s0.
+    """KL(N(m, s^2 I) || N(m0, s0^2 I)) in `size` dimensions, with `square` = ``||m - m0||^2``.
 
     Examples
     --------
@@ -50,14 +40,7 @@ def mean_at_most(values: FloatArray, delta: float) -> float:
     over a fixed grid of theta. By Markov's inequality it reaches 1/delta with probability at most delta. It grows
     with mu, so the means it refutes form an interval that ends at 1. The grid adapts to the variance: draws of a
     bound hardly spread, and there this is about a quarter of the width of Hoeffding's, of Maurer and Pontil's and of
-    the inverted Bernoulli divergence.
-
-    Parameters
-    ----------
-    values : (m,) array
-        In [0, 1].
-    delta : float
-        Probability with which the bound may fail.
+    the inverted Bernoulli divergence. It may fail with probability `delta`.
 
     Examples
     --------
@@ -140,18 +123,7 @@ class HeadBound:
 
     The theorems hold for every feasible plan, so one plan may serve all heads, each with its own Lipschitz constant.
     Of the plan only sums are needed: those of its rows, its total distance, and its mass between each source class
-    and each target sample.
-
-    Parameters
-    ----------
-    problem : BoundProblem
-        Samples, loss and theorem; its own head is not used.
-    plan : (n_s, n_t) csr_array
-        Feasible.
-    origin : (d,) array
-        See `GaussianHead`.
-    base : BoundReport
-        The theorem's bound with this plan, for any head.
+    and each target sample. `base` is the theorem's bound with this plan, for any head; that of `problem` is not used.
     """
 
     def __init__(self, problem: BoundProblem, plan: csr_array, origin: FloatArray, base: BoundReport) -> None:

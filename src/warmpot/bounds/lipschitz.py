@@ -20,8 +20,7 @@ __all__ = ["Lipschitz", "as_lipschitz", "head_lipschitz", "module_lipschitz"]
 
 LAYERS = "Linear, Identity, Flatten, Dropout, ReLU, LeakyReLU, Tanh, Sigmoid, GELU, BatchNorm1d, Sequential"
 BY_HAND = "Pass gamma as a number: the Lipschitz constant of the head with respect to the loss."
-GELU_SLOPE = 1.13
-"""Largest slope of GELU, 1.1289 (erf) or 1.1290 (tanh form), rounded up."""
+GELU_SLOPE = 1.13  # largest slope of GELU, 1.1289 (erf) or 1.1290 (tanh form), rounded up
 
 
 @dataclass(frozen=True)
@@ -98,34 +97,30 @@ def module_lipschitz(module: nn.Module, loss: str) -> Lipschitz:
     >>> module_lipschitz(torch.nn.Sequential(body, torch.nn.ReLU(), body), "tv").origin
     'spectral product of 3 layers'
     """
-    layers = _flattened(module)
-    last = _matrix(layers[-1]) if layers else None
+    get_bound_loss(loss)
+    body = _flattened(module)
+    origin = f"spectral product of {len(body)} layers"
+    last = _matrix(body[-1]) if body else None
+    head = 1 / (2 * math.sqrt(2))  # both losses: softmax of a map of constant 1
     if last is not None:  # its centred rows give a smaller constant than its norm
-        head, layers = _head(last, loss).value, layers[:-1]
-    else:
-        get_bound_loss(loss)
-        head = 1 / (2 * math.sqrt(2))  # both losses: softmax of a map of constant 1
-    value = head * math.prod(_slope(layer) for layer in layers)
-    if last is not None and not layers:
-        return _head(last, loss)
-    return Lipschitz(value, f"spectral product of {len(_flattened(module))} layers", loss)
+        body = body[:-1]
+        if not body:
+            return _head(last, loss)
+        head = _head(last, loss).value
+    return Lipschitz(head * math.prod(_slope(layer) for layer in body), origin, loss)
 
 
 def _flattened(module: nn.Module) -> list[nn.Module]:
+    """Return the layers; subclasses, which may have their own forward, and hooks are refused."""
     from torch import nn
 
-    _check_plain(module)
+    plain = type(module).__module__.startswith("torch.nn.modules")
+    if not plain or module._forward_hooks or module._forward_pre_hooks:
+        got = f"{type(module).__name__}{' with hooks' if plain else ', which is not a layer of torch itself'}"
+        raise InputError("module", got=got, allowed=LAYERS, remedy=BY_HAND)
     if not isinstance(module, nn.Sequential):
         return [module]
     return [layer for child in module for layer in _flattened(child)]
-
-
-def _check_plain(layer: nn.Module) -> None:
-    """Refuse subclasses, which may have their own forward, and hooks."""
-    plain = type(layer).__module__.startswith("torch.nn.modules")
-    if not plain or layer._forward_hooks or layer._forward_pre_hooks:
-        got = f"{type(layer).__name__}{' with hooks' if plain else ', which is not a layer of torch itself'}"
-        raise InputError("module", got=got, allowed=LAYERS, remedy=BY_HAND)
 
 
 def _matrix(layer: Any) -> FloatArray | None:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from warmpot._checks import check_choice, check_matrix
+from warmpot._checks import check_choice, check_features, check_matrix
 from warmpot._interop import to_numpy
 from warmpot._typing import FloatArray, IntArray
 from warmpot.errors import InputError
@@ -37,28 +37,20 @@ __all__ = [
     "BoundLoss",
     "Euclidean",
     "TotalVariation",
+    "check_both_features",
     "check_labels",
     "check_proba",
     "get_bound_loss",
 ]
 
-SUM_TOLERANCE = 1e-4
-"""How far the sum of a row of probabilities may be from 1: float16 softmaxes come close to it."""
+SUM_TOLERANCE = 1e-4  # how far the sum of a row of probabilities may be from 1: float16 softmaxes come close to it
 
 
 class BoundLoss(ABC):
-    """A metric on the simplex with values in [0, 1], and the Lipschitz constant of a linear head with respect to it.
+    """A metric on the simplex with values in [0, 1], and the Lipschitz constant of a linear head with respect to it."""
 
-    Class attributes
-    ----------------
-    name : str
-        Its name in arguments.
-    head_formula : str
-        The constant of a linear head.
-    """
-
-    name: ClassVar[str]
-    head_formula: ClassVar[str]
+    name: ClassVar[str]  # in arguments
+    head_formula: ClassVar[str]  # of the constant of a linear head
 
     def of_labels(self, proba: FloatArray, labels: IntArray) -> FloatArray:
         """Return ``l(proba_i, y_i)`` for every sample.
@@ -160,8 +152,7 @@ class Euclidean(BoundLoss):
 
 
 LOSSES: dict[str, BoundLoss] = {loss.name: loss for loss in (TotalVariation(), Euclidean())}
-DEFAULT_LOSS = {"features": "tv", "joint": "euclidean"}
-"""Loss of each theorem where none is named."""
+DEFAULT_LOSS = {"features": "tv", "joint": "euclidean"}  # loss of each theorem where none is named
 
 
 def _at_labels(proba: Tensor, labels: Tensor) -> Tensor:
@@ -182,6 +173,15 @@ def get_bound_loss(name: object) -> BoundLoss:
         allowed = " or ".join(repr(known) for known in LOSSES)
         raise InputError("loss", got=repr(name), allowed=allowed, remedy=remedy)
     return LOSSES[check_choice("loss", name, LOSSES)]
+
+
+def check_both_features(source: object, target: object) -> tuple[FloatArray, FloatArray]:
+    """Return the features of both domains, of one width."""
+    xs = check_matrix("source", source)
+    xt = check_matrix("target", target, width=xs.shape[1])
+    for name, x in (("source", xs), ("target", xt)):
+        check_features(name, x)
+    return xs, xt
 
 
 def check_proba(name: str, x: object, rows: int, n_classes: int | None = None) -> FloatArray:

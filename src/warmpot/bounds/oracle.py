@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warmpot._checks import check_count, check_features, check_matrix
+from warmpot._checks import check_count
 from warmpot._typing import Array, FloatArray, IntArray
 from warmpot.bounds.lipschitz import head_lipschitz
-from warmpot.bounds.losses import BoundLoss, check_labels, check_proba, get_bound_loss
+from warmpot.bounds.losses import BoundLoss, check_both_features, check_labels, check_proba, get_bound_loss
 from warmpot.bounds.report import BoundReport
 from warmpot.bounds.theorems import THEOREMS
 from warmpot.errors import InputError
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["with_labels"]
 
-SHARPNESS = 0.05
-"""Temperature of the smooth maximum that a head for L_f is fitted to."""
+SHARPNESS = 0.05  # temperature of the smooth maximum that a head for L_f is fitted to
 
 
 def with_labels(
@@ -78,10 +77,8 @@ def with_labels(
         raise InputError("report", got=report.theorem, allowed=allowed, remedy="Pass one of these.")
     loss, first = get_bound_loss(report.loss), report.theorem == THEOREMS["features"]
     n, m = len(report.p), len(report.q)
-    xs = check_matrix("source", source)
-    xt = check_matrix("target", target, width=xs.shape[1])
+    xs, xt = check_both_features(source, target)
     for name, points, count in (("source", xs, n), ("target", xt, m)):
-        check_features(name, points)
         if len(points) != count:
             remedy = "Pass the samples of the report."
             raise InputError(name, got=f"{len(points)} rows", allowed=f"{count}, as the report", remedy=remedy)

@@ -32,7 +32,7 @@ from warmpot._checks import check_choice, check_count, check_features, check_fra
 from warmpot._typing import Array, FloatArray
 from warmpot.bounds._gaussian import Draws, GaussianHead, HeadBound, gaussian_kl, mean_at_most
 from warmpot.bounds.lipschitz import Lipschitz, head_lipschitz
-from warmpot.bounds.losses import DEFAULT_LOSS
+from warmpot.bounds.losses import DEFAULT_LOSS, check_both_features
 from warmpot.bounds.report import BoundReport, Term
 from warmpot.bounds.theorems import THEOREMS, BoundProblem
 from warmpot.errors import InputError
@@ -40,10 +40,8 @@ from warmpot.errors import InputError
 __all__ = ["Penalty", "lambda_grid", "pac_bayes_bound", "pac_bayes_penalty"]
 
 LAMBDAS = 16
-NOISE = tuple(np.geomspace(0.02, 5.0, 12))
-"""Default prior scales, as the noise they put on the logits of a typical source sample."""
-PILOT = 8
-"""Draws for each posterior scale from which the scale is chosen; the bound is computed from fresh ones."""
+NOISE = tuple(np.geomspace(0.02, 5.0, 12))  # default prior scales, on the logits of a typical source sample
+PILOT = 8  # draws per posterior scale from which the scale is chosen; the bound is computed from fresh ones
 SCALE_RANGE = (1e-40, 1e40)
 FITTED = (
     "NOT A CERTIFICATE: the features were fitted to the target sample, the proof needs features that were not. The "
@@ -53,20 +51,10 @@ FITTED = (
 
 
 class Penalty(NamedTuple):
-    """What the lemma adds to E_post[R].
+    """What the lemma adds to E_post[R], with the lambda that was chosen."""
 
-    Attributes
-    ----------
-    complexity : float
-        ``KL / lambda``.
-    confidence : float
-        ``log(1/delta') / lambda + lambda / (8 n_t)`` with delta' = delta / number of lambdas.
-    lam : float
-        The lambda that was chosen.
-    """
-
-    complexity: float
-    confidence: float
+    complexity: float  # KL / lambda
+    confidence: float  # log(1/delta') / lambda + lambda / (8 n_t) with delta' = delta / number of lambdas
     lam: float
 
     @property
@@ -191,12 +179,13 @@ def pac_bayes_bound(
     delta, delta_mc = _probability("delta", delta), _probability("delta_mc", delta_mc)
     _probability("delta + delta_mc", delta + delta_mc)
     draws, seed = check_count("draws", draws), check_count("seed", seed, minimum=0)
-    xs, xt = _features(source, target)
+    xs, xt = check_both_features(source, target)
     origin = xs.mean(axis=0)
     head = _head("weight", weight, bias, origin)
     start = _start(prior, head, origin)
-    s0 = _scales("prior_scales", _default_scales(xs - origin) if prior_scales is None else prior_scales)
-    s = s0 if posterior_scales is None else _scales("posterior_scales", posterior_scales)
+    default = _default_scales(xs - origin) if prior_scales is None else prior_scales
+    s0 = _grid("prior_scales", default, *SCALE_RANGE)
+    s = s0 if posterior_scales is None else _grid("posterior_scales", posterior_scales, *SCALE_RANGE)
     joint = check_choice("kind", kind, THEOREMS) == "joint"
     loss = DEFAULT_LOSS[kind] if loss is None else loss
 
@@ -290,14 +279,6 @@ def _report(base: BoundReport, draws: Draws, gap: _Gap, delta: float, delta_mc: 
     )
 
 
-def _features(source: Array, target: Array) -> tuple[FloatArray, FloatArray]:
-    xs = check_matrix("source", source)
-    xt = check_matrix("target", target, width=xs.shape[1])
-    check_features("source", xs)
-    check_features("target", xt)
-    return xs, xt
-
-
 def _head(name: str, weight: Array, bias: Array | None, origin: FloatArray) -> GaussianHead:
     """Check a head and count its bias at the origin."""
     W = check_matrix(name, weight, width=origin.size)
@@ -327,10 +308,6 @@ def _default_scales(centred: FloatArray) -> FloatArray:
     """Scales in the units of the source features."""
     typical = math.sqrt(1.0 + float(np.einsum("ij,ij->i", centred, centred).mean()))
     return np.array([noise / typical for noise in NOISE])
-
-
-def _scales(name: str, x: Sequence[float] | FloatArray | float) -> FloatArray:
-    return _grid(name, x, *SCALE_RANGE)
 
 
 def _grid(name: str, x: Sequence[float] | FloatArray | float, low: float = 1e-100, high: float = 1e100) -> FloatArray:

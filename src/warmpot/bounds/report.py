@@ -8,26 +8,15 @@ from typing import Any
 from warmpot._typing import FloatArray
 from warmpot.bounds.lipschitz import Lipschitz
 
-__all__ = ["BoundReport", "PlanRecord", "Term"]
+__all__ = ["BoundReport", "BoundSearch", "PlanRecord", "Term"]
 
 
 @dataclass(frozen=True)
 class Term:
-    """One summand of a bound.
-
-    Attributes
-    ----------
-    name : str
-    value : float or None
-        What it adds to the bound, factors included; None while unknown.
-    meaning : str
-        One line of explanation.
-    computable : bool
-        Whether it is known without target labels.
-    """
+    """One summand of a bound; `computable` if it is known without target labels."""
 
     name: str
-    value: float | None
+    value: float | None  # what it adds to the bound, factors included; None while unknown
     meaning: str
     computable: bool = True
 
@@ -137,24 +126,13 @@ class BoundReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the weights, ready for JSON."""
-        return {
-            "theorem": self.theorem,
-            "alpha": self.alpha,
-            "beta": self.beta,
-            "loss": self.loss,
-            "form": self.form,
+        names = "theorem alpha beta loss form terms total ideal total_with_labels total_refined target_loss vacuous"
+        keys = (*names.split(), "dominant", "lipschitz", "plan", "union_bound", "confidence", "notes")
+        return {key: getattr(self, key) for key in keys} | {
             "terms": [vars(term).copy() for term in self.terms],
-            "total": self.total,
-            "ideal": self.ideal,
-            "total_with_labels": self.total_with_labels,
-            "total_refined": self.total_refined,
-            "target_loss": self.target_loss,
-            "vacuous": self.vacuous,
             "dominant": self.dominant.name,
             "lipschitz": vars(self.lipschitz).copy(),
             "plan": vars(self.plan).copy(),
-            "union_bound": self.union_bound,
-            "confidence": self.confidence,
             "notes": list(self.notes),
         }
 
@@ -186,3 +164,32 @@ class BoundReport:
 
 def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:7.4f}"
+
+
+@dataclass(frozen=True)
+class BoundSearch:
+    """The bounds of a grid: the one of least computable total, and all of them, by beta, then alpha."""
+
+    best: BoundReport
+    curve: tuple[BoundReport, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the best report and the curve as rows, ready for JSON."""
+        return {"best": self.best.to_dict(), "curve": [_row(report) for report in self.curve]}
+
+    def __str__(self) -> str:
+        names = [term.name for term in self.best.terms if term.computable]
+        widths = [max(len(name), 7) for name in names]
+        head = "  ".join(f"{name:>{width}}" for name, width in zip(names, widths, strict=True))
+        lines = [f"  alpha   beta  {head}    total"]
+        for report in self.curve:
+            values = (report[name].value or 0.0 for name in names)
+            body = "  ".join(f"{value:>{width}.4f}" for value, width in zip(values, widths, strict=True))
+            mark = " <" if report is self.best else ""
+            lines.append(f"{report.alpha:7.3f}{report.beta:7.3f}  {body}  {report.total:7.4f}{mark}")
+        return "\n".join(lines)
+
+
+def _row(report: BoundReport) -> dict[str, Any]:
+    terms = {term.name: term.value for term in report.terms if term.computable}
+    return {"alpha": report.alpha, "beta": report.beta, "terms": terms, "total": report.total}

@@ -32,28 +32,31 @@ What the proofs (Appendices B and C) give beyond the statements:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from warmpot._checks import check_choice, check_features, check_fraction, check_matrix, check_positive
+from warmpot._checks import check_choice, check_fraction, check_matrix, check_positive
 from warmpot._interop import kind_of
 from warmpot._typing import Array, FloatArray, IntArray
 from warmpot.bounds.lipschitz import Lipschitz, as_lipschitz
-from warmpot.bounds.losses import check_labels, check_proba, get_bound_loss
-from warmpot.bounds.report import BoundReport, PlanRecord, Term
+from warmpot.bounds.losses import DEFAULT_LOSS, check_both_features, check_labels, check_proba, get_bound_loss
+from warmpot.bounds.report import BoundReport, BoundSearch, PlanRecord, Term
 from warmpot.costs import PairCosts
 from warmpot.errors import InputError
 from warmpot.transport import Solution, certify, round_to_feasible, solve_partial, solve_partial_blocks
 from warmpot.transport.certify import FEASIBLE
 from warmpot.transport.problem import residuals_of
+from warmpot.weights import estimate_beta
 
-__all__ = ["FORMS", "PLANS", "THEOREMS", "BoundProblem", "feature_bound", "joint_bound"]
+__all__ = ["ALPHAS", "FORMS", "PLANS", "THEOREMS", "BoundProblem", "feature_bound", "joint_bound", "tightest_bound"]
 
 THEOREMS = {"features": "Theorem 3.2 (features)", "joint": "Theorem 3.3 (features and labels)"}
 PLANS = ("tightest", "paper")
 FORMS = ("paper", "mixed", "sharp")
+ALPHAS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 FREE = "none to pay: the bound holds for every alpha and beta at once"
 
 
@@ -93,10 +96,6 @@ def feature_bound(
     loss : "tv" or "euclidean"
     form : "paper", "mixed" or "sharp"
         See the module.
-
-    Returns
-    -------
-    BoundReport
 
     Examples
     --------
@@ -145,6 +144,60 @@ def joint_bound(
     return problem.report(alpha, beta, plan=plan, eps=eps, form=form)
 
 
+def tightest_bound(
+    kind: str,
+    source: Array,
+    labels: Array,
+    target: Array,
+    source_proba: Array,
+    target_proba: Array | None = None,
+    *,
+    gamma: Lipschitz | float,
+    alphas: Sequence[float] | None = None,
+    betas: Sequence[float] | None = None,
+    plan: str = "tightest",
+    eps: float | None = None,
+    loss: str | None = None,
+    form: str = "paper",
+) -> BoundSearch:
+    """Evaluate a bound on a grid of (alpha, beta) and pick the least computable total.
+
+    No union bound is needed: the theorems are deterministic and hold for every alpha and beta at once. A smaller
+    beta never raises the computable part; its price is in the ideal term.
+
+    Parameters
+    ----------
+    kind : "features" or "joint"
+        `feature_bound` or `joint_bound`, whose arguments the others are.
+    alphas : sequence of float, optional
+        Default: .5, .6, ... .95, 1 and, unless the form is the paper's, the exactly best one (`best_alpha`).
+    betas : sequence of float, optional
+        Default: 1 and, when `target_proba` is given, the one estimated from its predictions (`estimate_beta`).
+    loss : str, optional
+        Default: that of the theorem.
+    """
+    for name, grid in (("alphas", alphas), ("betas", betas)):
+        if grid is not None and len(grid) == 0:
+            raise InputError(name, got="nothing", allowed="at least one number in (0, 1]", remedy="Pass one.")
+    loss = DEFAULT_LOSS.get(kind, "tv") if loss is None else loss
+    labelled = target_proba if kind == "joint" else None
+    problem = BoundProblem(kind, source, labels, target, source_proba, labelled, gamma=gamma, loss=loss)
+    if betas is None:
+        outputs = None if target_proba is None else check_matrix("target_proba", target_proba)
+        betas = sorted({1.0} if outputs is None else {1.0, estimate_beta(outputs, problem.labels)})
+
+    def grid_of(beta: float) -> list[float]:
+        best = [] if check_choice("form", form, FORMS) == "paper" else [problem.best_alpha(beta, form=form)]
+        return sorted({*ALPHAS, *best})
+
+    curve = tuple(
+        problem.report(alpha, beta, plan=plan, eps=eps, form=form)
+        for beta in betas
+        for alpha in (grid_of(beta) if alphas is None else alphas)
+    )
+    return BoundSearch(min(curve, key=lambda report: report.total), curve)
+
+
 class BoundProblem:
     """One classifier on one pair of samples, ready for bounds at many (alpha, beta).
 
@@ -156,15 +209,6 @@ class BoundProblem:
         As in `feature_bound` and `joint_bound`; `target_proba` for "joint" only.
     costs : PairCosts, optional
         Of `source` and `target`, to share their distances among problems.
-
-    Attributes
-    ----------
-    factor : int
-        The k of the module's formula, in the paper's form.
-    source_losses : (n_s,) array
-        The l_i.
-    label_losses : (C, n_t) array or None
-        Loss of every class against the prediction on every target sample; None for "features".
     """
 
     def __init__(
@@ -182,20 +226,17 @@ class BoundProblem:
     ) -> None:
         self.kind, self.loss = check_choice("kind", kind, THEOREMS), get_bound_loss(loss)
         self.lipschitz = as_lipschitz(gamma, loss)
-        self.source = check_matrix("source", source)
-        self.target = check_matrix("target", target, width=self.source.shape[1])
-        check_features("source", self.source)
-        check_features("target", self.target)
+        self.source, self.target = check_both_features(source, target)
         n, m = self.shape = (len(self.source), len(self.target))
         proba = check_proba("source_proba", source_proba, n)
         self.labels = check_labels("labels", labels, n, proba.shape[1])
         self.target_proba: FloatArray | None = None
-        self.label_losses: FloatArray | None = None
+        self.label_losses: FloatArray | None = None  # of every class against the prediction on every target sample
         if kind == "joint":
             self.target_proba = check_proba("target_proba", target_proba, m, proba.shape[1])
             self.label_losses = self.loss.of_pairs(np.arange(proba.shape[1]), self.target_proba)
-        self.source_losses = self.loss.of_labels(proba, self.labels)
-        self.factor = 2 if kind == "features" else 1
+        self.source_losses = self.loss.of_labels(proba, self.labels)  # the l_i of the module's formula
+        self.factor = 2 if kind == "features" else 1  # its k, in the paper's form
         self.costs = PairCosts(self.source, self.target) if costs is None else costs
 
     def report(
@@ -219,18 +260,9 @@ class BoundProblem:
             Term("target left out", left_out, "target mass the plan does not match or matches unevenly"),
             self._ideal_term(alpha, form),
         )
+        theorem, loss = THEOREMS[self.kind], self.loss.name
         return BoundReport(
-            theorem=THEOREMS[self.kind],
-            terms=terms,
-            alpha=alpha,
-            beta=beta,
-            loss=self.loss.name,
-            lipschitz=self.lipschitz,
-            plan=record,
-            form=form,
-            union_bound=FREE,
-            p=p,
-            q=q,
+            theorem, terms, alpha, beta, loss, self.lipschitz, record, form=form, union_bound=FREE, p=p, q=q
         )
 
     def coefficients(self, alpha: float, form: str) -> tuple[float, int]:
@@ -296,18 +328,17 @@ class BoundProblem:
         tightest = check_choice("plan", plan, PLANS) == "tightest"
         aim = "of least source loss + transport" if tightest else "of least transport"
         unit = scale * (1 if tightest else k)  # of the plan's cost in the bound
+        cost = _PlanCost(self, tightest, k)
         if eps is None:
-            blocks = _PlanCost(self, tightest, k)
-            solution: Solution[Any] = solve_partial_blocks(
-                blocks, a=a, b=b, mass=alpha, progress_bar=False, throw=False
-            )
+            settings: dict[str, Any] = {"progress_bar": False, "throw": False}
+            solution: Solution[Any] = solve_partial_blocks(cost, a=a, b=b, mass=alpha, **settings)
             # A plan that misses its tolerance is still feasible, so its bound holds; the status shows it.
             record = PlanRecord(f"exact, {aim}", solution.status.name, unit * solution.gap, solution.residuals.worst)
             return solution.plan, record
         check_positive("eps", eps, remedy="Pass a positive regularisation, or None for the exact plan.")
-        cost = _PlanCost(self, tightest, k).block(np.arange(n))
-        solution = solve_partial(cost, a, b, mass=alpha, eps=eps, throw=False)
-        proof = certify(solution.plan, cost, a, b, alpha, potentials=solution.potentials)
+        matrix = cost.block(np.arange(n))
+        solution = solve_partial(matrix, a, b, mass=alpha, eps=eps, throw=False)
+        proof = certify(solution.plan, matrix, a, b, alpha, potentials=solution.potentials)
         kind = f"entropic (eps {eps:g}) rounded to feasible, {aim}"
         return csr_array(solution.plan), PlanRecord(kind, solution.status.name, unit * proof.gap, proof.residuals.worst)
 

@@ -21,8 +21,7 @@ from warmpot._typing import FloatArray
 from warmpot.methods.base import BatchContext, Domain, NamedBatch, PassRequest, Setup, TrainProgress
 from warmpot.methods.weighting import Weighting, WeightMemory
 from warmpot.nets import Critic, gradient_penalty
-from warmpot.weights import capped_weights, chi2_ball_weights
-from warmpot.weights.class_level import SMALLEST_BETA
+from warmpot.weights import SMALLEST_BETA, capped_weights, chi2_ball_weights
 
 __all__ = ["Capped", "Chi2Ball", "CriticSettings"]
 

@@ -30,8 +30,7 @@ from warmpot.methods.base import (
     TrainProgress,
 )
 from warmpot.methods.warmpot import Warmpot
-from warmpot.weights import class_shares, plan_weights
-from warmpot.weights.class_level import SMALLEST_BETA
+from warmpot.weights import SMALLEST_BETA, class_shares, plan_weights
 
 __all__ = ["ClassShare", "Plan", "Uniform", "WeightMemory", "Weighting"]
 

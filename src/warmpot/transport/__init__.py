@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from warmpot.transport.certify import Certificate, certify, round_to_feasible
-from warmpot.transport.columns import BlockCost
+from warmpot.transport.exact import BlockCost
 from warmpot.transport.large import solve_partial_blocks, solve_partial_points
-from warmpot.transport.path import PartialPath, partial_path
-from warmpot.transport.solution import BatchSolution, Potentials, Residuals, Solution
-from warmpot.transport.solve import solve_partial, solve_partial_batch
-from warmpot.transport.status import Status
+from warmpot.transport.problem import BatchSolution, Potentials, Residuals, Solution, Status
+from warmpot.transport.solve import PartialPath, partial_path, solve_partial, solve_partial_batch
 from warmpot.transport.unbalanced import UnbalancedSolution, solve_unbalanced
 
 __all__ = [

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from warmpot._typing import FloatArray, IntArray
-from warmpot.transport._tuning import (
+from warmpot.transport.entropic import (
     LOG_LIMIT,
     LOG_MAX,
     LOG_MIN,

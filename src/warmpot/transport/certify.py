@@ -11,8 +11,7 @@ from warmpot._checks import check_matrix, check_nonnegative_matrix
 from warmpot._interop import Kind, is_torch, kind_of, to_numpy
 from warmpot._typing import Array, FloatArray
 from warmpot.errors import InputError
-from warmpot.transport.problem import PartialProblem, check_masses, residuals_of
-from warmpot.transport.solution import Potentials, Residuals
+from warmpot.transport.problem import PartialProblem, Potentials, Residuals, check_masses, residuals_of
 
 __all__ = [
     "Certificate",
@@ -24,8 +23,7 @@ __all__ = [
     "trim_sparse",
 ]
 
-FEASIBLE = 1e-12
-"""Largest relative violation of a plan that counts as feasible."""
+FEASIBLE = 1e-12  # largest relative violation of a plan that counts as feasible
 
 
 class Certificate(NamedTuple):
@@ -63,11 +61,7 @@ def lower_bound(problem: PartialProblem, v: FloatArray) -> tuple[float, FloatArr
     """Prove a lower bound of the optimal value from column potentials ``v >= 0`` alone.
 
     For fixed v the best row potentials are ``u_i = max(0, t - m_i)`` with ``m_i = min_j C_ij + v_j``, and the best
-    t is the quantile of m that collects the mass; so any v, from any solver, gives a valid bound.
-
-    Returns
-    -------
-    dual_value, u, t
+    t is the quantile of m that collects the mass; so any v, from any solver, gives a valid bound. Returns it, u and t.
     """
     lowest = (problem.cost + v).min(axis=1)
     order = np.argsort(lowest)
@@ -179,7 +173,7 @@ def round_to_feasible(plan: Any, a: object | None, b: object | None, mass: float
     array([[0.5, 0. ],
            [0. , 0.5]])
     """
-    from warmpot.transport._round import round_plan
+    from warmpot.transport._kernels import round_plan
 
     if issparse(plan):
         return _round_sparse(csr_array(plan), a, b, mass)

@@ -24,10 +24,9 @@ import numpy as np
 from warmpot._typing import FloatArray
 from warmpot.errors import InputError
 from warmpot.transport.exact import snap_to_movable, solve_exact, to_feasible
-from warmpot.transport.problem import Answer, PartialProblem
-from warmpot.transport.status import Status
+from warmpot.transport.problem import Answer, PartialProblem, Status
 
-__all__ = ["DEFAULT_MAX_ITER", "Units", "conclude", "schedule", "solve_entropic", "spare", "units"]
+__all__ = ["DEFAULT_MAX_ITER", "conclude", "schedule", "solve_entropic", "spare", "units"]
 
 DEFAULT_MAX_ITER = 100_000
 SMALLEST_EPS = 1e-12  # of the cost range; below, float64 cannot distinguish the problem from the exact one
@@ -36,10 +35,19 @@ ANNEAL_FROM = 10.0  # the first eps is at most the cost range over this
 ANNEAL_TOL = 1e-4  # tolerance of all but the last eps
 EXACT_START = 1e-3  # below this share of the cost range, start from the exact potentials
 
+# of the solver in its numba form (`_entropic`) and its torch form (`entropic_torch`)
+SWEEPS = 4  # between two evaluations of the residual
+LOG_LIMIT = 100.0  # potentials are absorbed into the kernel when the change since has drifted beyond exp(+-this)
+LOG_MIN, LOG_MAX = -690.0, 690.0  # between these, exp is neither denormal nor infinite
+LONGEST_MOVE = 500.0  # Newton step in any potential, in units of eps: some must move far as they can shift together
+NEWTON_MOVE = 10.0  # longest second attempt, where the first did not help
+SINGULAR_MOVE = 1e3  # a full Newton step longer than this means that the system is singular
+STALL_CHECKS = 60  # evaluations without 10 % progress before giving up
+
 STATUSES = (Status.OPTIMAL, Status.MAX_ITER, Status.STALLED)
 
 
-class Units(NamedTuple):
+class _Units(NamedTuple):
     """A feasible problem (mass snapped to what can be moved) and the units its cost is measured in."""
 
     problem: PartialProblem
@@ -54,7 +62,7 @@ class Units(NamedTuple):
         return cost
 
 
-def units(problem: PartialProblem, eps: float) -> Units:
+def units(problem: PartialProblem, eps: float) -> _Units:
     """Check that the pairs of finite cost can carry the mass and that float64 can resolve eps."""
     problem = snap_to_movable(problem)
     finite = problem.cost[problem.cost < np.inf] if problem.forbidden else problem.cost
@@ -63,7 +71,7 @@ def units(problem: PartialProblem, eps: float) -> Units:
     if eps < SMALLEST_EPS * span:
         allowed = f"eps >= {SMALLEST_EPS * span:.3g}, 1e-12 of the cost range, or None"
         raise InputError("eps", got=eps, allowed=allowed, remedy="Pass eps=None for the exact solver.")
-    return Units(problem, low, span)
+    return _Units(problem, low, span)
 
 
 def schedule(eps: float, tol: float, room: float = 1.0) -> tuple[FloatArray, FloatArray]:
@@ -90,18 +98,9 @@ def schedule(eps: float, tol: float, room: float = 1.0) -> tuple[FloatArray, Flo
 
 
 def solve_entropic(problem: PartialProblem, eps: float, *, tol: float, max_iter: int) -> Answer:
-    """Solve the entropic problem on the CPU.
+    """Solve the entropic problem on the CPU; `max_iter` limits sweeps and Newton steps over all annealing stages.
 
-    Parameters
-    ----------
-    problem : PartialProblem
-        May hold forbidden pairs and zero weights.
-    eps : float
-        Regularisation, in units of the cost.
-    tol : float
-        Violation of the optimality conditions, relative to the mass and (for the gap) to mass times cost range.
-    max_iter : int
-        Limit on sweeps and Newton steps, over all annealing stages.
+    `tol` is the violation of the optimality conditions, relative to the mass and (in cost) to mass times cost range.
     """
     live = problem.live
     if live is not None:
@@ -120,13 +119,13 @@ def solve_entropic(problem: PartialProblem, eps: float, *, tol: float, max_iter:
     return best
 
 
-def _from_above(unit: Units, eps: float, tol: float, max_iter: int) -> Answer:
+def _from_above(unit: _Units, eps: float, tol: float, max_iter: int) -> Answer:
     """Anneal from a large eps, each stage from the potentials of the last."""
     a, b = unit.problem.a, unit.problem.b
     return _stages(unit, *schedule(eps, tol, spare(unit.problem)), np.zeros(a.size), np.zeros(b.size), 0.0, max_iter)
 
 
-def _from_exact(unit: Units, eps: float, tol: float, max_iter: int) -> Answer:
+def _from_exact(unit: _Units, eps: float, tol: float, max_iter: int) -> Answer:
     """Start at the potentials of the exact problem, the limit of small eps."""
     exact, scale = solve_exact(unit.problem), eps * unit.span
     last = schedule(eps, tol)[1][-1:]
@@ -136,7 +135,7 @@ def _from_exact(unit: Units, eps: float, tol: float, max_iter: int) -> Answer:
 
 
 def _stages(
-    unit: Units, eps: FloatArray, tol: FloatArray, mu: FloatArray, nu: FloatArray, tau: float, max_iter: int
+    unit: _Units, eps: FloatArray, tol: FloatArray, mu: FloatArray, nu: FloatArray, tau: float, max_iter: int
 ) -> Answer:
     """Solve at a falling sequence of eps from the potentials given, which are overwritten."""
     from warmpot.transport._entropic import solve_at
@@ -160,7 +159,7 @@ def spare(problem: PartialProblem) -> float:
 
 
 def conclude(
-    unit: Units,
+    unit: _Units,
     plan: FloatArray,
     mu: FloatArray,
     nu: FloatArray,
@@ -175,7 +174,7 @@ def conclude(
     `plan` has mass about 1, may be slightly infeasible and is overwritten; mu, nu, tau are its potentials over eps,
     for the cost less `unit.low`.
     """
-    from warmpot.transport._round import measure
+    from warmpot.transport._kernels import measure
 
     problem, low, span = unit
     mass, total = problem.mass, float(plan.sum())

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warmpot.transport._tuning import (
+from warmpot.transport.entropic import (
     LOG_LIMIT,
     LOG_MAX,
     LOG_MIN,
@@ -22,10 +22,13 @@ from warmpot.transport._tuning import (
     SINGULAR_MOVE,
     STALL_CHECKS,
     SWEEPS,
+    conclude,
+    schedule,
+    solve_entropic,
+    spare,
+    units,
 )
-from warmpot.transport.entropic import conclude, schedule, solve_entropic, spare, units
-from warmpot.transport.problem import Answer, PartialProblem
-from warmpot.transport.status import Status
+from warmpot.transport.problem import Answer, PartialProblem, Status
 
 __all__ = ["solve_entropic_torch"]
 

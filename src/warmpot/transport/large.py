@@ -10,30 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from warmpot._checks import (
-    LARGEST,
-    check_choice,
-    check_cost,
-    check_count,
-    check_fraction,
-    check_matrix,
-    check_positive,
-)
+from warmpot._checks import LARGEST, check_choice, check_cost, check_count, check_fraction, check_matrix, check_positive
 from warmpot._interop import Kind, kind_of
 from warmpot._progress import progress
 from warmpot._typing import Array, FloatArray, IntArray
 from warmpot.errors import InputError
-from warmpot.transport.columns import BlockCost, Generated, generate
-from warmpot.transport.exact import MAX_PIVOTS, optimality
-from warmpot.transport.problem import check_masses, infeasible, residuals_of
-from warmpot.transport.solution import Potentials, Solution
+from warmpot.transport.exact import MAX_PIVOTS, BlockCost, generate, optimality
+from warmpot.transport.problem import Potentials, Solution, check_masses, infeasible, residuals_of
 
 __all__ = ["EuclideanBlocks", "solve_partial_blocks", "solve_partial_points"]
 
 logger = logging.getLogger(__name__)
 
-COPIED = 8192
-"""Rows of the source that are copied at a time."""
+COPIED = 8192  # rows of the source that are copied at a time
 
 
 class EuclideanBlocks:
@@ -59,7 +48,7 @@ class EuclideanBlocks:
 
     def block(self, rows: IntArray) -> FloatArray:
         """Return the distances of some rows to all columns."""
-        from warmpot.transport._scan import distances_from_products
+        from warmpot.transport._kernels import distances_from_products
 
         x = self._source(rows)
         products: FloatArray = x @ self.xt.T
@@ -105,6 +94,23 @@ def _check_block(name: str, costs: object, shape: tuple[int, int]) -> FloatArray
     return block
 
 
+class _Settings(NamedTuple):
+    tol: float
+    max_iter: int
+    budget: float
+    progress_bar: bool | None
+    throw: bool
+
+    @classmethod
+    def checked(
+        cls, tol: float, max_iter: int | None, max_memory: float, progress_bar: bool | None, throw: bool
+    ) -> _Settings:
+        tol = check_positive("tol", tol, maximum=0.1)
+        max_iter = MAX_PIVOTS if max_iter is None else check_count("max_iter", max_iter)
+        budget = check_positive("max_memory", max_memory, remedy="Give it in GiB.") * 2**30
+        return cls(tol, max_iter, budget, progress_bar, throw)
+
+
 def solve_partial_points(
     xs: Array,
     xt: Array,
@@ -122,8 +128,8 @@ def solve_partial_points(
 ) -> Solution[csr_array]:
     """Solve the exact partial problem between two sets of points.
 
-    Column generation on a network simplex (see `warmpot.transport.columns`): the cost matrix is only computed
-    in blocks of rows, and the plan is sparse.
+    Column generation (see `warmpot.transport.exact`): the cost matrix is only computed in blocks of rows, and the plan
+    is sparse.
 
     Parameters
     ----------
@@ -170,14 +176,14 @@ def solve_partial_points(
      [0.  0. ]]
     """
     settings = _Settings.checked(tol, max_iter, max_memory, progress_bar, throw)
-    kind = kind_of(xs)
-    xs, xt = _samples(xs, xt, cost)
-    problem = _Capacities.checked(a, b, beta, mass, (xs.shape[0], xt.shape[0]))
-    rows, cols = problem.rows, problem.cols
-    # Samples without capacity are dropped before the distances: they must not move the centre or the scale.
-    xs, xt = xs if rows.size == xs.shape[0] else xs[rows], xt if cols.size == xt.shape[0] else xt[cols]
-    blocks = _FunctionBlocks(xs, xt, cost) if callable(cost) else EuclideanBlocks(np.asarray(xs), np.asarray(xt))
-    return _solve(blocks, problem, settings, kind)
+    source, target = _samples(xs, xt, cost)
+
+    def restricted(rows: IntArray, cols: IntArray) -> BlockCost:
+        # Samples without capacity are dropped before the distances: they must not move the centre or the scale.
+        x, y = (x if part.size == x.shape[0] else x[part] for x, part in ((source, rows), (target, cols)))
+        return _FunctionBlocks(x, y, cost) if callable(cost) else EuclideanBlocks(np.asarray(x), np.asarray(y))
+
+    return _solve(restricted, (source.shape[0], target.shape[0]), kind_of(xs), (a, b, beta), mass, settings)
 
 
 def solve_partial_blocks(
@@ -195,8 +201,8 @@ def solve_partial_blocks(
 ) -> Solution[csr_array]:
     """Solve the exact partial problem for a cost that is computed block by block.
 
-    For costs that hold their own samples, such as the joint cost between
-    two data sets. The arguments that are not listed are those of `solve_partial_points`.
+    For costs that hold their own samples, such as the joint cost between two data sets. The arguments that are not
+    listed are those of `solve_partial_points`.
 
     Parameters
     ----------
@@ -225,48 +231,23 @@ def solve_partial_blocks(
     array([0.5, 0.5, 0. ])
     """
     settings = _Settings.checked(tol, max_iter, max_memory, progress_bar, throw)
-    n, m = cost.shape
-    problem = _Capacities.checked(a, b, beta, mass, (n, m))
-    return _solve(_Restriction(cost, problem.rows, problem.cols), problem, settings, Kind(np.dtype(np.float64)))
+    float64 = Kind(np.dtype(np.float64))
+    return _solve(lambda *kept: _Restriction(cost, *kept), cost.shape, float64, (a, b, beta), mass, settings)
 
 
-class _Settings(NamedTuple):
-    tol: float
-    max_iter: int
-    budget: float
-    progress_bar: bool | None
-    throw: bool
-
-    @classmethod
-    def checked(
-        cls, tol: float, max_iter: int | None, max_memory: float, progress_bar: bool | None, throw: bool
-    ) -> _Settings:
-        tol = check_positive("tol", tol, maximum=0.1)
-        max_iter = MAX_PIVOTS if max_iter is None else check_count("max_iter", max_iter)
-        budget = check_positive("max_memory", max_memory, remedy="Give it in GiB.") * 2**30
-        return cls(tol, max_iter, budget, progress_bar, throw)
-
-
-class _Capacities(NamedTuple):
-    """Capacities of both sides, the mass to move, and the samples that have any capacity."""
-
-    a: FloatArray
-    b: FloatArray
-    mass: float
-    rows: IntArray
-    cols: IntArray
-
-    @classmethod
-    def checked(
-        cls, a: Array | None, b: Array | None, beta: float | None, mass: float, shape: tuple[int, int]
-    ) -> _Capacities:
-        wa, wb, mass = check_masses(_source_capacities(a, beta, shape[0]), b, mass, shape)
-        return cls(wa, wb, mass, np.flatnonzero(wa > 0), np.flatnonzero(wb > 0))
-
-
-def _solve(blocks: BlockCost, problem: _Capacities, settings: _Settings, kind: Kind) -> Solution[csr_array]:
-    """Solve on the samples with capacity, which `blocks` is restricted to."""
-    a, b, mass, rows, cols = problem
+def _solve(
+    restricted: Callable[[IntArray, IntArray], BlockCost],
+    shape: tuple[int, int],
+    kind: Kind,
+    capacities: tuple[Array | None, Array | None, float | None],
+    mass: float,
+    settings: _Settings,
+) -> Solution[csr_array]:
+    """Solve on the samples with capacity, which `restricted` gives the costs of; capacities are a, b and beta."""
+    a_or_none, b_or_none, beta = capacities
+    a, b, mass = check_masses(_source_capacities(a_or_none, beta, shape[0]), b_or_none, mass, shape)
+    rows, cols = np.flatnonzero(a > 0), np.flatnonzero(b > 0)
+    blocks = restricted(rows, cols)
     # A block, its products and one temporary are alive at the same time, in float64.
     block_rows = int(np.clip(settings.budget // (8 * 3 * cols.size), 1, rows.size))
     with progress("exact plan", logger, settings.progress_bar) as report:
@@ -279,8 +260,27 @@ def _solve(blocks: BlockCost, problem: _Capacities, settings: _Settings, kind: K
                 break  # else pairs are forbidden: make the slack cost more than any detour around them
     if result.slack > 1e-9 * mass:
         raise infeasible(mass, mass - result.slack)
-    # What forbidden pairs leave of the mass, where the two differ by rounding.
-    solution = _to_solution(result, problem._replace(mass=mass - result.slack), settings.tol, kind)
+    mass -= result.slack  # what forbidden pairs leave of the mass, where the two differ by rounding
+    u, v = np.zeros(a.size), np.zeros(b.size)
+    u[rows], v[cols] = result.u, result.v
+    entries = result.plan.tocoo()
+    plan = csr_array((entries.data, (rows[entries.row], cols[entries.col])), shape=shape)
+    p, q = plan.sum(axis=1), plan.sum(axis=0)
+    dual_value = float(mass * result.t - a @ u - b @ v)
+    solution = Solution(
+        plan=plan,
+        p=kind.wrap(p),
+        q=kind.wrap(q),
+        value=result.value,
+        objective=result.at_most,
+        dual_value=min(dual_value, result.at_most),
+        gap=max(0.0, result.at_most - dual_value),
+        slope=result.t,
+        residuals=residuals_of(p, q, a, b, mass),
+        status=optimality(result.at_most, dual_value, settings.tol, mass * result.span, result.finished),
+        n_iter=result.rounds,
+        potentials=Potentials(kind.wrap(u), kind.wrap(v)),
+    )
     return solution.or_raise() if settings.throw else solution
 
 
@@ -317,27 +317,3 @@ def _matrix(name: str, x: Array, width: int | None = None) -> NDArray[Any]:
     if float32 and width in (None, x.shape[1]) and np.isfinite(x).all():
         return np.asarray(x)
     return check_matrix(name, x, width=width)  # raises with the right message
-
-
-def _to_solution(result: Generated, problem: _Capacities, tol: float, kind: Kind) -> Solution[csr_array]:
-    a, b, mass, rows, cols = problem
-    u, v = np.zeros(a.size), np.zeros(b.size)
-    u[rows], v[cols] = result.u, result.v
-    entries = result.plan.tocoo()
-    plan = csr_array((entries.data, (rows[entries.row], cols[entries.col])), shape=(a.size, b.size))
-    p, q = plan.sum(axis=1), plan.sum(axis=0)
-    dual_value = float(mass * result.t - a @ u - b @ v)
-    return Solution(
-        plan=plan,
-        p=kind.wrap(p),
-        q=kind.wrap(q),
-        value=result.value,
-        objective=result.at_most,
-        dual_value=min(dual_value, result.at_most),
-        gap=max(0.0, result.at_most - dual_value),
-        slope=result.t,
-        residuals=residuals_of(p, q, a, b, mass),
-        status=optimality(result.at_most, dual_value, tol, mass * result.span, result.finished),
-        n_iter=result.rounds,
-        potentials=Potentials(kind.wrap(u), kind.wrap(v)),
-    )

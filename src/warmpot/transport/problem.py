@@ -1,4 +1,4 @@
-"""The partial transport problem, checked once and brought to float64.
+"""The partial transport problem, checked once and brought to float64, and its solution.
 
     PW_mass(a, b) = min <C, P>   subject to   P >= 0,  P 1 <= a,  P' 1 <= b,  sum(P) = mass
 
@@ -11,19 +11,183 @@ where t is the slope of the value in the mass.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, fields
+from enum import Enum
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from warmpot._checks import check_cost, check_mass, check_weights
 from warmpot._interop import kind_of
-from warmpot._typing import BoolArray, FloatArray
-from warmpot.errors import InfeasibleError
-from warmpot.transport.solution import Residuals
-from warmpot.transport.status import Status
+from warmpot._typing import Array, BoolArray, FloatArray
+from warmpot.errors import InfeasibleError, NotConvergedError
 
-__all__ = ["Answer", "PartialProblem", "check_masses", "infeasible", "residuals_of"]
+__all__ = [
+    "Answer",
+    "BatchSolution",
+    "CertifiedPlan",
+    "PartialProblem",
+    "Potentials",
+    "Residuals",
+    "Solution",
+    "Status",
+    "check_masses",
+    "infeasible",
+    "residuals_of",
+]
+
+PlanT = TypeVar("PlanT")
+PlanSelf = TypeVar("PlanSelf", bound="CertifiedPlan[Any]")
+
+
+class Status(Enum):
+    """Outcome of a solve; the value is the remedy, ready to be shown to a user.
+
+    Examples
+    --------
+    >>> Status.OPTIMAL.ok, Status.MAX_ITER.ok
+    (True, False)
+    >>> print(Status.STALLED.remedy)
+    float64 can go no further at this eps: raise eps, loosen tol, or pass eps=None for the exact solver.
+    """
+
+    OPTIMAL = "optimal: gap and residuals are within the tolerance."
+    MAX_ITER = "max_iter was reached before tol: raise max_iter, loosen tol, or raise eps."
+    STALLED = "float64 can go no further at this eps: raise eps, loosen tol, or pass eps=None for the exact solver."
+    ROUNDING = "rounding of the costs leaves a gap above tol: loosen tol, or bring the costs closer to one scale."
+
+    @property
+    def ok(self) -> bool:
+        """Whether the solution meets its tolerance."""
+        return self is Status.OPTIMAL
+
+    @property
+    def remedy(self) -> str:
+        """What a user can do."""
+        return str(self.value)
+
+
+class Potentials(NamedTuple):
+    """Dual variables of the row and column constraints, both >= 0, in units of the cost."""
+
+    u: Any
+    v: Any
+
+
+class Residuals(NamedTuple):
+    """Largest violation of each constraint, relative to the mass; all 0 for a feasible plan."""
+
+    rows: float
+    cols: float
+    mass: float
+
+    @property
+    def worst(self) -> float:
+        """The largest of the three."""
+        return max(self)
+
+
+@dataclass(frozen=True, repr=False)
+class CertifiedPlan(Generic[PlanT]):
+    """What every solver returns: a plan and what is proven about it; see `Solution` and `UnbalancedSolution`."""
+
+    plan: PlanT
+    p: Any
+    q: Any
+    value: Any
+    objective: Any
+    dual_value: float
+    gap: float
+    status: Status
+    n_iter: int
+    potentials: Potentials
+
+    def __repr__(self) -> str:
+        n, m = self.plan.shape  # type: ignore[attr-defined]
+        value = self.value.detach() if hasattr(self.value, "detach") else self.value
+        return (
+            f"{type(self).__name__}({n} x {m}, {self.status.name}, value={float(value):.6g}, "
+            f"{self._summary()}, n_iter={self.n_iter})"
+        )
+
+    def _summary(self) -> str:
+        raise NotImplementedError
+
+    def or_raise(self: PlanSelf) -> PlanSelf:
+        """Return self, or raise `NotConvergedError` when the status is not OPTIMAL."""
+        if not self.status.ok:
+            message = f"{self.status.remedy} Reached: gap {self.gap:.3g} after {self.n_iter} iterations."
+            raise NotConvergedError(message, solution=self)
+        return self
+
+
+@dataclass(frozen=True, repr=False)
+class Solution(CertifiedPlan[PlanT]):
+    """A partial transport plan with its certificate.
+
+    Attributes
+    ----------
+    plan : array or scipy.sparse.csr_array, shape (n_s, n_t)
+        How much of each source sample goes to each target sample.
+    p, q : arrays, shapes (n_s,) and (n_t,)
+        Row and column sums of the plan: the weights of source and target samples.
+    value : float or 0-d tensor
+        Linear cost ``<C, plan>``. With a torch cost that requires grad it is differentiable: its gradient is the
+        plan (envelope theorem; the plan itself is detached).
+    objective : float or 0-d tensor
+        What the solver minimised: `value` for the exact problem, ``value + eps * sum P (log P - 1)`` for the
+        entropic one. Its gradient in the cost is the plan in both cases.
+    dual_value : float
+        A proven lower bound of the minimal objective.
+    gap : float
+        ``objective - dual_value >= 0``.
+    status : Status
+        How the solve ended; ``status.remedy`` is what to do about it.
+    n_iter : int
+        Iterations (entropic: sweeps and Newton steps; exact: pricing rounds).
+    potentials : Potentials
+        Dual variables u, v >= 0 of the rows and columns.
+    slope : float
+        The dual variable t of the mass: d objective / d mass (one element of the subdifferential at a kink).
+    residuals : Residuals
+        Constraint violations of `plan` as computed in float64.
+    """
+
+    slope: float
+    residuals: Residuals
+
+    def _summary(self) -> str:
+        return f"gap={self.gap:.2g}, slope={self.slope:.6g}"
+
+
+@dataclass(frozen=True)
+class BatchSolution:
+    """Solutions of a batch; every array has a leading batch axis, indexing gives one `Solution`.
+
+    Attributes are those of `Solution`; `dual_value`, `gap`, `slope` are float64 arrays, `residuals`, `status` and
+    `n_iter` tuples with one entry per problem.
+    """
+
+    plan: Any
+    p: Any
+    q: Any
+    value: Any
+    objective: Any
+    dual_value: FloatArray
+    gap: FloatArray
+    status: tuple[Status, ...]
+    n_iter: tuple[int, ...]
+    potentials: Potentials
+    slope: FloatArray
+    residuals: tuple[Residuals, ...]
+
+    def __len__(self) -> int:
+        return len(self.status)
+
+    def __getitem__(self, k: int) -> Solution[Array]:
+        parts = {each.name: getattr(self, each.name)[k] for each in fields(self) if each.name != "potentials"}
+        parts |= {name: float(parts[name]) for name in ("dual_value", "gap", "slope")}
+        return Solution(**parts, potentials=Potentials(self.potentials.u[k], self.potentials.v[k]))
 
 
 class Answer(NamedTuple):
@@ -45,17 +209,10 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class PartialProblem:
-    """A feasible problem in float64; `cost` may hold ``+inf`` for forbidden pairs.
+    """A feasible problem in float64: costs, capacities of rows and columns, mass to move.
 
-    Attributes
-    ----------
-    cost : (n_s, n_t) array
-    a, b : (n_s,) and (n_t,) arrays
-        Capacities of rows and columns.
-    mass : float
-        Mass to move, set to the feasible maximum where it differed from it by rounding only.
-    forbidden : bool
-        Whether any cost is ``+inf``.
+    The mass was set to the feasible maximum where it differed from it by rounding only; `forbidden` is whether any
+    cost is ``+inf``.
     """
 
     cost: FloatArray

@@ -1,25 +1,24 @@
-"""Solve one problem, or a batch of problems, given as cost matrices."""
+"""Solve one problem, a batch of problems, or one for all masses at once, given as cost matrices."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from warmpot._checks import check_cost, check_count, check_positive
+from warmpot._checks import check_cost, check_count, check_positive, check_weights
 from warmpot._interop import Kind, kind_of
-from warmpot._typing import Array
+from warmpot._typing import Array, FloatArray
 from warmpot.errors import InputError
 from warmpot.transport.certify import in_callers_kind
 from warmpot.transport.entropic import DEFAULT_MAX_ITER, solve_entropic
 from warmpot.transport.exact import MAX_PIVOTS, solve_exact
-from warmpot.transport.problem import Answer, PartialProblem, residuals_of
-from warmpot.transport.solution import BatchSolution, Potentials, Solution
+from warmpot.transport.problem import Answer, BatchSolution, PartialProblem, Potentials, Solution, residuals_of
 
-__all__ = ["solve_partial", "solve_partial_batch"]
+__all__ = ["PartialPath", "partial_path", "solve_partial", "solve_partial_batch"]
 
 
 def solve_partial(
@@ -120,8 +119,8 @@ def solve_partial_batch(
     eps, tol, max_iter = _settings(eps, tol, max_iter)
     values, kind = check_cost("costs", costs, ndim=3), kind_of(costs)
     size = values.shape[0]
-    _check_rows(a, b, size)
-    problems = [PartialProblem.checked(values[k], _row(a, k), _row(b, k), mass) for k in range(size)]
+    rows, cols = _per_problem("a", a, size), _per_problem("b", b, size)
+    problems = [PartialProblem.checked(values[k], rows[k], cols[k], mass) for k in range(size)]
     if eps is not None and kind.on_accelerator:
         from warmpot.transport.entropic_torch import solve_entropic_torch
 
@@ -134,6 +133,64 @@ def solve_partial_batch(
         for solution in solutions:
             solution.or_raise()
     return _stack(solutions, kind)
+
+
+class PartialPath(NamedTuple):
+    """The curve: `values` at `masses` (both from 0), and the `slopes` of the segments between them.
+
+    Slopes rise strictly; ``masses[-1]`` is the largest mass that can be moved.
+    """
+
+    masses: FloatArray
+    values: FloatArray
+    slopes: FloatArray
+
+
+def partial_path(cost: Array, a: Array | None = None, b: Array | None = None) -> PartialPath:
+    """Compute the optimal value for every mass at once, exactly: a convex curve.
+
+    Successive shortest paths: starting from nothing moved, each step sends mass along the cheapest route that still
+    has room (from a row with capacity left, over pairs, possibly undoing flow, to a column with capacity left). The
+    flow stays optimal for the mass moved so far, and the length of the route is the slope of the curve there.
+
+    Parameters
+    ----------
+    cost : (n_s, n_t) array or tensor
+        ``+inf`` for forbidden pairs.
+    a, b : arrays, optional
+        Capacities; uniform with total 1 by default.
+
+    Returns
+    -------
+    PartialPath
+        numpy float64 arrays (the curve is for choosing a mass, not for back-propagation).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> path = partial_path(np.array([[0.0, 3.0], [5.0, 1.0]]))
+    >>> path.masses, path.values, path.slopes
+    (array([0. , 0.5, 1. ]), array([0. , 0. , 0.5]), array([0., 1.]))
+    """
+    from warmpot.transport._kernels import shortest_paths
+
+    c = check_cost("cost", cost)
+    wa, wb = check_weights("a", a, c.shape[0]), check_weights("b", b, c.shape[1])
+    rows, cols = np.flatnonzero(wa > 0), np.flatnonzero(wb > 0)
+    live = np.ascontiguousarray(c[np.ix_(rows, cols)])
+    finite = live[live < np.inf]
+    if finite.size == 0:
+        return PartialPath(np.zeros(1), np.zeros(1), np.empty(0))
+    low = float(finite.min())
+    span = float(finite.max()) - low or 1.0
+    total = float(min(wa.sum(), wb.sum()))
+    steps, lengths = shortest_paths((live - low) / span, wa[rows] / total, wb[cols] / total)
+    monotone: FloatArray = np.maximum.accumulate(lengths)
+    first = np.flatnonzero(np.append(True, np.diff(monotone) > 1e-13))  # lengths of a run differ by rounding only
+    amounts = np.add.reduceat(steps, first) * total
+    slopes = monotone[first] * span + low
+    masses = np.append(0.0, np.cumsum(amounts))
+    return PartialPath(masses, np.append(0.0, np.cumsum(amounts * slopes)), slopes)
 
 
 def _settings(eps: float | None, tol: float, max_iter: int | None) -> tuple[float | None, float, int]:
@@ -151,24 +208,19 @@ def _solve(problem: PartialProblem, eps: float | None, tol: float, max_iter: int
     return solve_entropic(problem, eps, tol=tol, max_iter=max_iter)
 
 
-def _check_rows(a: Any, b: Any, size: int) -> None:
-    for name, weights in (("a", a), ("b", b)):
-        if _per_problem(weights) and len(weights) != size:
-            allowed = f"one row for all, or one for each of the {size} problems"
-            got, remedy = f"{len(weights)} rows", "Match the leading axis of the costs."
-            raise InputError(name, got=got, allowed=allowed, remedy=remedy)
-
-
-def _row(weights: Any, k: int) -> Any:
-    return weights[k] if _per_problem(weights) else weights
-
-
-def _per_problem(weights: Any) -> bool:
-    """Whether weights come with a leading batch axis; anything else is left to the checks."""
+def _per_problem(name: str, weights: Any, size: int) -> list[Any]:
+    """Return the weights of each problem: a row each, or the same for all where they have no leading batch axis."""
     try:
-        return weights is not None and np.ndim(weights) == 2
-    except ValueError:
-        return False
+        shared = weights is None or np.ndim(weights) != 2
+    except ValueError:  # left to the checks
+        shared = True
+    if shared:
+        return [weights] * size
+    if len(weights) != size:
+        allowed = f"one row for all, or one for each of the {size} problems"
+        got, remedy = f"{len(weights)} rows", "Match the leading axis of the costs."
+        raise InputError(name, got=got, allowed=allowed, remedy=remedy)
+    return [weights[k] for k in range(size)]
 
 
 def _to_solution(problem: PartialProblem, answer: Answer, cost: Any, kind: Kind) -> Solution[Any]:

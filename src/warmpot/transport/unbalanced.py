@@ -28,8 +28,7 @@ from warmpot._interop import kind_of
 from warmpot._typing import Array, FloatArray
 from warmpot.errors import InputError
 from warmpot.transport.certify import in_callers_kind
-from warmpot.transport.solution import CertifiedPlan, Potentials
-from warmpot.transport.status import Status
+from warmpot.transport.problem import CertifiedPlan, Potentials, Status
 
 __all__ = ["UnbalancedSolution", "solve_unbalanced"]
 
@@ -237,7 +236,7 @@ def _best_level(c: FloatArray, a: FloatArray, b: FloatArray, lam: float) -> floa
 
 
 def _objective_and_dual(problem: _Problem, answer: _Answer) -> tuple[float, float]:
-    from warmpot.transport._round import measure
+    from warmpot.transport._kernels import measure
     from warmpot.transport._unbalanced import kl_divergence as kl
 
     cost, a, b, tau, eps, relative = problem

@@ -31,7 +31,7 @@ from warmpot.bounds import (
 )
 from warmpot.bounds.losses import get_bound_loss
 from warmpot.bounds.oracle import _Heads
-from warmpot.bounds.search import ALPHAS
+from warmpot.bounds.theorems import ALPHAS
 from warmpot.errors import InputError
 from warmpot.transport import round_to_feasible, solve_partial
 

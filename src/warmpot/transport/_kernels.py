@@ -1,4 +1,4 @@
-"""Numba kernel of `path`: successive shortest paths on a dense bipartite network."""
+"""Numba kernels: rounding plans, pricing pairs (column generation), shortest paths on a dense bipartite network."""
 
 from __future__ import annotations
 
@@ -8,10 +8,137 @@ from numpy.typing import NDArray
 
 from warmpot._typing import FloatArray, IntArray
 
-__all__ = ["augment_to", "shortest_paths"]
+__all__ = ["augment_to", "distances_from_products", "measure", "round_plan", "scan_block", "shortest_paths"]
 
+FASTMATH = {"reassoc", "contract", "nsz"}  # sums may be reordered; inf and NaN keep their meaning
+CANCELLATION = 1e-6
+"""Squared distances below this share of the squared norms are computed again, by differences."""
 EMPTY = 1e-15
 """Capacities and flows below this share of the total are rounding, and count as 0."""
+
+
+@njit(cache=True, fastmath=FASTMATH, nogil=True)
+def round_plan(plan: FloatArray, a: FloatArray, b: FloatArray, mass: float, fill: bool) -> float:
+    """Scale rows, columns and the whole down to their limits, in place; returns the mass then missing.
+
+    With `fill` that mass is spread over the room left in rows and columns, in proportion to both.
+    """
+    n, m = plan.shape
+    p, q = np.empty(n), np.zeros(m)
+    for i in range(n):
+        row = plan[i].sum()
+        scale = a[i] / row if row > a[i] else 1.0
+        for j in range(m):
+            plan[i, j] *= scale
+            q[j] += plan[i, j]
+    room_b = np.maximum(0.0, b - q)
+    for j in range(m):
+        q[j] = b[j] / q[j] if q[j] > b[j] else 1.0
+    for i in range(n):
+        for j in range(m):
+            plan[i, j] *= q[j]
+        p[i] = plan[i].sum()
+    total = p.sum()
+    if total > mass:
+        scale = mass / total
+        for i in range(n):
+            for j in range(m):
+                plan[i, j] *= scale
+        return 0.0
+    missing = float(mass - total)
+    room_a = np.maximum(0.0, a - p)
+    scale = room_a.sum() * room_b.sum()
+    if fill and missing > 0.0 and scale > 0.0:  # else full to the last bit: what is missing is rounding
+        room_a *= missing / scale
+        for i in range(n):
+            if room_a[i] > 0.0:
+                for j in range(m):
+                    plan[i, j] += room_a[i] * room_b[j]
+    return missing
+
+
+@njit(cache=True, fastmath=FASTMATH, nogil=True)
+def measure(plan: FloatArray, cost: FloatArray) -> tuple[float, float]:
+    """Return ``<C, P>`` and ``sum P (log P - 1)``, both free of 0 * inf."""
+    value = entropy = 0.0
+    for i in range(plan.shape[0]):
+        for j in range(plan.shape[1]):
+            mass = plan[i, j]
+            if mass > 0.0:
+                value += mass * cost[i, j]
+                entropy += mass * (np.log(mass) - 1.0)
+    return value, entropy
+
+
+@njit(cache=True, fastmath=FASTMATH, nogil=True)
+def _insert(value: float, index: int, cost: float, values: FloatArray, indices: IntArray, costs: FloatArray) -> None:
+    """Put an entry into a sorted list of fixed length, dropping the largest."""
+    k = values.size - 1
+    while k > 0 and values[k - 1] > value:
+        values[k], indices[k], costs[k] = values[k - 1], indices[k - 1], costs[k - 1]
+        k -= 1
+    values[k], indices[k], costs[k] = value, index, cost
+
+
+@njit(cache=True, fastmath=FASTMATH, nogil=True)
+def scan_block(
+    block: FloatArray,
+    rows: IntArray,
+    u: FloatArray,
+    v: FloatArray,
+    t: float,
+    by_row: tuple[FloatArray, IntArray, FloatArray],
+    by_col: tuple[FloatArray, IntArray, FloatArray],
+    row_min: FloatArray,
+) -> tuple[float, float]:
+    """Enter the pairs of a block into the lists of smallest reduced costs ``C_ij + u_i + v_j - t``.
+
+    `by_row` and `by_col` are (values, indices, costs) with one sorted list per row of the block and one per column;
+    values are initialised with the threshold that an entry must stay below. ``row_min[i]`` becomes
+    ``min_j C_ij + v_j``. Returns the smallest and the largest finite cost.
+    """
+    row_values, row_index, row_cost = by_row
+    col_values, col_index, col_cost = by_col
+    keep_rows, keep_cols = row_values.shape[1], col_values.shape[1]
+    smallest, largest = np.inf, -np.inf
+    for r in range(block.shape[0]):
+        i = rows[r]
+        base = u[i] - t
+        lowest = np.inf
+        row_worst = row_values[r, keep_rows - 1] if keep_rows else -np.inf
+        for j in range(block.shape[1]):
+            cost = block[r, j]
+            smallest = min(smallest, cost)
+            if largest < cost < np.inf:
+                largest = cost
+            priced = cost + v[j]
+            lowest = min(lowest, priced)
+            reduced = priced + base
+            if reduced < row_worst:
+                _insert(reduced, j, cost, row_values[r], row_index[r], row_cost[r])
+                row_worst = row_values[r, keep_rows - 1]
+            if reduced < col_values[j, keep_cols - 1]:
+                _insert(reduced, i, cost, col_values[j], col_index[j], col_cost[j])
+        row_min[i] = lowest
+    return smallest, largest
+
+
+@njit(cache=True, fastmath=FASTMATH, nogil=True)
+def distances_from_products(
+    products: FloatArray, x: FloatArray, y: FloatArray, x_square: FloatArray, y_square: FloatArray, scale: float
+) -> None:
+    """Turn inner products ``x y'`` into `scale` times the distances, without cancellation between close points."""
+    for i in range(products.shape[0]):
+        for j in range(products.shape[1]):
+            products[i, j] = x_square[i] + y_square[j] - 2.0 * products[i, j]
+        for j in range(products.shape[1]):
+            if products[i, j] < CANCELLATION * (x_square[i] + y_square[j]):
+                total = 0.0
+                for k in range(x.shape[1]):
+                    total += (x[i, k] - y[j, k]) ** 2
+                products[i, j] = total
+        for j in range(products.shape[1]):
+            products[i, j] = scale * np.sqrt(products[i, j])
 
 
 @njit(cache=True, nogil=True)
