@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def suggestion(word: str, known: typing.Iterable[str]) -> str:
-    """Return the remedy for an unknown name: the nearest of the known ones, which the same message lists."""
+    """Return the remedy for an unknown name: the closest known one."""
     known = list(known)
     if not known:
         return "Leave it out."

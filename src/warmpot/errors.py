@@ -69,7 +69,7 @@ class _Explained:
         return self.render()
 
     def render(self, names: Mapping[str, str] | None = None) -> str:
-        """Write the message; code between backticks that is a key of `names` is replaced by its value.
+        """Write the message; `what`, and code between backticks, that is a key of `names` is replaced by its value.
 
         Examples
         --------
@@ -77,9 +77,10 @@ class _Explained:
         >>> error.render({"task='classification'": "no --regression"})
         'y: got text; allowed: numbers. Pass no --regression.'
         """
+        what = (names or {}).get(self.what, self.what)
         if not self.allowed:
-            return self.what
-        text = f"{self.what}: got {self.got}; allowed: {self.allowed}. {self.remedy}"
+            return what
+        text = f"{what}: got {self.got}; allowed: {self.allowed}. {self.remedy}"
         return CODE.sub(lambda code: (names or {}).get(code[1], code[0]), text)
 
     def within(self: _E, prefix: str) -> _E:

@@ -237,8 +237,10 @@ def _check_pair(source: Table, target: Table) -> Iterator[Finding]:
     if task.classes:
         counts = np.bincount(task.ys, minlength=task.n_classes)
         small, large = int(counts.argmin()), int(counts.argmax())
-        text = f"{task.n_classes}; the smallest, {task.classes[small]!r}, has {counts[small]} samples, "
-        yield Finding("ok", "classes", f"{text}the largest, {task.classes[large]!r}, {counts[large]}")
+        text = f"the smallest, {task.classes[small]!r}, has {counts[small]} samples, "
+        text += f"the largest, {task.classes[large]!r}, {counts[large]}"
+        same = f"{counts[small]} source samples each"
+        yield Finding("ok", "classes", f"{task.n_classes}; {same if counts[small] == counts[large] else text}")
     for warning in caught:
         yield Finding("warn", "classes", one_line(warning.message))
     unused = "present; training ignores them, only the accuracy at the end uses them"

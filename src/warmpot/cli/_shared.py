@@ -21,17 +21,26 @@ if TYPE_CHECKING:
     from warmpot.data import Truth
 
 __all__ = [
-    "check_out_file", "class_summary", "complain", "facts_grid", "messages", "one_line", "quoted", "score", "show",
-    "show_written", "table_grid",
+    "SETTING_OF_FLAG", "check_out_file", "class_summary", "complain", "facts_grid", "messages", "one_line", "quoted", "score",
+    "show", "show_written", "table_grid",
 ]  # fmt: skip
 
 MOST_CLASSES = 8  # number of classes named in a summary
+HARDWARE = ("devices", "num_nodes", "accelerator", "strategy", "precision")
+SETTING_OF_FLAG = {
+    "method": "method", "weights": "weights", "alpha": "params.alpha", "beta": "params.beta", "seed": "seed",
+    "choose": "choose", **{name: f"minibatch.hardware.{name}" for name in HARDWARE},
+    "backbone": "images.backbone.name", "backbone_weights": "images.backbone.weights",
+    "train_from": "images.backbone.train_from", "cache": "images.cache", "workers": "images.workers",
+}  # fmt: skip
 FLAGS = {
+    **{f"config.{setting}": f"--{flag.replace('_', '-')}" for flag, setting in SETTING_OF_FLAG.items()},
+    "preset": "--preset",
     "task='regression'": "--regression", "task='classification'": "no --regression", "label=": "--label",
     "root=": "--root", "weights=PATH": "--backbone-weights FILE",
     "images.backbone.train_from=layer4": "--train-from layer4",
 }  # fmt: skip
-"""Flags for the arguments that the library's messages write between backticks."""
+"""Flags for the settings that errors are about, and for the arguments that messages write between backticks."""
 
 
 def one_line(message: object) -> str:

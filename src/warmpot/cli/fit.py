@@ -14,7 +14,17 @@ from typer import Argument, Exit, Option
 from warmpot._run_files import PAGE, RESULTS
 from warmpot.cli import _flags
 from warmpot.cli._data_files import DataFiles, describe_task, nested_changes, remembered_files
-from warmpot.cli._shared import class_summary, complain, facts_grid, messages, quoted, score, show, show_written
+from warmpot.cli._shared import (
+    SETTING_OF_FLAG,
+    class_summary,
+    complain,
+    facts_grid,
+    messages,
+    quoted,
+    score,
+    show,
+    show_written,
+)
 from warmpot.cli.report import write_report
 from warmpot.errors import InputError
 
@@ -32,7 +42,7 @@ TARGET_OPTION = Annotated[Path | None, Option("--target", "-t", help="TARGET, as
 OUT = Annotated[Path | None, Option("--out", "-o", help="New folder. [default: runs/SOURCE-TARGET-PRESET]")]
 METHOD = Annotated[str | None, Option(metavar="NAME", help="See `warmpot methods`. [default: the preset's]")]
 WEIGHTS = Annotated[str | None, Option(metavar="NAME", help="How source samples are weighted. [default: the preset's]")]
-PRESET_DEFAULT = "All settings. [default: the method's for features, or full]"
+PRESET_DEFAULT = "Named set of settings; `warmpot methods` lists them. [default: the method's for features, or full]"
 PRESET = Annotated[str | None, Option(metavar="NAME", help=PRESET_DEFAULT)]
 CONFIG = Annotated[Path | None, Option(help="YAML file with settings that replace the preset's.")]
 TARGET_SHARE = "Share of the target to match, in (0, 1], for warmpot and mpot; auto for warmpot."
@@ -163,13 +173,6 @@ def _summary(fitted: Fitted, truth: Truth | None, seconds: float) -> list[tuple[
 
 
 DATA_FLAGS = ("label", "regression", "root", "classes", "corrupt")
-HARDWARE = ("devices", "num_nodes", "accelerator", "strategy", "precision")
-SETTING_OF_FLAG = {
-    "method": "method", "weights": "weights", "alpha": "params.alpha", "beta": "params.beta", "seed": "seed",
-    "choose": "choose", **{name: f"minibatch.hardware.{name}" for name in HARDWARE},
-    "backbone": "images.backbone.name", "backbone_weights": "images.backbone.weights",
-    "train_from": "images.backbone.train_from", "cache": "images.cache", "workers": "images.workers",
-}  # fmt: skip
 NEW_RUN_ONLY = {
     "out": None, "preset": None, "config": None, "label": None, "regression": False, "root": None, "classes": None,
     "corrupt": "raise", "fine_tune": None,

@@ -39,7 +39,7 @@ def methods(
     With NAME, describe it: methods and weightings with their parameters. A preset is printed with all settings, as a
     complete YAML file for `warmpot fit --config`.
     """
-    from warmpot.methods import METHODS, OWN, WEIGHTINGS
+    from warmpot.methods import OWN, get_method, get_weighting, method_names, weighting_names
     from warmpot.select import VALIDATORS
     from warmpot.train import load_config, preset_names
 
@@ -47,9 +47,9 @@ def methods(
         raise InputError("NAME --preset", got="both", allowed="one of them", remedy="Leave one out.")
     if name is None and preset is None:
         _list_all()
-    elif name in METHODS or name in WEIGHTINGS:
-        show(*_describe(METHODS.get(str(name)) or WEIGHTINGS[str(name)]))
-        _list_presets(str(name))
+    elif name in method_names() or name in weighting_names():
+        show(*_describe(get_method(name) if name in method_names() else get_weighting(name)))
+        _list_presets(name)
     elif name == OWN:
         show(f"{OWN}  {_own_summary()}; computed for every batch; no parameters")
     elif preset is not None or name in preset_names():
@@ -57,28 +57,29 @@ def methods(
     elif name in VALIDATORS:
         show(f"{name}  {VALIDATORS[str(name)].summary}", inspect.getdoc(VALIDATORS[str(name)]) or "")
     else:
-        known = [*METHODS, *WEIGHTINGS, OWN, *preset_names(), *VALIDATORS]
-        allowed = "a method, a weighting, a preset or a validator: `warmpot methods` lists them"
+        known = [*method_names(), *weighting_names(), OWN, *preset_names(), *VALIDATORS]
+        allowed = "a method, weighting, preset or validator that `warmpot methods` lists"
         raise InputError("NAME", got=repr(name), allowed=allowed, remedy=suggestion(str(name), known))
 
 
 def _own_summary() -> str:
-    from warmpot.methods import METHODS
+    from warmpot.methods import get_method, method_names
 
-    names = [name for name, cls in METHODS.items() if cls.weighs_samples()]
+    names = [name for name in method_names() if get_method(name).weighs_samples()]
     return f"row sums of the method's own plan ({', '.join(names)})"
 
 
 def _list_all() -> None:
-    from warmpot.methods import METHODS, OWN, WEIGHTINGS
+    from warmpot.methods import OWN, get_method, get_weighting, method_names, weighting_names
     from warmpot.select import DEFAULT_VALIDATOR, VALIDATORS
     from warmpot.train.recipes import preset_for, presets_of
 
     method_rows = []
-    for name, cls in METHODS.items():
+    for name in method_names():
+        cls = get_method(name)
         notes = [", ".join(cls.tags), f"weights {cls.weights}" if cls.uses_target else "", cls.reference]
         method_rows.append((name, cls.summary, "; ".join(filter(None, notes))))
-    defaults = {name: preset_for(name) for name in METHODS}
+    defaults = {name: preset_for(name) for name in method_names()}
     preset_rows = [
         (name, ", ".join([f"{default} (default)", *(other for other in presets_of(name) if other != default)]))
         for name, default in defaults.items()
@@ -88,7 +89,7 @@ def _list_all() -> None:
         mark = " (default)" if name == DEFAULT_VALIDATOR else ""
         needs = ", ".join(NEEDS[need] for need in sorted(validator.needs))
         validator_rows.append((name + mark, validator.summary, f"needs {needs}" if needs else ""))
-    weighting_rows = [*((name, cls.summary) for name, cls in WEIGHTINGS.items()), (OWN, _own_summary())]
+    weighting_rows = [*((name, get_weighting(name).summary) for name in weighting_names()), (OWN, _own_summary())]
     show(_heading("Methods", "warmpot fit SOURCE TARGET --method NAME"), _summaries(method_rows), "")
     show(_heading("Weightings", "--weights NAME, for every method except source-only"), _summaries(weighting_rows), "")
     show(_heading("Presets", "--preset NAME"), _summaries(preset_rows), _heading("", PRESET_NAMES), "")

@@ -202,7 +202,7 @@ def match_labels(table: Table, classes: tuple[str, ...], owner: str = "source") 
         every = " (none of its labels is known)" if none else ""
         effect = "accuracy cannot be measured." if none else "their samples count as wrong."
         got, allowed = f"classes the {owner} lacks: {listing(unknown)}{every}", f"the {owner}'s classes"
-        _warn(table.name, got, allowed, f"Check that both sides write them alike; {effect}")
+        _warn(table.name, got, allowed, f"Check that both sides write them in the same way; {effect}")
     return Truth(yt, classes)
 
 

@@ -290,8 +290,8 @@ class Alternation(Rounds):
     def _bound_round(self, number: int) -> RoundResult:
         """Solve the tightest plan and descend its bound (`warmpot.methods.refit`).
 
-        Feature distances count little at first: taken in full they drown the labels in the first plan, and the descent
-        would rather flatten the head than draw classes together.
+        Feature distances count little at first: taken in full they dominate the labels in the first plan, and the
+        descent would rather flatten the head than draw classes together.
         """
         weight, beta = self.full.feature_weight(number), self.full.bound_beta
         source, target = self.outputs()

@@ -33,14 +33,14 @@ class Ar(Method[Memory]):
     Notes
     -----
     The network is part of the method: ``minibatch.network.sphere`` is 10 on Office-Home, 20 on ImageNet-Caltech. So is
-    AR's critic: it differs from ARPM's, which is the default of the weighting; the recipes ``ar`` spell it out.
+    AR's critic: it differs from ARPM's, which is the default of the weighting; the recipes ``ar`` set it.
 
-    Deviations from the official code (the paper's text was not at hand):
+    Deviations from the official code (the paper's text was not available to us):
 
     - For the weights see `Chi2Ball`. Of ImageNet's schedule (none before step 5000 of 100000, then every 2000) the
       recipe keeps the interval; the band of `adjust` is 6 there, 5 elsewhere and here.
-    - The head starts Xavier-normal, there Xavier-uniform. Every step is one in training mode; there, those after an
-      evaluation have BatchNorm in evaluation mode.
+    - The head starts Xavier-normal; in the official code, Xavier-uniform. All steps run in training mode; in the
+      official code, those after an evaluation have BatchNorm in evaluation mode.
     - We report the last iterate, the official code the best by target labels.
 
     References

@@ -125,18 +125,18 @@ class Arpm(Method[TargetBank]):
     The network is part of the method: ``minibatch.network.sphere`` is "auto", its width 256, or the next power of two
     from 3 C on for more classes.
 
-    Deviations from the official code (the paper's text was not at hand):
+    Deviations from the official code (the paper's text was not available to us):
 
-    - The bank is filled with all target samples when the terms of the target begin; there, it is filled before training
-      by label instead of index: most rows are noise until their first batch.
-    - A sample is struck off its neighbours by its index; there, whatever comes first is. Its test for mutual neighbours
-      compares with source samples and has no effect: left out.
+    - The bank is filled with all target samples when the terms of the target begin; the official code fills it before
+      training by label instead of index: most rows are noise until their first batch.
+    - A sample is removed from its own list of neighbours by its index; the official code removes whichever comes first.
+      Its test for mutual neighbours compares with source samples and has no effect: left out.
     - ``sum q log q`` in its consistency has no gradient: left out.
-    - The terms of the target begin with the step at `start`, there with the one after it.
+    - The terms of the target begin with the step at `start`; in the official code, with the step after it.
     - While pooled features do not change (frozen features), neighbours are searched once.
     - A class without source samples keeps its row of the head at the PCA start.
-    - Bottleneck and critic start Xavier-normal, there Kaiming-normal and Kaiming-uniform. Every step is one in training
-      mode; there, those after an evaluation have BatchNorm in evaluation mode.
+    - Bottleneck and critic start Xavier-normal; in the official code, Kaiming-normal and Kaiming-uniform. All steps run
+      in training mode; in the official code, those after an evaluation have BatchNorm in evaluation mode.
     - For the weights see `Chi2Ball`. We report the last iterate, the official code the best by target labels.
 
     References

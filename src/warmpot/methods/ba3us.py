@@ -92,7 +92,7 @@ class Ba3us(Method[DiscriminatorMemory]):
     """
 
     name: ClassVar[str] = "ba3us"
-    summary: ClassVar[str] = "adversarial: the target is filled up with source samples, sure predictions count more"
+    summary: ClassVar[str] = "adversarial: source samples fill up the target, confident predictions count more"
     reference: ClassVar[str] = "Liang et al., ECCV 2020"
     tags: ClassVar[tuple[str, ...]] = ("adversarial", "partial")
     weights: ClassVar[str] = "class_share"

@@ -349,7 +349,7 @@ class Method(Component[M]):
     engines : tuple of str
         Which engines can train it: "minibatch" needs `step`, "full" needs `rounds`.
     uses_target : bool
-        Whether the target takes part; if not, not even the units of features are read off it.
+        Whether the target takes part; if not, not even the scale of features is computed from it.
     weights : str
         The weighting it has in its paper, by name; "own": it weighs source samples itself, by its plan for instance.
     """

@@ -292,7 +292,7 @@ class Capped(CriticWeighting):
     """
 
     name: ClassVar[str] = "capped"
-    summary: ClassVar[str] = "least mean critic score with at most 1/beta a sample (WARMPOT, Appendix H)"
+    summary: ClassVar[str] = "least mean critic score with at most 1/beta per sample (WARMPOT, Appendix H)"
 
     beta: float = 1 / 3
 

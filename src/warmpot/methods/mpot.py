@@ -70,7 +70,7 @@ class Mpot(Method[Memory]):
     Notes
     -----
     A reproduction of the official code's objective (docs/method-specifications.md, MPOT), with one pair of
-    batches a step. Deviations:
+    batches per step. Deviations:
 
     - the code's ramp ends .01 above the mass it then keeps, ours never exceeds alpha;
     - the code takes the logarithm of a softmax, infinite for confident predictions; ours is ``log_softmax``;

@@ -77,7 +77,7 @@ class Warmpot(Method[Memory]):
 
     Notes
     -----
-    Deviations from paper and code, each a parameter above (docs/theory.md, Paper, code and package): the code's ramp
+    Deviations from paper and code (docs/theory.md, Paper, code and package): the code's ramp
     overshoots alpha by .01 at its last step, ours never exceeds alpha; the code solves with 1000 fixed iterations in
     numpy, ours to a duality gap; the code reports the best evaluation by target labels, we report the last iterate.
     """
@@ -131,7 +131,7 @@ class Warmpot(Method[Memory]):
         return ramped(self.alpha_start, alpha, progress, self.ramp)
 
     def masses(self, outputs: Tensor, labels: Tensor, progress: float) -> tuple[float, float]:
-        """Return the mass to move and beta, read off the predictions where they are not given."""
+        """Return the mass to move and beta, estimated from the predictions where they are not given."""
         with_classes, codes, outputs = outputs.shape[1] > 1, labels.cpu(), outputs.detach()
         alpha, beta = self.alpha, self.beta
         if beta == "auto":

@@ -247,10 +247,10 @@ def effective_target_classes(candidate: Candidate) -> float:
     return effective_classes(torch.from_numpy(candidate.target_proba))
 
 
-def collapse_reason(classes: float, reference: float) -> str | None:
+def collapse_reason(classes: float, reference: float, name: str = "those of the reference") -> str | None:
     """Return why an effective number of classes is a collapse compared with the reference's; None if it is not."""
     if classes < LOST * reference or classes < LONE <= reference:
-        return f"the target predictions use {classes:.2f} classes, those of the reference {reference:.2f}"
+        return f"the target predictions use {classes:.2f} classes, {name} {reference:.2f}"
     return None
 
 

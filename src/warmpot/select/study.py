@@ -243,7 +243,7 @@ class _Study:
         return trial
 
     def best(self, validator: str) -> Trial:
-        """Return the trial with the best score; of equals the first in the order of the space, the reference last.
+        """Return the trial with the best score; among ties, the first in the order of the space, the reference last.
 
         The order in which trials finished is not used: with several workers it is random.
         """

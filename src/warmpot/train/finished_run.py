@@ -19,7 +19,7 @@ from warmpot._typing import FloatArray, IntArray
 from warmpot.bounds import BoundReport
 from warmpot.data import Task
 from warmpot.errors import InputError
-from warmpot.methods import METHODS
+from warmpot.methods import get_method
 from warmpot.train.config import LAST
 from warmpot.train.fitting import Fitted
 from warmpot.train.predictor import Predictor
@@ -148,7 +148,9 @@ class FinishedRun:
     @property
     def method(self) -> Any:
         """The class of the method; None if it is not registered here."""
-        return METHODS.get(self.setting("method"))
+        with suppress(InputError):
+            return get_method(self.setting("method"))
+        return None
 
     @property
     def adapted(self) -> bool:

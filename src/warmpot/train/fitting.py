@@ -105,7 +105,7 @@ def fit(
     progress_bar : bool, optional
         Default: a bar on a terminal, log lines at INFO elsewhere.
     facts : mapping, optional
-        Kept in ``run.json`` of a new run directory, such as where the data lies; anything JSON can hold.
+        Kept in ``run.json`` of a new run directory, such as the paths of the data; anything JSON can hold.
     chooser : Chooser, optional
         Chooses the final iterate, without target labels; default: the last. `warmpot.select.fit_chosen` makes one from
         the name of a validator.
@@ -145,7 +145,7 @@ def fit(
 
 
 def _writable(x: Any) -> Any:
-    """Return an array as torch likes it; it warns of those that it may not write to, such as maps of files."""
+    """Return a writable array: torch warns about others, such as memory-mapped files."""
     return np.require(x, requirements=["C", "W"]) if isinstance(x, np.ndarray) else x
 
 

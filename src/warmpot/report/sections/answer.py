@@ -187,8 +187,8 @@ def _training_warnings(view: RunView) -> Iterator[Notice]:
     if upto:
         first, last = upto[0]["effective_classes"], upto[-1]["effective_classes"]
         fewest = min(line["effective_classes"] for line in upto[len(upto) // 2 :])
-        if why := collapse_reason(last, first):
-            text = f"Collapse: {why.replace('those of the reference', 'at the start')}."
+        if why := collapse_reason(last, first, "at the start"):
+            text = f"Collapse: {why}."
             yield Notice("bad", text, ANOTHER)
         elif last < LONE:
             text = f"The predictions use {last:.2f} effective classes: nearly every sample gets the same class."

@@ -34,8 +34,9 @@ def weights_section(view: RunView) -> Section | None:
     if not view.has_weight.any():
         return Section(title, [Text("The training weights are unknown: none of them is a finite number.")])
     if not view.weighted:
-        method = ": source-only does not weight them" if view.run.setting("method") == "source-only" else ""
-        return Section(title, [Text(f"All source samples have the same training weight{method}.")])
+        method = view.run.method
+        reason = f": {view.run.setting('method')} does not weight them" if method and not method.uses_target else ""
+        return Section(title, [Text(f"All source samples have the same training weight{reason}.")])
     blocks: list[Block] = list(weight_histograms(view))
     if view.classes:
         blocks += [_weights_by_class(view), parts.fold_if_long(_class_table(view), "Weights by class")]
@@ -52,7 +53,7 @@ def weight_histograms(view: RunView) -> list[Picture]:
         groups |= {names[0]: view.has_weight & inside, names[1]: view.has_weight & ~inside}
     edges, plots = np.linspace(0, 1, BINS + 1), []
     captions = dict.fromkeys(("shared", "outlier"), "From target labels, for evaluation only.")
-    captions["all"] = f"In {BINS} bins."
+    captions["all"] = f"Training weights in {BINS} bins."
     for (name, mask), colour in zip(groups.items(), ("blue", "green", "orange"), strict=False):
         figure, axes = new_axes(4.6, 2.5)
         counts = np.histogram(view.relative_weights[mask], edges)[0]
@@ -96,7 +97,8 @@ def _lead(view: RunView) -> str:
         weight, count = float(view.weight_shares[view.absent].sum()), float(view.source_shares[view.absent].sum())
         text += f" Classes estimated absent have {count:.0%} of the samples and {weight:.1%} of the training weight."
     if plan is not None:
-        text += f" Plan weights are the row sums of the last plan; they sum to alpha, here {np.nansum(plan):.3g}."
+        text += " Plan weights are the row sums of the plan at the final iterate; "
+        text += f"they sum to alpha, here {np.nansum(plan):.3g}."
     return text
 
 
@@ -178,6 +180,6 @@ def _why_left_out(view: RunView) -> str:
     mass, (alpha, fixed) = float(np.nanmean(view.matched)), view.run_parameter("alpha")
     if view.run.params.get("alpha") is None or alpha is None or alpha >= 1:
         return f"The plan leaves out {1 - mass:.0%} of the target's mass: the samples that cost most to match."
-    text = f"alpha = {alpha:.2g} ({'set' if fixed else 'estimated'}) makes the plan leave out {1 - mass:.0%} of the "
+    text = f"alpha = {mass:.2g} ({'set' if fixed else 'estimated'}) makes the plan leave out {1 - mass:.0%} of the "
     text += "target's mass, however well the samples fit. It leaves out those that cost most to match, which may still "
     return f"{text}belong to a class of the source."
