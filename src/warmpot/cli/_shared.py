@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from warmpot.data import Truth
 
 __all__ = [
-    "SETTING_OF_FLAG", "check_out_file", "class_summary", "complain", "facts_grid", "messages", "one_line", "quoted", "score",
-    "show", "show_written", "table_grid",
+    "SETTING_OF_FLAG", "check_out_file", "class_summary", "complain", "facts_grid", "messages", "one_line", "quoted",
+    "score", "show", "show_written", "table_grid",
 ]  # fmt: skip
 
 MOST_CLASSES = 8  # number of classes named in a summary
