@@ -31,7 +31,7 @@ LARGEST_SPREAD_RATIO = 100.0
 LARGEST_LENGTH_RATIO = 5.0
 """Median row length of one side over that of the other; above this, the two sides probably differ in units."""
 LONG = 100.0  # row length above which mini-batch training on unscaled features tends to diverge
-MOST_NAMED = 5  # number of broken images, or of features, that are named
+MAX_NAMED = 5  # number of broken images, or of features, that are named
 GIB = 2**30
 LITTLE_MEMORY = 2.0  # in GiB. With less, the default blocks of distances (1 to 2 GiB) may not fit
 LARGEST_GAP = 1e-8  # largest duality gap and residual accepted for a tiny plan whose costs are at most 1
@@ -209,10 +209,10 @@ def _check_images(side: str, table: Table) -> Generator[Finding, None, Table]:
     with progress(f"decoding {table.name}", logger, None) as report:
         bad = find_corrupt(table.x, ImageSettings().processes, report)
     yield Finding("ok", side, f"{table.name}: {table.n} images, {table.n - len(bad)} of them decoded")
-    for row, reason in list(bad.items())[:MOST_NAMED]:
+    for row, reason in list(bad.items())[:MAX_NAMED]:
         yield Finding("fail", side, f"{table.names[row]}: {reason}. Replace it, or pass --corrupt skip")
-    if len(bad) > MOST_NAMED:
-        yield Finding("fail", side, f"{len(bad) - MOST_NAMED} more images are broken")
+    if len(bad) > MAX_NAMED:
+        yield Finding("fail", side, f"{len(bad) - MAX_NAMED} more images are broken")
     return drop_samples(table, sorted(bad)) if bad else table
 
 
@@ -291,7 +291,7 @@ def _check_columns(task: Task) -> Iterator[Finding]:
 
 def _columns(which: FloatArray) -> str:
     indices = [int(k) for k in which.nonzero()[0]]
-    shown = ", ".join(map(str, indices[:MOST_NAMED])) + (" ..." if len(indices) > MOST_NAMED else "")
+    shown = ", ".join(map(str, indices[:MAX_NAMED])) + (" ..." if len(indices) > MAX_NAMED else "")
     return f"{len(indices)} feature(s) (number {shown}, counted from 0)"
 
 

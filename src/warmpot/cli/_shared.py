@@ -25,7 +25,7 @@ __all__ = [
     "score", "show", "show_written", "table_grid",
 ]  # fmt: skip
 
-MOST_CLASSES = 8  # number of classes named in a summary
+MAX_CLASSES = 8  # number of classes named in a summary
 HARDWARE = ("devices", "num_nodes", "accelerator", "strategy", "precision")
 SETTING_OF_FLAG = {
     "method": "method", "weights": "weights", "alpha": "params.alpha", "beta": "params.beta", "seed": "seed",
@@ -171,6 +171,6 @@ def score(outputs: NDArray[Any], truth: Truth | None) -> list[tuple[str, str, st
 
 def class_summary(shares: dict[str, float]) -> str:
     """Name the largest classes with their shares."""
-    named = [f"{name} {share:.0%}" for name, share in list(shares.items())[:MOST_CLASSES]]
-    more = f" and {len(shares) - MOST_CLASSES} more" if len(shares) > MOST_CLASSES else ""
+    named = [f"{name} {share:.0%}" for name, share in list(shares.items())[:MAX_CLASSES]]
+    more = f" and {len(shares) - MAX_CLASSES} more" if len(shares) > MAX_CLASSES else ""
     return ", ".join(named) + more

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["sweep"]
 
-MOST_SHOWN = 15
+MAX_SHOWN = 15
 """Number of candidates shown; all are in trials.jsonl."""
 SPACE = Annotated[
     Path | None,
@@ -129,11 +129,11 @@ def _show_candidates(result: SweepResult) -> None:
         key=lambda t: (t is not result.best, t.problem is not None, -(t.score if t.score is not None else -1e300)),
     )
     rows = []
-    for trial in ranked[:MOST_SHOWN]:
+    for trial in ranked[:MAX_SHOWN]:
         numbers = ["" if value is None else f"{value:.4g}" for value in (trial.score, trial.classes)]
         remark = "chosen" if trial is result.best else one_line(trial.problem or "")
         rows.append([result.space.name(trial.point), *numbers, str(trial.step), f"{trial.seconds:.1f}", remark])
     columns = ("candidate", result.validator, "classes", "iterate", "seconds", "")
     show(table_grid(columns, rows, left=("candidate", "")))
-    if len(ranked) > MOST_SHOWN:
-        show(f"and {len(ranked) - MOST_SHOWN} more")
+    if len(ranked) > MAX_SHOWN:
+        show(f"and {len(ranked) - MAX_SHOWN} more")

@@ -22,7 +22,7 @@ from warmpot.train.finished_run import UNKNOWN, FinishedRun, read_run
 
 __all__ = ["model_card"]
 
-MOST_CLASSES = 100
+MAX_CLASSES = 100
 """Classes named on a card; the model has all of them."""
 
 
@@ -58,7 +58,7 @@ def model_card(run: Path | str, agreement: Agreement | None = None) -> str:
         run=read,
         agreement=agreement,
         grid=markdown_grid,
-        most=MOST_CLASSES,
+        most=MAX_CLASSES,
         model_facts=MODEL_FACTS,
         facts={"columns": [], **read.model["facts"]},
         front=_front(read),

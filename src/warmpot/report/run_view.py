@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["UNSURE", "VALIDATORS", "Points", "RunView", "cost_per_mass", "view_run"]
 
-MOST_SCORED = 2000
+MAX_SCORED = 2000
 """Samples per domain that validators and the embedding use; drawn at random from more."""
-MOST_DECODED = 100
+MAX_DECODED = 100
 """The same for images, which must be decoded and passed through the network."""
 AT_CAP = 0.999
 """A weight of at least this share of the largest one counts as being at the cap."""
@@ -302,7 +302,7 @@ def _apply_model(run: FinishedRun, task: Task) -> tuple[Points, Points, Candidat
     from warmpot.train.snapshots import Snapshot
 
     predictor = run.load_predictor()
-    rng, most = np.random.default_rng(0), MOST_SCORED if task.xs.ndim == 2 else MOST_DECODED
+    rng, most = np.random.default_rng(0), MAX_SCORED if task.xs.ndim == 2 else MAX_DECODED
     rows_s, rows_t = rng.permutation(task.n_source)[:most], rng.permutation(task.n_target)[:most]
     part = replace(task, xs=_subset(task.xs, rows_s), ys=task.ys[rows_s], xt=_subset(task.xt, rows_t),
                    source_names=(), target_names=())  # fmt: skip

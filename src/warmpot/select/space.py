@@ -22,7 +22,7 @@ REFERENCE = "source-only"
 """The preset that every sweep tries first; its point is empty."""
 DEFAULT_SPACE: tuple[dict[str, Any], ...] = ({"preset": "full"}, {"preset": "bound"}, {"preset": "frozen"})
 """What a sweep tries by default, after the reference."""
-MOST_CHECKED = 1000
+MAX_CHECKED = 1000
 """Number of points that are checked before a sweep starts: a longer check would delay it noticeably."""
 
 Point = dict[str, Any]
@@ -89,7 +89,7 @@ class Space:
             self.fixed.append({name: value for name, value in values.items() if name not in self.free[-1]})
         self._changes = dict(changes or {})
         self._configs: dict[str, RunConfig] = {}
-        for point in itertools.islice(self._combinations(ends=True), MOST_CHECKED):
+        for point in itertools.islice(self._combinations(ends=True), MAX_CHECKED):
             try:
                 choose = self.config(point).choose
             except InputError as error:

@@ -23,7 +23,8 @@ from warmpot.methods import get_method
 from warmpot.train.config import LAST
 from warmpot.train.fitting import Fitted
 from warmpot.train.predictor import Predictor
-from warmpot.train.run_folder import Bounds, fingerprint, parse_bounds, versions
+from warmpot.train.run_folder import FACTS, Bounds, fingerprint, latest_checkpoint, parse_bounds, versions
+from warmpot.train.snapshots import CHOSEN
 
 __all__ = ["UNKNOWN", "FinishedRun", "from_fitted", "read_run"]
 
@@ -267,9 +268,9 @@ def _read_run(folder: Path) -> FinishedRun:
 
 def _chosen_step(folder: Path, history: Sequence[Mapping[str, Any]]) -> int:
     """Return the iterate that a validator chose, from the last checkpoint; without one, that of the best score."""
-    with suppress(IndexError, OSError, ValueError, KeyError, TypeError):
-        file = sorted((folder / names.CHECKPOINTS).glob("step-*/state.json"))[-1]
-        return int(json.loads(file.read_text(encoding="utf-8"))["kept"]["step"])
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        if (checkpoint := latest_checkpoint(folder / names.CHECKPOINTS)) is not None:
+            return int(json.loads((checkpoint / FACTS).read_text(encoding="utf-8"))[CHOSEN]["step"])
     scored = [line for line in history if line.get("score") is not None]
     best = max(scored, key=lambda line: (line["score"], line["step"]), default=history[-1] if history else {})
     return int(best.get("step", 0))

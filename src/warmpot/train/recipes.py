@@ -106,7 +106,7 @@ def read_yaml(file: Path) -> dict[str, Any]:
         settings = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         got = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise InputError(str(file), got=got, allowed="a YAML file", remedy="Correct the file.") from error
+        raise InputError(str(file), got=got, allowed="a YAML file", remedy="Check its path and content.") from error
     if not isinstance(settings, dict | None):
         remedy = "Write `name: value` lines."
         raise InputError(str(file), got=type(settings).__name__, allowed="a mapping", remedy=remedy)

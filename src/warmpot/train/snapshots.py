@@ -17,6 +17,8 @@ __all__ = ["Chooser", "ChosenIterate", "Snapshot", "Trained"]
 
 COMPANION = "beside:"
 """Prefix, in checkpoints, of the tensors that are kept with those of the network."""
+CHOSEN = "kept"
+"""Key, in the facts of a checkpoint, of the iterate that the chooser prefers."""
 
 
 class Snapshot(NamedTuple):
@@ -100,12 +102,12 @@ class ChosenIterate:
 
     def facts(self) -> dict[str, Any]:
         """Return the part of a checkpoint that is JSON."""
-        return {"kept": {"step": self.step, "chooser": self.chooser.state()}} if self.chooser is not None else {}
+        return {CHOSEN: {"step": self.step, "chooser": self.chooser.state()}} if self.chooser is not None else {}
 
     def load(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Undo `tensors` and `facts`."""
-        if self.chooser is None or "kept" not in facts:
+        if self.chooser is None or CHOSEN not in facts:
             return
-        self.step = facts["kept"]["step"]
-        self.chooser.load(facts["kept"]["chooser"])
+        self.step = facts[CHOSEN]["step"]
+        self.chooser.load(facts[CHOSEN]["chooser"])
         self._tensors = {name[5:]: tensor for name, tensor in tensors.items() if name.startswith("kept.")}

@@ -11,6 +11,7 @@ from warmpot.cli._data_files import read_table
 from warmpot.cli._shared import one_line
 from warmpot.data import as_table, load_table
 from warmpot.errors import InputError, MissingLabelsError
+from warmpot.train import load_config
 
 X = np.arange(6.0).reshape(3, 2)
 
@@ -23,6 +24,13 @@ def test_arguments_of_the_library_become_flags() -> None:
     with pytest.raises(InputError) as caught:
         as_table(X, ["a", "b", "a"], task="regression")
     assert one_line(caught.value).endswith("Pass numbers, or no --regression.")
+
+
+def test_an_error_names_the_flag_that_sets_the_setting() -> None:
+    with pytest.raises(InputError) as caught:
+        load_config(changes={"params": {"alpha": 2.0}})
+    assert str(caught.value).startswith("config.params.alpha: got 2.0;")
+    assert one_line(caught.value).startswith("--alpha: got 2.0;")
 
 
 def test_other_text_stays_as_it_is() -> None:

@@ -41,6 +41,7 @@ from warmpot.methods import (
 )
 from warmpot.nets import Network, NetworkSettings, Outputs, build_network
 from warmpot.train import fit, load_config
+from warmpot.train.finished_run import read_run
 
 N_SOURCE, N_TARGET, CLASSES, WIDTH, STEPS, BATCH = 40, 30, 4, 5, 6, 8
 FEW: dict[str, Any] = {
@@ -293,9 +294,10 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         getattr(cached, "cache_clear", lambda: None)()
 
 
-def run(*words: object) -> None:
+def run(*words: object) -> str:
     result = CliRunner().invoke(app, [str(word) for word in words])
     assert result.exit_code == 0, result.output
+    return result.output
 
 
 def test_a_method_of_another_package_works_in_fit_sweep_and_bench(installed: Path) -> None:
@@ -303,6 +305,10 @@ def test_a_method_of_another_package_works_in_fit_sweep_and_bench(installed: Pat
     run("fit", source, target, "--method", "outside", "--set", steps, "--out", installed / "run", "--quiet")
     config = yaml.safe_load((installed / "run" / "config.yaml").read_text())
     assert (config["method"], config["params"]) == ("outside", {"factor": 1.0})
+    assert "outside" in run("methods")
+    assert "factor" in run("methods", "outside")
+    del registry.METHODS["outside"]  # as in another process, which has not trained with it
+    assert read_run(installed / "run").method.name == "outside"
     space = {"method": "outside", "minibatch.steps": 3, "params.factor": [1.0, 2.0]}
     (installed / "space.yaml").write_text(yaml.safe_dump(space))
     run("sweep", source, target, "--space", installed / "space.yaml", "--out", installed / "sweep", "--quiet")

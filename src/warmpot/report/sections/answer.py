@@ -21,30 +21,30 @@ from warmpot.train.health import LONE, SPREAD
 __all__ = ["answer_section", "run_warnings"]
 
 TITLE = "The answer"
-MOST_ABSENT = 60
+MAX_ABSENT = 60
 """Absent classes that are named."""
-MOST_SAMPLES = 12
+MAX_SAMPLES = 12
 """Samples shown per suspicious class."""
 ALWAYS_A_CLASS = "Every target sample is assigned one of the source's classes, even if it belongs to none of them."
-MOST_SUSPECTS = 3
+MAX_SUSPECTS = 3
 """Suspicious classes that get a warning of their own, and a list of samples."""
-MOST_NAMED = 8
+MAX_NAMED = 8
 """Samples named in a warning."""
-STRAY = 0.03
+MIN_ABSENT_SHARE = 0.03
 """Share of predictions on absent classes that is worth a warning."""
-DOMINANT = 0.5
+DOMINANT_SHARE = 0.5
 """Share of a single class that is worth a warning, if there are others."""
 CAPPED, EXCEEDS = 0.95, 1.2
 """The cap limits a class with this share of its samples at the cap, and this ratio of predictions to weight."""
-ELSEWHERE = 0.2
+MIN_ABSENT_WEIGHT = 0.2
 """Share of the weight on absent classes that is worth a warning."""
-THIN = 0.05
+LOW_EFFECTIVE_SHARE = 0.05
 """Effective share of the source below which there is a warning."""
-LOOSE = 1e-3
+LARGE_RELATIVE_GAP = 1e-3
 """Gap of a plan, relative to its value, that is worth a warning."""
-FAILED = 0.02
+MIN_UNCONVERGED = 0.02
 """Share of plans that did not converge that is worth a warning."""
-ANOTHER = "Try a lower alpha (--alpha 0.5), another preset, or better features; compare them with `warmpot sweep`."
+RETRY = "Try a lower alpha (--alpha 0.5), another preset, or better features; compare them with `warmpot sweep`."
 
 
 def answer_section(view: RunView) -> Section:
@@ -74,7 +74,7 @@ def _class_answer(view: RunView, notices: list[Block]) -> Section:
     ]
     table, absent = _class_table(view), "No class of the source seems absent."
     if view.absent:
-        absent = f"Estimated absent: {parts.class_names(view, view.absent, MOST_ABSENT)}."
+        absent = f"Estimated absent: {parts.class_names(view, view.absent, MAX_ABSENT)}."
     blocks: list[Block] = [Tiles(tiles), *notices, *_suspicious_samples(view, list(suspects)), _class_shares(view)]
     folded = parts.fold_if_long(table, f"All {len(table.rows)} predicted classes")
     blocks += [folded, Text(f"{absent} {ALWAYS_A_CLASS}")]
@@ -94,8 +94,8 @@ def _suspicious_samples(view: RunView, suspects: list[int]) -> Iterator[Block]:
     def cells(row: int) -> list[TableCell]:
         return [parts.class_cell(view, int(view.predicted[row])), parts.percent(view.confidence[row], 0)]
 
-    for k in suspects[:MOST_SUSPECTS]:
-        rows, count = view.least_confident([k])[:MOST_SAMPLES].tolist(), int(view.counts[k])
+    for k in suspects[:MAX_SUSPECTS]:
+        rows, count = view.least_confident([k])[:MAX_SAMPLES].tolist(), int(view.counts[k])
         part = f"{len(rows)} of {count:,}, " if count > len(rows) else ""
         caption = f"Predicted as {label(view.classes[k], 40)}: {part}the least confident first."
         block = parts.samples(view, "target", rows, open_row, ["predicted", "confidence"], cells, caption)
@@ -104,7 +104,7 @@ def _suspicious_samples(view: RunView, suspects: list[int]) -> Iterator[Block]:
 
 def _class_shares(view: RunView) -> Picture:
     order = np.argsort(-view.shares, kind="stable")
-    order = order[view.shares[order] > 0][: parts.MOST_BARS]
+    order = order[view.shares[order] > 0][: parts.MAX_BARS]
     texts = [f"{view.counts[k]:,} samples, {view.shares[k]:.1%}" for k in order]
     picture = parts.class_bars(view, "predicted-classes", "target", view.shares, order, texts, margin=0.9)
     axes = picture.figure.axes[0]
@@ -119,8 +119,8 @@ def _class_shares(view: RunView) -> Picture:
 def _class_table(view: RunView) -> ResultTable:
     order = [int(k) for k in np.argsort(-view.shares, kind="stable") if view.shares[k] > 0]
     rows: list[list[TableValue]] = []
-    for k in order[: parts.MOST_ROWS]:
-        mark, tone = ("present", "good") if k in view.present else ("stray", "muted")
+    for k in order[: parts.MAX_ROWS]:
+        mark, tone = ("present", "good") if k in view.present else ("absent", "muted")
         mark, tone = ("doubtful", "warning") if k in view.suspects else (mark, tone)
         numbers = [parts.percent(part[k]) for part in (view.shares, view.class_confidence, view.source_shares)]
         rows.append([parts.class_cell(view, k), int(view.counts[k]), *numbers, TableCell(mark, tone=tone)])
@@ -189,24 +189,24 @@ def _training_warnings(view: RunView) -> Iterator[Notice]:
         fewest = min(line["effective_classes"] for line in upto[len(upto) // 2 :])
         if why := collapse_reason(last, first, "at the start"):
             text = f"Collapse: {why}."
-            yield Notice("bad", text, ANOTHER)
+            yield Notice("bad", text, RETRY)
         elif last < LONE:
             text = f"The predictions use {last:.2f} effective classes: nearly every sample gets the same class."
-            yield Notice("warning", text, f"If the target contains more than one class, this is a collapse. {ANOTHER}")
+            yield Notice("warning", text, f"If the target contains more than one class, this is a collapse. {RETRY}")
         elif last > SPREAD * fewest:
-            text = f"Drift: the predictions spread again over {last:.1f} effective classes, after {fewest:.1f}."
+            text = f"Drift: the predictions spread again over {last:.1f} effective classes, up from {fewest:.1f}."
             yield Notice("warning", text, "Use the best iterate instead of the last: --choose neighbours.")
     scores = [line for line in run.history if line.get("score") is not None]
     if len(scores) > 2 and len({line["score"] for line in scores}) == 1:
         text = f"{run.setting('choose')} gives every iterate the same score: it could not choose."
         yield Notice("info", text, "Use another validator; `warmpot methods` lists them.")
     plans = [line["plan_ok"] for line in run.history if line.get("plan_ok") is not None]
-    if plans and 1 - np.mean(plans) > FAILED:
+    if plans and 1 - np.mean(plans) > MIN_UNCONVERGED:
         text = f"{1 - np.mean(plans):.0%} of the logged plans did not converge."
         yield Notice("warning", text, "Raise params.eps, or set it to auto.")
     line = run.last_line
     gap, value = line.get("gap"), line.get("transport")
-    if gap is not None and value is not None and gap > LOOSE * max(abs(value), 1e-12):
+    if gap is not None and value is not None and gap > LARGE_RELATIVE_GAP * max(abs(value), 1e-12):
         text = f"The last plan is only proven to be within {gap:.2g} of the optimum; its cost is {value:.2g}."
         yield Notice("warning", text, "Its weights may be inaccurate; warmpot.transport can solve it more accurately.")
 
@@ -215,21 +215,21 @@ def _class_warnings(view: RunView) -> Iterator[Notice]:
     present, shares = view.present, view.shares
     if len(present) == 1:
         text = f"All or nearly all samples are predicted as {parts.class_names(view, present)}."
-        yield Notice("warning", text, f"If the target contains more than one class, this is a collapse. {ANOTHER}")
-    elif present and shares[present[0]] > DOMINANT and len(present) > 2:
+        yield Notice("warning", text, f"If the target contains more than one class, this is a collapse. {RETRY}")
+    elif present and shares[present[0]] > DOMINANT_SHARE and len(present) > 2:
         text = f"{label(view.classes[present[0]], 40)} is predicted for {shares[present[0]]:.0%} of the target."
         remedy = f"Look at some of these samples: is the class that frequent? {_rows(view, present[:1])}"
         yield Notice("warning", text, remedy)
     stray = [k for k in view.absent if shares[k] > 0]
     lost = float(shares[stray].sum())
-    if lost > STRAY:
+    if lost > MIN_ABSENT_SHARE:
         text = f"{lost:.1%} of the target is predicted as classes estimated absent: {parts.class_names(view, stray)}."
         remedy = f"Look at these samples: they are errors, or their classes are rare. {_rows(view, stray)}"
         yield Notice("warning", text, remedy)
     yield from _suspects(view)
     if view.weighted:
         away = float(view.weight_shares[view.absent].sum())
-        if away > ELSEWHERE:
+        if away > MIN_ABSENT_WEIGHT:
             text = f"{away:.0%} of the training weight is on classes estimated absent."
             yield Notice("warning", text, "Lower beta (--beta 0.35), or leave it at auto; a lower alpha also helps.")
 
@@ -237,8 +237,8 @@ def _class_warnings(view: RunView) -> Iterator[Notice]:
 def _rows(view: RunView, codes: list[int]) -> str:
     """List samples predicted as some classes, the least confident first."""
     rows = view.least_confident(codes)
-    shown = [label(view.name("target", row), 40) if view.name("target", row) else str(row) for row in rows[:MOST_NAMED]]
-    more = f" and {len(rows) - MOST_NAMED:,} more" if len(rows) > MOST_NAMED else ""
+    shown = [label(view.name("target", row), 40) if view.name("target", row) else str(row) for row in rows[:MAX_NAMED]]
+    more = f" and {len(rows) - MAX_NAMED:,} more" if len(rows) > MAX_NAMED else ""
     return f"The least confident target rows: {', '.join(shown)}{more}."
 
 
@@ -247,10 +247,10 @@ def _suspects(view: RunView) -> Iterator[Notice]:
     if overall < UNSURE:  # low for all classes alike: it distinguishes none
         text = f"The model is not confident: the mean confidence is {overall:.0%}."
         yield Notice("warning", text, "Another preset may adapt better: compare several with `warmpot sweep`.")
-    for k in list(reasons)[:MOST_SUSPECTS]:
+    for k in list(reasons)[:MAX_SUSPECTS]:
         text = f"Suspicious class {label(view.classes[k], 40)}: {reasons[k]}."
         yield Notice("warning", text, "It may be absent: look at the samples predicted as this class, listed below.")
-    if further := list(reasons)[MOST_SUSPECTS:]:
+    if further := list(reasons)[MAX_SUSPECTS:]:
         names = parts.class_names(view, further)
         text = f"{len(further)} more suspicious classes (few or uncertain predictions): {names}."
         yield Notice("warning", text, "The table of predicted classes has their numbers.")
@@ -259,7 +259,7 @@ def _suspects(view: RunView) -> Iterator[Notice]:
 def _weight_warnings(view: RunView) -> Iterator[Notice]:
     if not view.weighted:
         return
-    if view.effective_share < THIN:
+    if view.effective_share < LOW_EFFECTIVE_SHARE:
         text = f"The training weight is on {view.effective_share:.1%} of the source: very few samples count."
         yield Notice("warning", text, "Raise beta (--beta 0.5), or alpha.")
     if not view.classes or not view.shares.any():

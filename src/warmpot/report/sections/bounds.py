@@ -26,7 +26,7 @@ SAME = {"transport": "transport, features"}  # the only transport term of Theore
 LABELS, TRUTH = "needs target labels", "true target loss"
 WIDEST = 8.0
 """Bars longer than this are cut, so that the short ones can be read; a loss is at most 1."""
-MOST_PAIRS = 40_000
+MAX_PAIRS = 40_000
 """Pairs of samples up to which the bound is computed for the page, in seconds."""
 JOINT = {"Theorem 3.3": "paper", "Theorem 3.3, sharp": "sharp"}
 
@@ -121,7 +121,7 @@ def run_bounds(view: RunView) -> RunBounds:
     if view.run.bounds:
         return view.run.bounds, view.run.bound_curves
     task = view.task
-    if task is None or view.source is None or not view.classes or task.n_source * task.n_target > MOST_PAIRS:
+    if task is None or view.source is None or not view.classes or task.n_source * task.n_target > MAX_PAIRS:
         return {}, {}
     if task.xs.ndim > 2:  # all images would have to go through the network again
         return {}, {}

@@ -11,15 +11,15 @@ from warmpot._tables import ResultTable, TableValue
 from warmpot._typing import FloatArray, IntArray
 from warmpot.report.page import EVALUATION, Block, Details, Picture, Section, make_table
 from warmpot.report.run_view import RunView
-from warmpot.report.sections.parts import MOST_ROWS, class_cell, fold_if_long, percent
+from warmpot.report.sections.parts import MAX_ROWS, class_cell, fold_if_long, percent
 from warmpot.report.style import COLOURS, GRID, INK, heat, label, new_axes, new_figure, ticks
 
 __all__ = ["evaluation_section"]
 
-MOST_PAIRS = 20
+MAX_PAIRS = 20
 """Confused pairs in the table."""
-MOST_MARKS = 1000
-MOST_CELLS = 40
+MAX_MARKS = 1000
+MAX_CELLS = 40
 """Largest number of rows and columns of a confusion matrix that is plotted."""
 
 
@@ -40,7 +40,7 @@ def evaluation_section(view: RunView) -> Section | None:
     correct = np.bincount(pairs.true, hits, minlength=n_classes).astype(np.int64)
     rows, columns = np.flatnonzero(totals), np.unique(pairs.predicted)
     blocks: list[Block] = []
-    if max(len(rows), len(columns)) <= MOST_CELLS:
+    if max(len(rows), len(columns)) <= MAX_CELLS:
         part = np.zeros((len(rows), len(columns)), np.int64)
         part[np.searchsorted(rows, pairs.true), np.searchsorted(columns, pairs.predicted)] = pairs.samples
         blocks.append(_confusion_matrix(view, part, rows, columns))
@@ -66,7 +66,7 @@ class _Pairs(NamedTuple):
 
 def _class_table(view: RunView, totals: IntArray, correct: IntArray, errors: _Pairs) -> ResultTable:
     rows = np.flatnonzero(totals)
-    order = rows[np.argsort(correct[rows] / totals[rows], kind="stable")][:MOST_ROWS]
+    order = rows[np.argsort(correct[rows] / totals[rows], kind="stable")][:MAX_ROWS]
     true, first = np.unique(errors.true, return_index=True)
     confused_with = dict(zip(true.tolist(), errors.predicted[first].tolist(), strict=True))
     cells: list[list[TableValue]] = [
@@ -83,7 +83,7 @@ def _pairs_table(view: RunView, totals: IntArray, errors: _Pairs) -> ResultTable
     pairs = zip(errors.true.tolist(), errors.predicted.tolist(), errors.samples.tolist(), strict=True)
     rows: list[list[TableValue]] = [
         [class_cell(view, k), class_cell(view, m), count, percent(count / totals[k])]
-        for k, m, count in islice(pairs, MOST_PAIRS)
+        for k, m, count in islice(pairs, MAX_PAIRS)
     ]
     return make_table(["true", "predicted", "samples", "share of the class"], rows, "Most confused pairs")
 
@@ -92,7 +92,7 @@ def _values_scatter(view: RunView) -> Picture:
     assert view.truth is not None
     truth = view.truth.yt
     figure = new_figure(4.6, 4.2)
-    axes, rows = figure.add_subplot(), np.random.default_rng(0).permutation(len(view.predicted))[:MOST_MARKS]
+    axes, rows = figure.add_subplot(), np.random.default_rng(0).permutation(len(view.predicted))[:MAX_MARKS]
     marks = axes.scatter(truth[rows], view.predicted[rows], s=14, color=COLOURS["blue"], alpha=0.6, linewidths=0)
     marks.set_gid("tip-values")
     tips = [f"target {k}: predicted {view.predicted[k]:.4g}, true {truth[k]:.4g}" for k in rows.tolist()]

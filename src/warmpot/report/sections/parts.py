@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 __all__ = [
-    "MOST_BARS", "MOST_ROWS", "chosen_iterate", "class_bars", "class_cell", "class_names",
+    "MAX_BARS", "MAX_ROWS", "chosen_iterate", "class_bars", "class_cell", "class_names",
     "fold_if_long", "measured", "opener", "percent", "samples", "validator_name", "value_cell",
 ]  # fmt: skip
 
-MOST_ROWS = 100
+MAX_ROWS = 100
 """Classes in a table; the files of the run have all."""
-MOST_OPEN = 12
+MAX_OPEN = 12
 """Rows above which a table is folded."""
-MOST_BARS = 15
+MAX_BARS = 15
 SIDE = 96
 """Pixels of the longer side of a thumbnail."""
 IMAGE_SHAPE = "picture"
@@ -95,7 +95,7 @@ def measured(view: RunView) -> tuple[str, str, str]:
 
 def fold_if_long(table: ResultTable, title: str) -> ResultTable | Details:
     """Fold a table of many rows under a title."""
-    return Details(title, [table]) if len(table.rows) > MOST_OPEN else table
+    return Details(title, [table]) if len(table.rows) > MAX_OPEN else table
 
 
 def class_bars(

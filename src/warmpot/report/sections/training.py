@@ -32,13 +32,13 @@ CURVES: Mapping[str, tuple[str, Mapping[str, str]]] = {
 """Panels of the training: title, and names of lines by their names in the log; other numbers are losses."""
 NOT_LOSSES = ("step", "gap", "plan_ok", "mean_cost")
 EMBEDDINGS = ("pca", "tsne")
-MOST_POINTS = 1500
+MAX_POINTS = 1500
 """Points per domain: each has a marker and a text, in two figures, and the page must stay small."""
-MOST_COLOURS = 8
+MAX_COLOURS = 8
 SIZES = ((0.0, 3.0), (0.34, 7.0), (0.67, 11.0), (1.01, 16.0))
 """Largest relative weight and area of each size of source markers. SVG stores a marker once per size, so few sizes."""
 TRIANGLE_AREA = 15.0
-MOST_EXACT = 256
+MAX_EXACT = 256
 """Dimensions up to which principal axes are computed exactly."""
 ITERATIONS = 5
 """Subspace iterations above that; enough for a picture."""
@@ -153,7 +153,7 @@ def embed(source: FloatArray, target: FloatArray, how: str, seed: int = 0) -> tu
 
 def _main_axes(centred: FloatArray, count: int, seed: int) -> FloatArray:
     """Return the first principal axes as columns: exact in few dimensions, by subspace iteration in many."""
-    if centred.shape[1] <= MOST_EXACT:
+    if centred.shape[1] <= MAX_EXACT:
         axes = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :count]
     else:
         single = centred.astype(np.float32)  # a picture needs no more digits
@@ -172,12 +172,12 @@ def _scatters(view: RunView, how: str) -> list[Picture]:
     source, target, plots = view.source, view.target, []
     if source is None or target is None:
         return []
-    rows = source.rows[:MOST_POINTS], target.rows[:MOST_POINTS]
+    rows = source.rows[:MAX_POINTS], target.rows[:MAX_POINTS]
     for name, xs, xt in (("before", source.before, target.before), ("after", source.after, target.after)):
         if xs is not None and xt is not None:
             if how == "tsne":
                 logger.info("t-SNE of %d samples, %s the network", sum(map(len, rows)), name)
-            plots.append(_scatter(view, name, *rows, *embed(xs[:MOST_POINTS], xt[:MOST_POINTS], how)))
+            plots.append(_scatter(view, name, *rows, *embed(xs[:MAX_POINTS], xt[:MAX_POINTS], how)))
     return plots
 
 
@@ -189,7 +189,7 @@ def _colours(view: RunView, rows_s: IntArray, rows_t: IntArray) -> tuple[IntArra
     labels, predicted = view.labels[rows_s], view.predicted[rows_t]
     if view.classes:
         shown = [*view.present, *np.argsort(-view.shares, kind="stable").tolist(), *range(len(view.classes))]
-        shown = list(dict.fromkeys(shown))[:MOST_COLOURS]
+        shown = list(dict.fromkeys(shown))[:MAX_COLOURS]
         colour_of = np.full(len(view.classes), len(shown))
         colour_of[shown] = np.arange(len(shown))
         return colour_of[labels], colour_of[predicted], [*(label(view.classes[k], 20) for k in shown), "others"]

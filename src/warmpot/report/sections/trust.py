@@ -16,7 +16,7 @@ from warmpot.train.finished_run import UNKNOWN
 
 __all__ = ["baselines_section", "candidates_section", "trust_section"]
 
-MOST_CANDIDATES = 30
+MAX_CANDIDATES = 30
 
 
 def trust_section(view: RunView, bounds: Mapping[str, BoundReport], baselines: Mapping[str, RunView]) -> Section:
@@ -115,7 +115,7 @@ def candidates_section(folder: Path | None) -> Section | None:
     rows = [
         [space.name(trial["point"]), trial["score"], trial["classes"], trial["step"], trial["seconds"],
          TableCell(trial["problem"] or "", tone="warning")]
-        for trial in trials[:MOST_CANDIDATES]
+        for trial in trials[:MAX_CANDIDATES]
     ]  # fmt: skip
     more = f"{len(trials) - len(rows)} more are in {TRIALS}." if len(trials) > len(rows) else ""
     validator = str(study.get("validator", "score"))

@@ -18,11 +18,11 @@ __all__ = ["left_out_section", "weight_histograms", "weights_section"]
 
 BINS = 50
 """As in the paper's histograms."""
-MOST_EXTREME = 6
+MAX_EXTREME = 6
 """Samples shown with the most, and with the least, weight."""
-MOST_LEFT_OUT = 12
+MAX_LEFT_OUT = 12
 """Samples shown that the plan leaves out."""
-MOST_CLASSES = 8
+MAX_CLASSES = 8
 """Classes named of the samples that the plan leaves out."""
 
 
@@ -71,7 +71,7 @@ def weight_histograms(view: RunView) -> list[Picture]:
 
 
 def _weights_by_class(view: RunView) -> Picture:
-    order = np.argsort(-view.weight_shares, kind="stable")[: parts.MOST_BARS]
+    order = np.argsort(-view.weight_shares, kind="stable")[: parts.MAX_BARS]
     texts = [f"{view.weight_shares[k]:.1%} of the training weight" for k in order]
     name, what = "weights-by-class", "training weight"
     picture = parts.class_bars(view, name, what, view.weight_shares, order, texts, margin=1.2)
@@ -106,7 +106,7 @@ def _class_table(view: RunView) -> ResultTable:
     order, plan, percent = np.argsort(-view.weight_shares, kind="stable"), view.run.plan_weights, parts.percent
     plan_shares = None if plan is None else view.weight_shares_of(np.nan_to_num(plan) / (np.nansum(plan) or 1.0))
     rows: list[list[TableValue]] = []
-    for k in order[: parts.MOST_ROWS].tolist():
+    for k in order[: parts.MAX_ROWS].tolist():
         planned = [] if plan_shares is None else [percent(plan_shares[k], 2)]
         shares = [percent(view.source_shares[k]), percent(view.weight_shares[k], 2), *planned]
         shares += [percent(view.capped_shares[k], 0), percent(view.shares[k])]
@@ -129,7 +129,7 @@ def _extreme_samples(view: RunView) -> Iterator[Block]:
         return [parts.value_cell(view, view.labels, row), TableCell(f"{weight:.2f}", value=weight)]
 
     blocks = []
-    for title, rows in {"Most": order[:MOST_EXTREME], "Least": order[::-1][:MOST_EXTREME]}.items():
+    for title, rows in {"Most": order[:MAX_EXTREME], "Least": order[::-1][:MAX_EXTREME]}.items():
         equal = int((np.abs(view.relative_weights - view.relative_weights[rows[-1]]) < 1e-3).sum())
         ties = f" ({len(rows)} of {equal:,} with this weight, at random)" if equal > len(rows) else ""
         caption = f"{title} training weight, relative to the largest{ties}."
@@ -147,7 +147,7 @@ def left_out_section(view: RunView) -> Section | None:
     title, lead, left_out = "What the plan leaves out", _why_left_out(view), view.left_out
     if not len(left_out):
         return Section(title, [Text("Every target sample is matched, at least in part.")], lead=lead)
-    rows = left_out[:MOST_LEFT_OUT].tolist()
+    rows = left_out[:MAX_LEFT_OUT].tolist()
     lead += f" {len(left_out):,} of {view.run.n_target:,} samples are left out, completely or nearly."
 
     def cells(row: int) -> list[TableCell]:
@@ -165,13 +165,15 @@ def left_out_section(view: RunView) -> Section | None:
 def _left_out_classes(view: RunView) -> Text:
     counts = np.bincount(view.predicted[view.left_out], minlength=len(view.classes))
     used = [int(k) for k in np.argsort(-counts, kind="stable") if counts[k]]
-    top, others = used[:MOST_CLASSES], used[MOST_CLASSES:]
+    top, others = used[:MAX_CLASSES], used[MAX_CLASSES:]
     named = ", ".join(
         f"{parts.class_cell(view, k).text} ({counts[k]:,}{' samples' if k == top[0] and counts[k] > 1 else ''})"
         for k in top
     )
     classes = "classes" if len(others) > 1 else "class"
-    more = f" and {len(others)} more {classes} ({counts[others].sum():,} samples in total)" if others else ""
+    total = int(counts[others].sum())
+    samples = f"{total:,} sample{'s' * (total != 1)} in total"
+    more = f" and {len(others)} more {classes} ({samples})" if others else ""
     return Text(f"They are predicted as {named}{more}.")
 
 
@@ -180,6 +182,6 @@ def _why_left_out(view: RunView) -> str:
     mass, (alpha, fixed) = float(np.nanmean(view.matched)), view.run_parameter("alpha")
     if view.run.params.get("alpha") is None or alpha is None or alpha >= 1:
         return f"The plan leaves out {1 - mass:.0%} of the target's mass: the samples that cost most to match."
-    text = f"alpha = {mass:.2g} ({'set' if fixed else 'estimated'}) makes the plan leave out {1 - mass:.0%} of the "
+    text = f"alpha = {alpha if fixed else mass:.2g} ({'set' if fixed else 'estimated'}) makes the plan leave out {1 - mass:.0%} of the "
     text += "target's mass, however well the samples fit. It leaves out those that cost most to match, which may still "
     return f"{text}belong to a class of the source."
