@@ -182,6 +182,7 @@ def _why_left_out(view: RunView) -> str:
     mass, (alpha, fixed) = float(np.nanmean(view.matched)), view.run_parameter("alpha")
     if view.run.params.get("alpha") is None or alpha is None or alpha >= 1:
         return f"The plan leaves out {1 - mass:.0%} of the target's mass: the samples that cost most to match."
-    text = f"alpha = {alpha if fixed else mass:.2g} ({'set' if fixed else 'estimated'}) makes the plan leave out {1 - mass:.0%} of the "
+    cause = f"alpha = {alpha:.2g} (set)" if fixed else f"alpha = {mass:.2g} (estimated)"
+    text = f"{cause} makes the plan leave out {1 - mass:.0%} of the "
     text += "target's mass, however well the samples fit. It leaves out those that cost most to match, which may still "
     return f"{text}belong to a class of the source."
