@@ -152,7 +152,8 @@ class Euclidean(BoundLoss):
 
 
 LOSSES: dict[str, BoundLoss] = {loss.name: loss for loss in (TotalVariation(), Euclidean())}
-DEFAULT_LOSS = {"features": "tv", "joint": "euclidean"}  # loss of each theorem where none is named
+DEFAULT_LOSS = {"features": "tv", "joint": "euclidean"}
+"""The loss of each theorem where none is named (docs/theory.md, Losses for bounds)."""
 
 
 def _at_labels(proba: Tensor, labels: Tensor) -> Tensor:

@@ -95,12 +95,12 @@ def _search_theorems(inputs: BoundInputs, alpha: float | None, beta: float | Non
     paper's form instead.
     """
     from warmpot.bounds import head_lipschitz, tightest_bound
-    from warmpot.train.predictor import LOSSES
+    from warmpot.bounds.losses import DEFAULT_LOSS
 
     grid: dict[str, Any] = {"alphas": None if alpha is None else [alpha], "betas": None if beta is None else [beta]}
     searches: dict[str, BoundSearch] = {}
     for name, (kind, form) in FORMS.items():
-        gamma, paper = head_lipschitz(inputs.weight, LOSSES[kind]), searches.get(name.removesuffix(", sharp"))
+        gamma, paper = head_lipschitz(inputs.weight, DEFAULT_LOSS[kind]), searches.get(name.removesuffix(", sharp"))
         search = tightest_bound(kind, *inputs.points, gamma=gamma, form=form, **grid)
         if paper is not None and search.best.total >= NOTHING_PROVEN:
             same = [r for r in search.curve if (r.alpha, r.beta) == (paper.best.alpha, paper.best.beta)]

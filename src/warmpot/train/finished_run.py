@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,16 @@ import numpy as np
 import yaml
 
 from warmpot import _run_files as names
+from warmpot._settings import to_mapping
 from warmpot._typing import FloatArray, IntArray
 from warmpot.bounds import BoundReport
 from warmpot.data import Task
 from warmpot.errors import InputError
 from warmpot.methods import get_method
-from warmpot.train.config import LAST
+from warmpot.train.config import LAST, load_config
 from warmpot.train.fitting import Fitted
 from warmpot.train.predictor import Predictor
+from warmpot.train.recipes import preset_names
 from warmpot.train.run_folder import FACTS, Bounds, fingerprint, latest_checkpoint, parse_bounds, versions
 from warmpot.train.snapshots import CHOSEN
 
@@ -153,6 +156,12 @@ class FinishedRun:
             return get_method(self.setting("method"))
         return None
 
+    @cached_property
+    def changed_settings(self) -> list[str]:
+        """Settings that differ from the preset's, as ``--set`` takes them; all of them if the preset is unknown."""
+        preset = self.setting("preset")
+        return list(_changes(to_mapping(load_config(preset)) if preset in preset_names() else {}, self.config))
+
     @property
     def adapted(self) -> bool:
         """Whether the features, or the choice of the iterate, depend on the target."""
@@ -182,12 +191,25 @@ class FinishedRun:
         return (times[0], times[1]) if len(times) == 2 and times[1] >= times[0] else None
 
 
+def _changes(base: Mapping[str, Any], config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in config.items():
+        if name == "preset" and not prefix:
+            continue
+        old = base.get(name)
+        if isinstance(value, Mapping) and value:
+            yield from _changes(old if isinstance(old, Mapping) else {}, value, f"{prefix}{name}.")
+        elif name not in base or value != old:
+            absolute = isinstance(value, str) and Path(value).is_absolute()  # a file of backbone weights
+            yield f"{prefix}{name}={json.dumps(Path(value).name if absolute else value)}"
+
+
 def from_fitted(fitted: Fitted, task: Task) -> FinishedRun:
     """Return a live result in the form that `read_run` gives; `task` is what it was trained on."""
-    record: Mapping[str, Any] = {"fingerprint": fingerprint(task), "seed": fitted.config.seed, "versions": versions()}
+    record: Mapping[str, Any] = {}
     if fitted.folder is not None:
         with suppress(OSError, ValueError):
-            record = _mapping(json.loads((fitted.folder / names.RECORD).read_text(encoding="utf-8"))) or record
+            record = _mapping(json.loads((fitted.folder / names.RECORD).read_text(encoding="utf-8")))
+    record = record or {"fingerprint": fingerprint(task), "seed": fitted.config.seed, "versions": versions()}
     classes = fitted.predictor.classes
     return FinishedRun(
         fitted.folder,

@@ -13,6 +13,7 @@ from warmpot._checks import check_features, check_matrix
 from warmpot._settings import from_mapping, to_mapping
 from warmpot._typing import FloatArray, IntArray
 from warmpot.bounds import BoundProblem, head_lipschitz
+from warmpot.bounds.losses import DEFAULT_LOSS
 from warmpot.data import Task
 from warmpot.data.pixels import Pixels
 from warmpot.data.shards import Shards
@@ -25,9 +26,6 @@ from warmpot.train.images import ImageSettings
 from warmpot.weights import estimate_present_classes, predicted_shares
 
 __all__ = ["BoundInputs", "Predictor", "apply_network", "bound_inputs"]
-
-LOSSES = {"features": "tv", "joint": "euclidean"}
-"""The loss of each theorem (docs/theory.md, Losses for bounds)."""
 
 
 def apply_network(network: Network, x: Rows, workers: int = 0) -> Outputs:
@@ -165,7 +163,7 @@ class BoundInputs:
 
     def problem(self, kind: str = "joint") -> BoundProblem:
         """Return the problem of Theorem 3.2 ("features") or 3.3 ("joint"), with the head's own constant."""
-        loss = LOSSES.get(kind, "tv")
+        loss = DEFAULT_LOSS.get(kind, "tv")
         points = self.points if kind == "joint" else self.points[:4]
         return BoundProblem(kind, *points, gamma=head_lipschitz(self.weight, loss), loss=loss)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -17,18 +15,17 @@ from warmpot.methods.descriptions import plain_notes
 from warmpot.report.page import Block, Code, Details, Facts, Section, Text, make_table
 from warmpot.report.run_view import RunView
 from warmpot.report.sections.parts import chosen_iterate
-from warmpot.train.config import load_config
 from warmpot.train.finished_run import UNKNOWN, FinishedRun
 from warmpot.train.recipes import preset_names
 
-__all__ = ["OURS", "PRESETS", "REPRODUCTION", "changed_settings", "provenance_section", "repeat_command", "status"]
+__all__ = ["OURS", "PRESETS", "REPRODUCTION", "provenance_section", "repeat_command", "status"]
 
 REPRODUCTION = "reproduction of the official code's objective"
 PRESETS = {
     "paper": "the paper's formulas as printed",
     **dict.fromkeys(("mpot-imagenet", "jumbot-imagenet"), "interpretation: its authors did not run it there"),
     **dict.fromkeys(
-        ("arpm-warmpot", "arpm-warmpot-imagenet", "arpm-plan", "arpm-plan-imagenet"),
+        ("arpm-warmpot", "arpm-warmpot-imagenet", "arpm-plan"),
         "interpretation: the paper gives one number and no code",
     ),
 }
@@ -47,7 +44,7 @@ def provenance_section(view: RunView) -> Section:
     run = view.run
     command = Code(repeat_command(run, full_paths=True, escape=printable))
     blocks: list[Block] = [Facts(list(_facts(run))), Text("To repeat this run:"), command]
-    if changes := changed_settings(run):
+    if changes := run.changed_settings:
         blocks.append(Text(f"Settings that differ from the preset: {', '.join(changes)}."))
     if notes := plain_notes(run.method) if run.method else []:
         blocks.append(Details("Notes on the method, and how it deviates from paper and code", [*map(Text, notes)]))
@@ -93,7 +90,7 @@ def status(run: FinishedRun) -> str:
     if run.setting("engine") == "full" or any(mark in preset for mark in OURS):
         return "ours: the objective is the method's, the training loop is not"
     text = PRESETS.get(preset, REPRODUCTION) + _other_network(run)
-    changed = any(not change.startswith(NEUTRAL) for change in changed_settings(run))
+    changed = any(not change.startswith(NEUTRAL) for change in run.changed_settings)
     return text + (", with other settings: see below" if changed else "")
 
 
@@ -104,24 +101,6 @@ def _other_network(run: FinishedRun) -> str:
     backbone, view = run.images["backbone"], run.images["view"]
     plain = (backbone["name"], backbone["train_from"], backbone["batch_norm"]) == (PAPERS, "all", "train")
     return "" if plain and view == to_mapping(ViewSettings()) else f", with another network or view than {PAPERS}"
-
-
-def changed_settings(run: FinishedRun) -> list[str]:
-    """Return the settings that differ from the preset's, as ``--set`` takes them; all if the preset is unknown."""
-    preset = run.setting("preset")
-    return list(_changes(to_mapping(load_config(preset)) if preset in preset_names() else {}, run.config))
-
-
-def _changes(base: Mapping[str, Any], config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    for name, value in config.items():
-        if name == "preset" and not prefix:
-            continue
-        old = base.get(name)
-        if isinstance(value, Mapping) and value:
-            yield from _changes(old if isinstance(old, Mapping) else {}, value, f"{prefix}{name}.")
-        elif name not in base or value != old:
-            absolute = isinstance(value, str) and Path(value).is_absolute()  # a file of backbone weights
-            yield f"{prefix}{name}={json.dumps(Path(value).name if absolute else value)}"
 
 
 def repeat_command(run: FinishedRun, *, full_paths: bool = False, escape: Callable[[str], str] = str) -> str:
@@ -136,7 +115,7 @@ def repeat_command(run: FinishedRun, *, full_paths: bool = False, escape: Callab
     preset = run.setting("preset")
     words = ["warmpot", "fit", path("source"), path("target")]
     words += ["--preset", preset] if preset in preset_names() else []
-    words += [word for change in changed_settings(run) for word in ("--set", change)]
+    words += [word for change in run.changed_settings for word in ("--set", change)]
     for flag in ("label", "root", "classes", "corrupt"):
         value = run.facts.get(flag)
         if value not in (None, "", "raise"):
