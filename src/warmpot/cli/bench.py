@@ -90,7 +90,7 @@ def run(
         _list_grids()
         return
     from warmpot.bench.runner import run_grid
-    from warmpot.bench.summary import group_failures, load_summary
+    from warmpot.bench.summary import load_summary
 
     changed = _read_grid(grid, seeds, nested_changes(settings or [], {}))
     folder, texts, others = out or Path(f"bench-{Path(grid).stem}"), only or [], reuse or []
@@ -125,12 +125,18 @@ def run(
         _show_results(summary, [record for record in records if record.done], time.time() - start)
         show(f"Wrote {folder}: {', '.join(['results.jsonl', *files])}")
     if failed:
-        for group in group_failures(failed):
-            if len(group) > 1:
-                text = f"{len(group)} cells of data set {group[0].dataset}: {one_line(group[0].error)}"
-                complain(f"failed: {text}", "red")
-        complain(f"{len(failed)} of {len(records)} cells failed; the same command tries them again", "bold red")
+        _show_failures(failed, len(records))
         raise typer.Exit(1)
+
+
+def _show_failures(failed: list[Record], total: int) -> None:
+    from warmpot.bench.summary import group_failures
+
+    for group in group_failures(failed):
+        if len(group) > 1:
+            text = f"{len(group)} cells of data set {group[0].dataset}: {one_line(group[0].error)}"
+            complain(f"failed: {text}", "red")
+    complain(f"{len(failed)} of {total} cells failed; the same command tries them again", "bold red")
 
 
 @bench.command(no_args_is_help=True)
