@@ -60,10 +60,9 @@ def _converted(hint: Any, value: Any, where: str) -> Any:
     options = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     if value is None and type(None) in options:
         return None
-    words = [
-        word for option in options if typing.get_origin(option) is typing.Literal for word in typing.get_args(option)
-    ]
-    if isinstance(value, str) and value in words:
+    literal_types = [option for option in options if typing.get_origin(option) is typing.Literal]
+    literals = [literal for option in literal_types for literal in typing.get_args(option)]
+    if isinstance(value, str) and value in literals:
         return value
     hint = next(option for option in options if option is not type(None))
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
@@ -78,7 +77,7 @@ def _converted(hint: Any, value: Any, where: str) -> Any:
             pass
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
         allowed = {"Mapping": "a mapping"}.get(wanted.__name__, f"a value of type {wanted.__name__}")
-        allowed = " or ".join([allowed, *map(repr, words)])
+        allowed = " or ".join([allowed, *map(repr, literals)])
         raise InputError(where, got=repr(value), allowed=allowed, remedy="Correct the setting.")
     return dict(value) if isinstance(value, Mapping) else value
 

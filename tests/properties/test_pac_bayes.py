@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from warmpot.bounds._gaussian import gaussian_kl, mean_at_most
+from warmpot.bounds._gaussian import gaussian_kl, mean_upper_bound
 from warmpot.bounds.pac_bayes import lambda_grid, pac_bayes_bound, pac_bayes_penalty
 
 RUNS = 2000
@@ -96,7 +96,7 @@ def test_gaussian_posterior_with_drawn_heads_holds() -> None:
         inputs, signs = rng.integers(0, d, n_t), rng.choice([-1.0, 1.0], n_t)
         centre = 3.0 * np.sign(np.bincount(inputs, signs, d))
         heads = centre + s * rng.standard_normal((draws, d))
-        known[run] = mean_at_most((1 / (1 + np.exp(signs * heads[:, inputs]))).mean(axis=1), delta_mc)
+        known[run] = mean_upper_bound((1 / (1 + np.exp(signs * heads[:, inputs]))).mean(axis=1), delta_mc)
         kl[run] = gaussian_kl(float(centre @ centre), d, s, s)
     for delta in DELTAS:
         bound = known + [pac_bayes_penalty(one, n_t, delta).total for one in kl]
@@ -113,7 +113,7 @@ def test_interval_of_the_mean_over_heads_holds(law: str) -> None:
         "rare": (rng.binomial(1, 0.05, (runs, m)).astype(float), 0.05),
         "narrow": (rng.beta(60, 40, (runs, m)), 0.6),
     }[law]
-    ends = {delta: np.array([mean_at_most(row, delta) for row in draws]) for delta in (0.05, 0.5)}
+    ends = {delta: np.array([mean_upper_bound(row, delta) for row in draws]) for delta in (0.05, 0.5)}
     for delta, end in ends.items():
         assert at_most(float((end < mean).mean()), delta, runs)
     shrunk = draws.mean(axis=1) + 0.2 * (ends[0.5] - draws.mean(axis=1))
@@ -193,8 +193,8 @@ def test_divergence_is_not_negative_and_zero_only_at_the_prior(square: float, si
 
 @given(hnp.arrays(float, st.integers(1, 60), elements=st.floats(0, 1)), DELTA)
 def test_interval_lies_between_mean_and_one(values: np.ndarray, delta: float) -> None:
-    end = mean_at_most(values, delta)
+    end = mean_upper_bound(values, delta)
     assert values.mean() <= end <= 1.0
-    assert mean_at_most(values, delta / 2) >= end - 1e-12
-    assert mean_at_most(values[::-1], delta) == pytest.approx(end, abs=1e-9)
-    assert mean_at_most(np.minimum(1.0, values + 0.1), delta) >= end - 1e-9
+    assert mean_upper_bound(values, delta / 2) >= end - 1e-12
+    assert mean_upper_bound(values[::-1], delta) == pytest.approx(end, abs=1e-9)
+    assert mean_upper_bound(np.minimum(1.0, values + 0.1), delta) >= end - 1e-9

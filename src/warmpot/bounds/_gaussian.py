@@ -15,13 +15,13 @@ from warmpot.bounds.lipschitz import head_lipschitz
 from warmpot.bounds.report import BoundReport
 from warmpot.bounds.theorems import BoundProblem
 
-__all__ = ["Draws", "GaussianHead", "HeadBound", "gaussian_kl", "mean_at_most"]
+__all__ = ["Draws", "GaussianHead", "HeadBound", "gaussian_kl", "mean_upper_bound"]
 
-BETS = 12  # fixed bets that `mean_at_most` averages over
+BETS = 12  # fixed bets that `mean_upper_bound` averages over
 
 
-def gaussian_kl(square: float, size: int, scale: float, prior_scale: float) -> float:
-    """KL(N(m, s^2 I) || N(m0, s0^2 I)) in `size` dimensions, with `square` = ``||m - m0||^2``.
+def gaussian_kl(squared_distance: float, size: int, scale: float, prior_scale: float) -> float:
+    """KL(N(m, s^2 I) || N(m0, s0^2 I)) in `size` dimensions, with `squared_distance` ``||m - m0||^2``.
 
     Examples
     --------
@@ -29,22 +29,22 @@ def gaussian_kl(square: float, size: int, scale: float, prior_scale: float) -> f
     1.0
     """
     log_ratio = 2.0 * (math.log(scale) - math.log(prior_scale))
-    return 0.5 * (size * max(0.0, math.expm1(log_ratio) - log_ratio) + square / prior_scale**2)
+    return 0.5 * (size * max(0.0, math.expm1(log_ratio) - log_ratio) + squared_distance / prior_scale**2)
 
 
-def mean_at_most(values: FloatArray, delta: float) -> float:
+def mean_upper_bound(values: FloatArray, delta: float) -> float:
     """Upper confidence bound on the mean of independent draws of a variable in [0, 1].
 
     By betting (Waudby-Smith and Ramdas, 2024): for the true mean mu and every fixed theta in [0, 1), the product of
     ``1 + theta (mu - x_k) / (1 - mu)`` is non-negative and has expectation 1, and so has the average of such products
     over a fixed grid of theta. By Markov's inequality it reaches 1/delta with probability at most delta. It grows
     with mu, so the means it refutes form an interval that ends at 1. The grid adapts to the variance: draws of a
-    bound hardly spread, and there this is about a quarter of the width of Hoeffding's, of Maurer and Pontil's and of
-    the inverted Bernoulli divergence. It may fail with probability `delta`.
+    bound have little variance, and there this is about a quarter of the width of Hoeffding's, of Maurer and Pontil's
+    and of the inverted Bernoulli divergence. It may fail with probability `delta`.
 
     Examples
     --------
-    >>> 0.5 < mean_at_most(np.full(100, 0.5), 0.01) < 0.54
+    >>> 0.5 < mean_upper_bound(np.full(100, 0.5), 0.01) < 0.54
     True
     """
     low, high = float(values.mean()), 1.0
@@ -79,7 +79,7 @@ class GaussianHead:
         return int((classes - 1) * (features + 1))
 
     def square_from(self, other: GaussianHead) -> float:
-        """Squared distance of two centres, less what all classes share."""
+        """Squared distance of two centres, without the part that is common to all classes."""
         change = np.column_stack([self.weight - other.weight, self.bias - other.bias])
         return float(np.square(change - change.mean(axis=0)).sum())
 
@@ -89,7 +89,7 @@ class GaussianHead:
         return GaussianHead(weight, self.bias + scale * rng.standard_normal(self.bias.shape))
 
     def proba(self, centred: FloatArray) -> FloatArray:
-        """Class probabilities of features less the origin."""
+        """Class probabilities of features minus the origin."""
         proba: FloatArray = softmax(centred @ self.weight.T + self.bias, axis=1)
         return proba
 
@@ -107,14 +107,14 @@ class Draws(NamedTuple):
         return bounds
 
     @property
-    def cut_terms(self) -> FloatArray:
+    def clipped_terms(self) -> FloatArray:
         """Terms scaled down to sum to 1 where they sum to more."""
         terms: FloatArray = self.terms / np.maximum(1.0, self.terms.sum(axis=1, keepdims=True))
         return terms
 
     @property
     def means(self) -> tuple[float, float]:
-        """Mean bound of a head, cut at 1 and as it is."""
+        """Mean bound of a head, with and without clipping at 1."""
         return float(self.bounds.mean()), float(self.terms.sum(axis=1).mean())
 
 

@@ -30,7 +30,7 @@ import numpy as np
 
 from warmpot._checks import check_choice, check_count, check_features, check_fraction, check_matrix, check_nonnegative
 from warmpot._typing import Array, FloatArray
-from warmpot.bounds._gaussian import Draws, GaussianHead, HeadBound, gaussian_kl, mean_at_most
+from warmpot.bounds._gaussian import Draws, GaussianHead, HeadBound, gaussian_kl, mean_upper_bound
 from warmpot.bounds.lipschitz import Lipschitz, head_lipschitz
 from warmpot.bounds.losses import DEFAULT_LOSS, check_both_features
 from warmpot.bounds.report import BoundReport, Term
@@ -135,8 +135,8 @@ def pac_bayes_bound(
 
     The head is drawn from ``N((W, b), s^2 I)``, the prior is ``N((W0, b0), s0^2 I)``; biases are counted at the mean of
     the source features. The mean of R over heads is estimated from `draws` heads; `delta_mc` is the probability with
-    which this may fail, see `mean_at_most`. Where that brings the bound below 1, terms of a head whose computable part
-    exceeds 1 are scaled down to sum to 1 (see the module); a vacuous bound is left as it is, to show by how much.
+    which this may fail, see `mean_upper_bound`. Where that brings the bound below 1, terms of a head whose computable
+    part exceeds 1 are scaled down to sum to 1 (see the module); a vacuous bound is left as it is, to show by how much.
 
     Parameters
     ----------
@@ -254,9 +254,9 @@ def _smallest_gap(
 def _report(base: BoundReport, draws: Draws, gap: _Gap, delta: float, delta_mc: float) -> BoundReport:
     """Put means over heads and the lemma's terms into the report of the theorem."""
     cut, plain = draws.means
-    noise = mean_at_most(draws.bounds, delta_mc) - cut
+    noise = mean_upper_bound(draws.bounds, delta_mc) - cut
     vacuous = cut + noise + gap.penalty.total >= 1.0
-    means = (draws.terms if vacuous else draws.cut_terms).mean(axis=0)
+    means = (draws.terms if vacuous else draws.clipped_terms).mean(axis=0)
     known = [term for term in base.terms if term.computable]
     notes = ["bounds the loss on the target population of a head drawn again for every prediction; terms are means"]
     if plain > cut and not vacuous:

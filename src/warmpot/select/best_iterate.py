@@ -52,7 +52,7 @@ def hold_out(task: Task, share: float, seed: int) -> tuple[Task, HeldOut]:
         mask[rows[: min(math.ceil(share * len(rows)), len(rows) - 1)]] = True
     if not mask.any():
         got, remedy = "one sample of every class", "Choose a validator that needs no held-out part."
-        raise InputError("source", got=got, allowed="two samples of some class, to hold one out", remedy=remedy)
+        raise InputError("source", got=got, allowed="a class with at least two samples", remedy=remedy)
     names = tuple(name for name, held in zip(task.source_names, mask, strict=False) if not held)
     x, held_x = (task.xs[m] if isinstance(task.xs, np.ndarray) else task.xs.subset(m) for m in (~mask, mask))
     rest = dataclasses.replace(task, xs=x, ys=task.ys[~mask], source_names=names)
@@ -92,9 +92,9 @@ def _scaled_inputs(*parts: Rows) -> dict[str, NDArray[Any]]:
 
 
 class ValidatorChooser:
-    """A `Chooser` that prefers the snapshot with the best score that has not collapsed compared with the first.
+    """A `Chooser` of the best-scoring snapshot whose predictions have not collapsed relative to the first.
 
-    The last of equal scores wins: without a reason to choose, the result is the last iterate, as without a choice.
+    Among equal scores the last wins: if all scores tie, the result is the last iterate, as without a validator.
     """
 
     def __init__(self, validator: Validator, task: Task, held: HeldOut | None) -> None:
@@ -150,7 +150,7 @@ def fit_chosen(
         return fit(task, config, out=out, resume=resume, progress_bar=progress_bar, facts=facts)
     validator, rest, held = make_validator(config.choose), task, None
     if task.for_regression:
-        got, remedy = f"{config.choose!r} for continuous targets", "Leave `choose` at last."
+        got, remedy = f"{config.choose!r} for continuous targets", "Set `choose: last`."
         raise InputError("choose", got=got, allowed=LAST, remedy=remedy)
     if "held" in validator.needs:
         rest, held = hold_out(task, config.held, config.seed)

@@ -111,7 +111,8 @@ def _entropies(log_proba: FloatArray) -> FloatArray:
 class Entropy(Validator):
     """Minus the mean entropy of the target predictions (Morerio et al. 2018), in nats.
 
-    A collapse (one class for all samples, with certainty) has the maximal score 0: use it with `choose`.
+    A collapse (one class for all samples, with certainty) has the maximal score 0; `choose` rejects collapsed
+    candidates.
 
     Deviations: none.
     """
@@ -162,9 +163,10 @@ class NuclearNorm(Validator):
 class Confusion(Validator):
     """Minus the class confusion of the target predictions (MCC, Jin et al. 2020), in [-1, 0].
 
-    With tempered probabilities Y and sample weights ``v ~ 1 + exp(-entropy)``, the confusion of class k is the share of
-    row k of ``Y' diag(v) Y`` off the diagonal; the score is minus its mean over the classes. A class that is never
-    predicted has confusion 1, so classes that the target lacks lower the scores of all good candidates alike.
+    With tempered probabilities Y and sample weights v proportional to ``1 + exp(-entropy)``, the confusion of class k
+    is the share of row k of ``Y' diag(v) Y`` off the diagonal; the score is minus its mean over the classes. A class
+    that is never predicted has confusion 1, so classes that the target lacks lower the scores of all good candidates
+    equally.
 
     Deviations: the whole target instead of mini-batches.
 
@@ -195,9 +197,10 @@ class SoftNeighbourhood(Validator):
     """Soft neighbourhood density of the target predictions (Saito et al. 2021), in [0, log(n_t - 1)].
 
     The mean entropy of ``softmax(cosine / temperature)`` over the other samples, where the cosine is that of two rows
-    of probabilities: large if every sample has many similar ones. A collapse scores highest: use it with `choose`.
+    of probabilities: large if every sample has many similar ones. A collapse scores highest;
+    `choose` rejects collapsed candidates.
 
-    Deviations: none. The authors also use features; those of a collapsed network are dense, so we use predictions.
+    Deviations: predictions only. The authors also use features, but those of a collapsed network are dense.
 
     Parameters
     ----------
@@ -219,11 +222,11 @@ class SoftNeighbourhood(Validator):
             return 0.0
         unit, total = proba / np.linalg.norm(proba, axis=1, keepdims=True), 0.0
         for start in range(0, n, BLOCK):
-            near = unit[start : start + BLOCK] @ unit.T / self.temperature
-            rows = np.arange(len(near))
-            others = np.ones(near.shape, dtype=bool)
+            similarities = unit[start : start + BLOCK] @ unit.T / self.temperature
+            rows = np.arange(len(similarities))
+            others = np.ones(similarities.shape, dtype=bool)
             others[rows, start + rows] = False
-            total += float(_entropies(log_softmax(near[others].reshape(len(near), n - 1))).sum())
+            total += float(_entropies(log_softmax(similarities[others].reshape(len(rows), n - 1))).sum())
         return total / n
 
 
@@ -238,7 +241,7 @@ class Neighbours(Validator):
     The mean share of the `k` nearest other target samples that get the same prediction, above what the class shares
     give by chance (Cohen's kappa): 1 for perfect agreement, 0 for random predictions and for a single class.
 
-    Deviations: not from a paper; k-nearest-neighbour consistency is folklore.
+    Not from a paper; k-nearest-neighbour consistency is a common idea.
 
     Parameters
     ----------
@@ -364,7 +367,7 @@ class TransportValue(_JointBoundValidator):
     so neither the scale of the features nor the candidate's own eta, alpha and beta matter. Features that collapse to a
     point shrink r as much as the distances. Both terms are about 1 for a random pair.
 
-    Deviations: not from a paper; the cost is that of Theorem 3.3 with the total-variation loss and ``1 / r`` instead of
+    Not from a paper; the cost is that of Theorem 3.3 with the total-variation loss and ``1 / r`` instead of
     the Lipschitz constant.
 
     Parameters

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from warmpot.bounds import feature_bound, head_lipschitz, joint_bound
-from warmpot.bounds._gaussian import GaussianHead, gaussian_kl, mean_at_most
+from warmpot.bounds._gaussian import GaussianHead, gaussian_kl, mean_upper_bound
 from warmpot.bounds.pac_bayes import lambda_grid, pac_bayes_bound, pac_bayes_penalty
 from warmpot.errors import InputError
 from warmpot.transport import round_to_feasible
@@ -298,7 +298,7 @@ def test_extreme_numbers_stay_numbers() -> None:
 
 
 def test_confidence_bound_of_a_mean_at_the_edges() -> None:
-    assert mean_at_most(np.ones(50), 0.05) == 1.0
-    assert mean_at_most(np.array([0.3]), 0.05) < 1.0
+    assert mean_upper_bound(np.ones(50), 0.05) == 1.0
+    assert mean_upper_bound(np.array([0.3]), 0.05) < 1.0
     # All zeros: no method can do better than 1 - delta**(1/m); spreading the bets costs little on top.
-    assert 1 - 0.05 ** (1 / 200) <= mean_at_most(np.zeros(200), 0.05) <= 1 - (0.05 / 64) ** (1 / 200)
+    assert 1 - 0.05 ** (1 / 200) <= mean_upper_bound(np.zeros(200), 0.05) <= 1 - (0.05 / 64) ** (1 / 200)

@@ -252,7 +252,7 @@ from pathlib import Path
 
 import warmpot.select
 
-plain = sys.modules[warmpot.select.study.__module__]._try
+plain = sys.modules[warmpot.select.sweep.__module__]._try
 real = getattr(plain, "real", plain)  # in the process that put `tries` in its place
 
 

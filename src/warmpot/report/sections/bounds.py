@@ -27,7 +27,7 @@ LABELS, TRUTH = "needs target labels", "true target loss"
 WIDEST = 8.0
 """Bars longer than this are cut, so that the short ones can be read; a loss is at most 1."""
 MAX_PAIRS = 40_000
-"""Pairs of samples up to which the bound is computed for the page, in seconds."""
+"""Largest number of pairs for which the page computes the bound itself; this takes seconds."""
 JOINT = {"Theorem 3.3": "paper", "Theorem 3.3, sharp": "sharp"}
 
 RunBounds = tuple[Mapping[str, BoundReport], Mapping[str, Sequence[BoundReport]]]
