@@ -100,7 +100,8 @@ def test_classes_the_source_lacks_count_as_unknown() -> None:
 
 
 def test_labels_entirely_unknown_to_the_source_are_warned_about() -> None:
-    with pytest.warns(WarmpotWarning, match="'0', '1' \\(none of its labels is known\\); .* write them in the same way"):
+    unknown = "'0', '1' \\(none of its labels is known\\); .* write them in the same way"
+    with pytest.warns(WarmpotWarning, match=unknown):
         _, truth = make_task(SOURCE, as_table(XT, [0, 1, 1, 0]))
     assert truth is not None
     assert truth.yt.tolist() == [-1] * 4
