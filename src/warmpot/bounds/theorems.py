@@ -49,7 +49,7 @@ from warmpot.errors import InputError
 from warmpot.transport import Solution, certify, round_to_feasible, solve_partial, solve_partial_blocks
 from warmpot.transport.certify import FEASIBLE
 from warmpot.transport.problem import residuals_of
-from warmpot.weights import estimate_beta
+from warmpot.weights.formulas import estimate_beta
 
 __all__ = ["ALPHAS", "FORMS", "PLANS", "THEOREMS", "BoundProblem", "feature_bound", "joint_bound", "tightest_bound"]
 

@@ -21,7 +21,8 @@ from warmpot._typing import FloatArray
 from warmpot.methods.base import BatchContext, Domain, NamedBatch, PassRequest, Setup, TrainProgress
 from warmpot.methods.weighting import Weighting, WeightMemory
 from warmpot.nets import Critic, gradient_penalty
-from warmpot.weights import SMALLEST_BETA, capped_weights, chi2_ball_weights
+from warmpot.weights import capped_weights, chi2_ball_weights
+from warmpot.weights.formulas import SMALLEST_BETA
 
 __all__ = ["Capped", "Chi2Ball", "CriticSettings"]
 

@@ -18,7 +18,8 @@ from warmpot.methods.base import BatchContext, Memory, Method, Phase, StepResult
 from warmpot.methods.losses import mean_entropy, ramped
 from warmpot.nets import Outputs
 from warmpot.transport import BlockCost, Solution, solve_partial, solve_partial_blocks
-from warmpot.weights import SMALLEST_BETA, estimate_alpha, estimate_beta, normalized, plan_weights
+from warmpot.weights import estimate_alpha, estimate_beta, normalized, plan_weights
+from warmpot.weights.formulas import SMALLEST_BETA
 
 __all__ = ["BatchPlan", "Warmpot", "plan_over_all"]
 

@@ -30,7 +30,8 @@ from warmpot.methods.base import (
     TrainProgress,
 )
 from warmpot.methods.warmpot import Warmpot
-from warmpot.weights import SMALLEST_BETA, class_shares, plan_weights
+from warmpot.weights import class_shares, plan_weights
+from warmpot.weights.formulas import SMALLEST_BETA
 
 __all__ = ["ClassShare", "Plan", "Uniform", "WeightMemory", "Weighting"]
 

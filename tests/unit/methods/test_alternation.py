@@ -26,7 +26,8 @@ from warmpot.methods.alternation import Alternation
 from warmpot.methods.refit import fit_classifier, fit_ridge
 from warmpot.train import Predictor, fit, load_config
 from warmpot.train.run_folder import latest_checkpoint, load_checkpoint
-from warmpot.weights import SMALLEST_BETA, class_means, estimate_alpha, estimate_beta, predicted_shares
+from warmpot.weights import class_means, estimate_alpha, estimate_beta, predicted_shares
+from warmpot.weights.formulas import SMALLEST_BETA
 
 MODEL = ("model.safetensors", "model.json", "predictions.csv", "source_weights.csv", "metrics.jsonl")
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from warmpot._checks import check_count, check_fraction, check_matrix, check_nonnegative
-from warmpot._deprecation import moved_names
 from warmpot._interop import to_numpy
 from warmpot._typing import FloatArray, IntArray
 from warmpot.errors import InputError
@@ -22,6 +21,7 @@ from warmpot.errors import InputError
 __all__ = [
     "capped_weights",
     "chi2_ball_weights",
+    "class_codes",
     "class_means",
     "class_share_weights",
     "class_shares",
@@ -34,15 +34,6 @@ __all__ = [
     "predicted_shares",
     "uniform_weights",
 ]
-
-__getattr__ = moved_names(
-    __name__,
-    {
-        "believed_alpha": "warmpot.weights:estimate_alpha",
-        "believed_beta": "warmpot.weights:estimate_beta",
-        "believed_classes": "warmpot.weights:estimate_present_classes",
-    },
-)
 
 SMALLEST_ALPHA = 0.01
 SMALLEST_BETA = 0.05
@@ -215,7 +206,7 @@ def class_shares(outputs: Any, *, hard: bool, labels: Any = None) -> FloatArray:
             odds = np.exp(logits - logits.max(axis=1, keepdims=True))
         shares = (odds / odds.sum(axis=1, keepdims=True)).mean(axis=0)
         shares = np.asarray(shares / shares.sum())
-    if labels is not None and not shares[_codes(labels, len(shares))].any():
+    if labels is not None and not shares[class_codes(labels, len(shares))].any():
         return np.full(len(shares), 1.0 / len(shares))
     return shares
 
@@ -240,11 +231,12 @@ def class_share_weights(outputs: Any, labels: Any, *, hard: bool) -> FloatArray:
     array([0.75, 0.75, 0.  , 0.25])
     """
     shares = class_shares(outputs, hard=hard, labels=labels)
-    weights: FloatArray = shares[_codes(labels, len(shares))]
+    weights: FloatArray = shares[class_codes(labels, len(shares))]
     return weights
 
 
-def _codes(labels: Any, n_classes: int) -> IntArray:
+def class_codes(labels: Any, n_classes: int) -> IntArray:
+    """Return checked class codes of samples, in ``[0, n_classes)``."""
     codes = np.asarray(labels.cpu() if hasattr(labels, "cpu") else labels)
     allowed = f"a non-empty 1-d array of whole numbers in [0, {n_classes})"
     remedy = "Pass class codes that count the columns of the outputs."

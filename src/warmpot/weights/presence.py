@@ -1,0 +1,285 @@
+"""Which source classes are in the target: a probability and a share for each, without target labels.
+
+The evidence of a class is what a discriminant classifier of the source says of the target: the share of the samples
+predicted as the class, and how often their nearest target samples are predicted the same. Samples of a class that is
+there lie together; those predicted as an absent class are strays among samples of other classes.
+
+What this evidence is worth depends on the data, so it is calibrated on them. Half of the source plays the target: some
+classes are taken away, and each remaining class is moved by a random vector with the mean and the covariance of the
+moves seen between the source and the real target. There the truth is known, and a logistic regression learns the
+probability of a class from its evidence. The class sets are of uniform size at first, then drawn from the current
+probabilities, so that the number of classes present is estimated too and not assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import eigh
+
+from warmpot._checks import check_count, check_matrix
+from warmpot._typing import BoolArray, FloatArray, IntArray
+from warmpot.errors import InputError
+from warmpot.weights.formulas import class_codes
+
+__all__ = ["STATES", "ClassPresence", "discriminant_axes", "estimate_presence"]
+
+STATES = ("present", "doubtful", "absent")
+CERTAIN = 0.9
+"""A class is present from this probability, absent below 1 minus it, doubtful between."""
+SHRINKAGE = 0.3
+"""Of the scatter within classes, in units of the mean variance."""
+NEIGHBOURS = 10
+AXES = 256
+"""Principal axes kept: the discriminant needs a covariance."""
+MOST = 5000
+"""Samples of a domain that are looked at; drawn at random from more."""
+ROUNDS = 3
+"""Of simulation: the first with class sets of any size, the others with sets drawn from the probabilities so far."""
+
+
+@dataclass(frozen=True)
+class ClassPresence:
+    """Estimate of which source classes occur in the target.
+
+    Attributes
+    ----------
+    probability : (C,) array
+        Of each class to occur in the target.
+    share : (C,) array
+        Expected share of the target samples in each class; they sum to 1.
+    evidence : mapping of str to (C,) array
+        "predicted share", and "consistency": how often the nearest target samples of those predicted as the class are
+        predicted the same, over the mean of all; 0 for a class that is never predicted.
+    """
+
+    probability: FloatArray
+    share: FloatArray
+    evidence: Mapping[str, FloatArray]
+
+    @property
+    def expected_number(self) -> float:
+        """Expected number of classes in the target."""
+        return float(self.probability.sum())
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Per class: "present", "doubtful" or "absent"."""
+        likely, unlikely = self.probability >= CERTAIN, self.probability < 1 - CERTAIN
+        return tuple(np.where(likely, STATES[0], np.where(unlikely, STATES[2], STATES[1])).tolist())
+
+    def source_share(self, labels: Any) -> float:
+        """Return the expected share of the source samples whose class occurs in the target: the beta of a plan."""
+        return float(self.probability[class_codes(labels, len(self.probability))].mean())
+
+
+class _Look(NamedTuple):
+    """Predictions of the target samples, how consistent they are with their neighbours', and the evidence (C, 2)."""
+
+    predicted: IntArray
+    consistency: FloatArray
+    evidence: FloatArray
+
+
+def estimate_presence(
+    xs: Any, labels: Any, xt: Any, *, n_classes: int | None = None, unit: bool = True, simulations: int = 12,
+    seed: int = 0,
+) -> ClassPresence:  # fmt: skip
+    """Estimate which classes of the source are in the target.
+
+    Parameters
+    ----------
+    xs, xt : (n_s, d) and (n_t, d) arrays
+        Features of both domains.
+    labels : (n_s,) array of int
+        Class codes of the source samples.
+    n_classes : int, optional
+        Default: one more than the largest code. A class without a source sample has probability 0.
+    unit : bool
+        Bring the features to length 1: for embeddings. False for measurements.
+    simulations : int
+        Simulated targets per round of calibration.
+    seed : int
+        Of the simulation.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> centres, labels = 4 * rng.normal(size=(6, 8)), np.repeat(np.arange(6), 30)
+    >>> source = centres[labels] + rng.normal(size=(180, 8))
+    >>> target = centres[labels[:60]] + rng.normal(size=(60, 8)) + 0.5
+    >>> estimate_presence(source, labels, target, unit=False).states
+    ('present', 'present', 'absent', 'absent', 'absent', 'absent')
+    """
+    xs, xt = check_matrix("xs", xs), check_matrix("xt", xt)
+    if xs.shape[1] != xt.shape[1]:
+        got, allowed = f"{xs.shape[1]} and {xt.shape[1]} columns", "the same features in both domains"
+        raise InputError("xs, xt", got=got, allowed=allowed, remedy="Extract both with the same network.")
+    check_count("simulations", simulations)
+    codes = class_codes(labels, n_classes if n_classes is not None else int(np.max(labels)) + 1)
+    number = n_classes if n_classes is not None else int(codes.max()) + 1
+    rng = np.random.default_rng(seed)
+    rows = [rng.permutation(len(x))[:MOST] if len(x) > MOST else np.arange(len(x)) for x in (xs, xt)]
+    xs, xt = _principal(xs[rows[0]], xt[rows[1]], unit)
+    simulator = _Simulator(xs, codes[rows[0]], xt, number, unit, rng)
+    look = simulator.real
+    probability = simulator.calibrated(simulations)
+    counts = np.bincount(look.predicted, minlength=number)
+    share = counts * probability if (counts * probability).any() else np.ones(number)
+    evidence = {"predicted share": counts / len(xt), "consistency": look.evidence[:, 1]}
+    return ClassPresence(probability, share / share.sum(), evidence)
+
+
+def _principal(xs: FloatArray, xt: FloatArray, unit: bool) -> tuple[FloatArray, FloatArray]:
+    """Coordinates on the principal axes of both domains; of length 1 before and after if `unit`."""
+    x = np.concatenate([xs, xt]).astype(np.float64)
+    x = _unit(x) if unit else x / max(np.abs(x).max(), 1e-300)
+    x -= x.mean(axis=0)
+    if (width := x.shape[1]) > AXES:
+        x = x @ eigh(x.T @ x, subset_by_index=[width - AXES, width - 1])[1]
+    x = _unit(x) if unit else x / max(float(x.std()), 1e-300)
+    return x[: len(xs)], x[len(xs) :]
+
+
+def _unit(x: FloatArray) -> FloatArray:
+    scaled: FloatArray = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
+    return scaled
+
+
+def discriminant_axes(
+    x: FloatArray, targets: FloatArray, weights: FloatArray, shrinkage: float = SHRINKAGE
+) -> FloatArray:
+    r"""Axes that separate classes: maximise ``tr P'BP`` under ``P'(W + shrinkage s I)P = I`` (Fisher's discriminant).
+
+    B and W are the scatter of the class means and within classes, s the mean variance.
+
+    Parameters
+    ----------
+    x : (n, d) array
+        Features, of mean about 0.
+    targets : (n, C) array
+        Class probabilities.
+    weights : (n,) array
+        Nonnegative; their scale does not matter.
+
+    Returns
+    -------
+    (d, k) array
+        With ``k = min(d, max(C - 1, 2))``, the best axis first.
+    """
+    weighted = targets * weights[:, None]
+    sizes = weighted.sum(axis=0)
+    means = weighted.T @ x / np.maximum(sizes, 1e-300)[:, None]
+    total = x.T @ (x * weights[:, None])
+    between = means.T @ (means * sizes[:, None])
+    width = x.shape[1]
+    ridge = shrinkage * max(float(np.trace(total)) / width, 1e-300)
+    kept = min(width, max(targets.shape[1] - 1, 2))
+    within = total - between + ridge * np.eye(width)
+    axes: FloatArray = eigh(between, within, subset_by_index=[width - kept, width - 1])[1][:, ::-1]
+    return axes
+
+
+def _look(xs: FloatArray, labels: IntArray, xt: FloatArray, n_classes: int, unit: bool) -> _Look:
+    """Classify the target by the nearest class mean on the discriminant axes, and collect the evidence."""
+    one_hot = np.eye(n_classes)[labels]
+    axes = discriminant_axes(xs, one_hot, np.ones(len(xs)))
+    source, target = xs @ axes, xt @ axes
+    if unit:
+        centre = np.concatenate([source, target]).mean(axis=0)
+        source, target = _unit(source - centre), _unit(target - centre)
+    sizes = one_hot.sum(axis=0)
+    means = one_hot.T @ source / np.maximum(sizes, 1)[:, None]
+    if unit:
+        means = _unit(means)
+    scores = target @ means.T - 0.5 * (means * means).sum(axis=1)
+    predicted = np.where(sizes > 0, scores, -np.inf).argmax(axis=1)
+    n, k = len(target), min(NEIGHBOURS, len(target) - 1)
+    consistency = np.ones(n)
+    if k > 0:
+        near = np.argpartition(_distances(target), k - 1, axis=1)[:, :k]
+        consistency = (predicted[near] == predicted[:, None]).mean(axis=1)
+    counts = np.bincount(predicted, minlength=n_classes)
+    per_class = np.bincount(predicted, consistency, minlength=n_classes) / np.maximum(counts, 1)
+    share = np.log((counts + 0.5) * n_classes / n)  # half a sample: a class that is never predicted has a finite value
+    evidence = np.stack([share, per_class / max(float(consistency.mean()), 1e-12)], axis=1)
+    return _Look(predicted, consistency, evidence)
+
+
+def _distances(x: FloatArray) -> FloatArray:
+    """Squared distances up to a constant per row, in float32; no sample is near itself."""
+    y = x.astype(np.float32)
+    squares = (y * y).sum(axis=1)
+    distances: FloatArray = squares - 2 * (y @ y.T)
+    np.fill_diagonal(distances, np.inf)
+    return distances
+
+
+class _Simulator:
+    """Targets made of half of the source, and the probabilities that are calibrated on them."""
+
+    def __init__(
+        self, xs: FloatArray, labels: IntArray, xt: FloatArray, n_classes: int, unit: bool, rng: np.random.Generator
+    ) -> None:
+        self.xs, self.labels, self.n_classes, self.unit, self.rng = xs, labels, n_classes, unit, rng
+        self.real = _look(xs, labels, xt, n_classes, unit)
+        predicted, consistency = self.real.predicted, self.real.consistency
+        mass = np.bincount(predicted, consistency, minlength=n_classes)
+        if not mass.any():
+            consistency, mass = np.ones(len(xt)), np.bincount(predicted, minlength=n_classes).astype(float)
+        here = mass > 0
+        sizes = np.bincount(labels, minlength=n_classes)
+        self.possible = sizes > 0
+        source = np.eye(n_classes)[labels].T @ xs / np.maximum(sizes, 1)[:, None]
+        target = np.eye(n_classes)[predicted].T @ (xt * consistency[:, None]) / np.where(here, mass, 1)[:, None]
+        moves, share = (target - source)[here], mass[here] / mass.sum()
+        self.move = share @ moves
+        self.deviations = (moves - self.move) * np.sqrt(share)[:, None]
+
+    def calibrated(self, simulations: int) -> FloatArray:
+        """Return the probability of each class."""
+        probability: FloatArray | None = None
+        for _ in range(ROUNDS):
+            runs = [self._simulated(self._classes(probability)) for _ in range(simulations)]
+            evidence, present = (np.concatenate(parts) for parts in zip(*runs, strict=True))
+            if present.all() or not present.any():
+                break
+            probability = self._learned(evidence, present)
+        if probability is None:  # every simulated target had all classes: there is only one
+            probability = np.ones(self.n_classes)
+        return np.where(self.possible, probability, 0.0)
+
+    def _classes(self, probability: FloatArray | None) -> BoolArray:
+        """Draw a set of classes, as a mask."""
+        if probability is None:
+            rank = self.rng.permutation(self.n_classes)
+            return rank < self.rng.integers(1, self.n_classes + 1)
+        drawn = self.rng.random(self.n_classes) < probability
+        drawn[self.rng.choice(self.n_classes, p=probability / probability.sum())] = True  # never an empty target
+        return drawn
+
+    def _simulated(self, classes: BoolArray) -> tuple[FloatArray, BoolArray]:
+        """Return the evidence on one simulated target, and which classes it has."""
+        order = self.rng.permutation(len(self.labels))
+        order = order[np.argsort(self.labels[order], kind="stable")]
+        first, second = order[::2], order[1::2]  # halves of each class
+        second = second[classes[self.labels[second]]]
+        if len(second) == 0:
+            second = order[:1]
+        labels = self.labels[second]
+        draws = self.rng.standard_normal((self.n_classes, len(self.deviations)))
+        target = self.xs[second] + (self.move + draws @ self.deviations)[labels]
+        target = _unit(target) if self.unit else target
+        look = _look(self.xs[first], self.labels[first], target, self.n_classes, self.unit)
+        return look.evidence[self.possible], np.isin(np.flatnonzero(self.possible), labels)
+
+    def _learned(self, evidence: FloatArray, present: BoolArray) -> FloatArray:
+        from sklearn.linear_model import LogisticRegression
+
+        centre, scale = evidence.mean(axis=0), np.maximum(evidence.std(axis=0), 1e-9)
+        model = LogisticRegression().fit((evidence - centre) / scale, present)
+        probability: FloatArray = model.predict_proba((self.real.evidence - centre) / scale)[:, 1]
+        return probability

@@ -1,0 +1,102 @@
+"""Presence of classes: closed cases, calibration on data whose truth is known, and inputs at the edge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from warmpot._typing import FloatArray, IntArray
+from warmpot.errors import InputError
+from warmpot.weights import ClassPresence, estimate_presence
+from warmpot.weights.presence import STATES, discriminant_axes
+
+
+def blobs(
+    present: int, *, classes: int = 20, apart: float = 1.0, shift: float = 0.5, width: int = 30, seed: int = 0
+) -> tuple[FloatArray, IntArray, FloatArray]:
+    """Gaussian classes; the target has the first ones, each moved on its own."""
+    rng = np.random.default_rng(seed)
+    centres = apart * rng.normal(size=(classes, width))
+    moved = centres + shift * apart * rng.normal(size=(classes, width))
+    ys, yt = np.repeat(np.arange(classes), 20), np.repeat(np.arange(present), 30)
+    noise = [rng.normal(size=(len(y), width)) for y in (ys, yt)]
+    return centres[ys] + noise[0], ys, moved[yt] + noise[1]
+
+
+@pytest.mark.parametrize("unit", [True, False])
+@pytest.mark.parametrize("present", [1, 5, 12, 20])
+def test_the_number_of_classes_is_found_where_classes_are_apart(present: int, unit: bool) -> None:
+    presence = estimate_presence(*blobs(present, apart=2.0, shift=0.3), unit=unit)
+    truth = np.arange(20) < present
+    assert (presence.probability[truth] > 0.5).all()
+    assert (presence.probability[~truth] < 0.5).all()
+    assert abs(presence.expected_number - present) < 1.5
+
+
+@pytest.mark.parametrize("present", [4, 10, 16])
+def test_probabilities_are_calibrated_under_a_shift_that_confuses_classes(present: int) -> None:
+    truth = np.arange(20) < present
+    found = [estimate_presence(*blobs(present, apart=0.5, shift=1.0, seed=seed), unit=False) for seed in range(4)]
+    p = np.concatenate([presence.probability for presence in found])
+    every = np.tile(truth, 4)
+    constant = np.mean((present / 20 - every) ** 2)
+    assert np.mean((p - every) ** 2) < 0.8 * constant
+    assert roc_auc_score(every, p) > 0.9
+    assert abs(p.sum() / 4 - present) < 5
+
+
+def test_fields_agree_with_each_other() -> None:
+    xs, ys, xt = blobs(5)
+    presence = estimate_presence(xs, ys, xt, n_classes=22)
+    assert presence.share.sum() == pytest.approx(1.0)
+    assert (presence.probability[20:] == 0).all()
+    assert (presence.share[20:] == 0).all()
+    assert set(presence.states) <= set(STATES)
+    assert presence.source_share(ys) == pytest.approx(presence.probability[ys].mean())
+    again = estimate_presence(xs, ys, xt, n_classes=22)
+    assert np.array_equal(presence.probability, again.probability)
+
+
+def test_states_follow_the_probability() -> None:
+    states = ClassPresence(np.array([0.95, 0.5, 0.05]), np.array([0.9, 0.1, 0.0]), {}).states
+    assert states == ("present", "doubtful", "absent")
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_tiny_targets_and_constant_features_give_finite_numbers(n: int) -> None:
+    xs, ys, xt = blobs(3, classes=4)
+    for source, target in ((xs, xt[:n]), (np.ones_like(xs), np.ones_like(xt))):
+        presence = estimate_presence(source, ys, target)
+        assert np.isfinite(presence.probability).all()
+        assert np.isfinite(presence.share).all()
+
+
+def test_one_class_is_there() -> None:
+    xs, _, xt = blobs(1, classes=2)
+    presence = estimate_presence(xs, np.zeros(len(xs), int), xt)
+    assert presence.probability.tolist() == [1.0]
+
+
+def test_discriminant_axes_are_scikit_learns() -> None:
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+    xs, ys, _ = blobs(3, classes=4, width=6)
+    xs = xs - xs.mean(axis=0)
+    ours = xs @ discriminant_axes(xs, np.eye(4)[ys], np.ones(len(ys)), shrinkage=0.0)
+    theirs = LinearDiscriminantAnalysis(solver="eigen").fit(xs, ys).transform(xs)
+    for k in range(3):
+        assert abs(np.corrcoef(ours[:, k], theirs[:, k])[0, 1]) == pytest.approx(1.0, abs=1e-6)
+
+
+BAD = [({"xt": np.ones((3, 2))}, "xs, xt"), ({"labels": [0.5] * 400}, "labels"), ({"simulations": 0}, "simulations")]
+
+
+@pytest.mark.parametrize(("change", "what"), BAD)
+def test_bad_input_is_named(change: dict[str, Any], what: str) -> None:
+    xs, ys, xt = blobs(3)
+    arguments: dict[str, Any] = {"xs": xs, "labels": ys, "xt": xt} | change
+    with pytest.raises(InputError, match=what):
+        estimate_presence(**arguments)
