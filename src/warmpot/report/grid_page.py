@@ -13,7 +13,7 @@ from warmpot._progress import format_duration
 from warmpot._tables import ResultTable, TableCell
 from warmpot.bench.grid import GRID
 from warmpot.bench.paper_comparison import paper, reported_table
-from warmpot.bench.result_tables import FAILURES, MEANS, PAPER, TASKS, TESTS, table_sections
+from warmpot.bench.result_tables import CLASSES, FAILURES, MEANS, PAPER, TASKS, TESTS, table_sections
 from warmpot.bench.significance import LEVEL, VariantComparison, best_variant, compare_variants, verdict
 from warmpot.bench.store import LAST
 from warmpot.bench.summary import ABSENT, Summary, Variant, describe_rule, group_failures, load_summary, variant_of
@@ -48,6 +48,7 @@ def write_grid_page(folder: Path | str, *, files: bool = True, summary: Summary 
         Section("Sensitivity", figures.draw_sensitivity(summary, LAST) if varied else []),
         _weights(summary) if summary.grid.figure == "histogram" else Section("Weights", []),
         _means(summary, tables.get(MEANS, []), varied),
+        Section(CLASSES, [replace(_for_page(table), title="") for table in tables.get(CLASSES, [])]),
         _paper(tables.get(PAPER, [])),
         _tasks(summary, tables.get(TASKS, []), varied),
         _tests(summary, tables.get(TESTS, []), varied),
@@ -152,7 +153,7 @@ def _notices(summary: Summary) -> Iterator[Notice]:
         )
         yield Notice("warning", text, "The same command continues.")
     if collapsed := [record for record in summary.records if record.done and record.collapsed]:
-        rows = _listed(list(dict.fromkeys(record.row for record in collapsed)))
+        rows = _listed(list(dict.fromkeys(replace(variant_of(record), point=()).label for record in collapsed)))
         count = _count(len(collapsed), "training")
         yield Notice("warning", f"{count} collapsed: most classes were no longer predicted at the end: {rows}.")
     if summary.foreign_records:
