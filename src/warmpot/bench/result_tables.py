@@ -41,7 +41,7 @@ from warmpot.bench.summary import (
     variant_of,
 )
 
-__all__ = ["CLASSES", "FAILURES", "MEANS", "PAPER", "TASKS", "TESTS", "all_tables", "table_sections", "write_tables"]
+__all__ = ["FAILURES", "MEANS", "OVERVIEW", "PAPER", "TASKS", "TESTS", "all_tables", "table_sections", "write_tables"]
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +50,10 @@ PRESENCE = ("share_auc", "presence_auc", "presence_brier", "lost_classes")
 AFTER = ("seconds", "outlier_weight", "outlier_samples", *PRESENCE, "collapsed", "status", "error", "finished")
 """Columns before and after those of the varied settings and of the rule."""
 MEANS, PAPER, TASKS = "Summary", "Comparison with the paper", "Task by task"
-CLASSES = "Which classes are there"
 TESTS, FAILURES = "Are the differences significant?", "Failed and missing trainings"
 """Headings."""
+OVERVIEW = "overview"
+"""Start of the names of tables with means by data set."""
 MAX_NAMED = 3
 """Tasks that a list of failures names; the others are counted."""
 
@@ -62,8 +63,7 @@ def table_sections(summary: Summary) -> dict[str, list[ResultTable]]:
     several = len(summary.datasets) > 1
     overviews = [_overview(summary, rule) for rule in summary.rules] if several else []
     sections: dict[str, Sequence[ResultTable | None]] = {
-        MEANS: [*overviews, _rules(summary)],
-        CLASSES: [presence_table(summary)],
+        MEANS: [*overviews, _rules(summary), presence_table(summary)],
         PAPER: [compare_with_paper(summary), paper_by_task(summary)],
         TASKS: [
             *(_by_task(summary, name, rule) for name in summary.datasets for rule in summary.rules),
@@ -100,7 +100,7 @@ def _overview(summary: Summary, rule: str) -> ResultTable:
     overall = score_cells([summary.mean(variant, rule) for variant in summary.variants])
     columns.append((TableColumn(f"all tasks ({summary.task_count()})"), overall))
     notes = filter(None, [_spread(summary), summary.excluded_note])
-    return join_columns(f"overview-{rule}", f"Mean over tasks, {describe_rule(rule)}", columns, notes)
+    return join_columns(f"{OVERVIEW}-{rule}", f"Mean over tasks, {describe_rule(rule)}", columns, notes)
 
 
 def _rules(summary: Summary) -> ResultTable:

@@ -13,7 +13,7 @@ from warmpot._progress import format_duration
 from warmpot._tables import ResultTable, TableCell
 from warmpot.bench.grid import GRID
 from warmpot.bench.paper_comparison import paper, reported_table
-from warmpot.bench.result_tables import CLASSES, FAILURES, MEANS, PAPER, TASKS, TESTS, table_sections
+from warmpot.bench.result_tables import FAILURES, MEANS, OVERVIEW, PAPER, TASKS, TESTS, table_sections
 from warmpot.bench.significance import LEVEL, VariantComparison, best_variant, compare_variants, verdict
 from warmpot.bench.store import LAST
 from warmpot.bench.summary import ABSENT, Summary, Variant, describe_rule, group_failures, load_summary, variant_of
@@ -48,7 +48,6 @@ def write_grid_page(folder: Path | str, *, files: bool = True, summary: Summary 
         Section("Sensitivity", figures.draw_sensitivity(summary, LAST) if varied else []),
         _weights(summary) if summary.grid.figure == "histogram" else Section("Weights", []),
         _means(summary, tables.get(MEANS, []), varied),
-        Section(CLASSES, [replace(_for_page(table), title="") for table in tables.get(CLASSES, [])]),
         _paper(tables.get(PAPER, [])),
         _tasks(summary, tables.get(TASKS, []), varied),
         _tests(summary, tables.get(TESTS, []), varied),
@@ -183,9 +182,10 @@ def _weights(summary: Summary) -> Section:
 def _means(summary: Summary, result_tables: Sequence[ResultTable], varied: bool) -> Section:
     draw = () if varied else (figures.draw_choices, figures.draw_outliers, figures.draw_time)
     tables = [_for_page(table) for table in result_tables]
-    folded = [_folded(table) for table in tables[:-1]]  # means by data set; the last table compares the rules
+    overviews = [table for table in tables if table.name.startswith(OVERVIEW)]  # means by data set
+    shown = [table for table in tables if table not in overviews]
     lead = "The last iterate, the label-free choice and the oracle, which uses target labels, are separate columns."
-    return Section("All rows", [*tables[-1:], *_drawn([each(summary) for each in draw]), *folded], lead)
+    return Section("All rows", [*shown, *_drawn([each(summary) for each in draw]), *map(_folded, overviews)], lead)
 
 
 def _paper(result_tables: Sequence[ResultTable]) -> Section:

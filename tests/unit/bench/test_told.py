@@ -17,7 +17,7 @@ from warmpot.bench.folder_comparison import compare_folders
 from warmpot.bench.grid import GRID
 from warmpot.bench.grid_data import GridData
 from warmpot.bench.presence import presence_scores
-from warmpot.bench.result_tables import CLASSES, all_tables, as_latex, as_markdown, table_sections, write_tables
+from warmpot.bench.result_tables import all_tables, as_latex, as_markdown, write_tables
 from warmpot.bench.runner import run_grid
 from warmpot.bench.significance import best_variant, rank_variants
 from warmpot.bench.store import RESULTS, TOLD
@@ -235,19 +235,18 @@ def test_the_oracle_is_never_compared() -> None:
 
 
 def test_a_small_table_of_presence(tmp_path: Path) -> None:
-    assert CLASSES not in table_sections(summary())  # older records
-    (table,) = table_sections(summary(share_auc=0.75, lost_classes=2))[CLASSES]
-    assert [column.name for column in table.columns] == ["row", "share AUC", "lost classes"]
-    assert [cell.text for cell in table.cells[0]] == ["plan", "0.750", "2.0"]
+    assert "presence" not in {table.name for table in all_tables(summary())}  # older records
+    few = texts(summary(share_auc=0.75, lost_classes=2), "presence")
+    assert few == {"row": ["plan", "all pairs"], "share AUC": ["0.750"] * 2, "lost classes": ["2.0"] * 2}
     found = summary(share_auc=0.75, presence_auc=0.9, presence_brier=0.125, lost_classes=0)
     assert texts(found, "presence")["Brier"] == ["0.125", "0.125"]
     mixed = [dataclasses.replace(r, presence_auc=None) if r.row == "plan" else r for r in found.records]
-    (table,) = table_sections(Summary(found.grid, mixed))[CLASSES]
+    table = next(table for table in all_tables(Summary(found.grid, mixed)) if table.name == "presence")
     assert [row[2].text for row in table.cells] == ["-", "0.900"]
     assert not any("not trained" in note for note in table.notes)
     (tmp_path / GRID).write_text(found.grid.dump(), encoding="utf-8")
     page = write_grid_page(tmp_path, files=False, summary=found).read_text(encoding="utf-8")
-    assert CLASSES in page
+    assert "Which classes are there" in page
     assert "presence AUC" in page
     assert TOLD in page
     head, *lines = write_tables(tmp_path, found)[0].read_text(encoding="utf-8").splitlines()
