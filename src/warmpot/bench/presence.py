@@ -45,7 +45,8 @@ def presence_scores(outputs: FloatArray, truth: Truth, presence: Any = None) -> 
         "lost_classes": sum(bool(correct[truth.yt == k].mean() < LOST_BELOW) for k in codes[present]),
     }
     if presence is not None:
-        probability = np.asarray(presence.probability, dtype=np.float64)
+        # rounding errors may exceed the range, and scikit-learn refuses these
+        probability = np.clip(np.asarray(presence.probability, dtype=np.float64), 0.0, 1.0)
         scores["presence_auc"] = _auc(present, probability)
         scores["presence_brier"] = float(brier_score_loss(present, probability, pos_label=True))
     return scores

@@ -324,7 +324,6 @@ def _finished_record(cell: Cell, outcome: Done | Failed) -> Record:
         return make_record(cell, status=FAILED, error=" ".join(str(outcome).split()), trace=outcome.trace)
     record: Record = outcome.value
     numbers = {**record.accuracy, **record.scores, **record.per_class, "outlier weight": record.outlier_weight}
-    numbers |= {"presence AUC": record.presence_auc, "presence Brier score": record.presence_brier}
     invalid = [name for name, value in numbers.items() if value is not None and not math.isfinite(value)]
     return make_record(cell, status=FAILED, error=f"not a finite number: {', '.join(invalid)}") if invalid else record
 

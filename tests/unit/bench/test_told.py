@@ -146,7 +146,9 @@ def test_scores_of_presence() -> None:
     assert more["presence_auc"] == roc_auc_score(present, estimate.probability) == 0.75
     assert more["presence_brier"] == pytest.approx((0.1**2 + 0.6**2 + 0.5**2) / 4)
     for yt in ([0, 1], [-1, -1]):  # all classes, or none
-        nothing = presence_scores(np.eye(2), Truth(np.array(yt), ("a", "b")), SimpleNamespace(probability=[0.5, 1.0]))
+        nothing = presence_scores(
+            np.eye(2), Truth(np.array(yt), ("a", "b")), SimpleNamespace(probability=[0.5, 1 + 1e-15])
+        )
         assert (nothing["share_auc"], nothing["presence_auc"]) == (None, None)
         assert nothing["presence_brier"] == pytest.approx(0.125 if yt[0] == 0 else 0.625)
         assert json.loads(json.dumps(nothing)) == nothing
