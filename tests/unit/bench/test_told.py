@@ -234,6 +234,9 @@ def test_the_oracle_is_never_compared() -> None:
     only = Summary(found.grid, [record for record in found.records if record.told])
     assert only.mean(Variant("plan"), "last").mean is None
     assert best_variant(only, "last") is None
+    first = Summary(found.grid, [record for record in found.records if record.told or record.task == TASKS[0]])
+    assert first.finished_tasks == (("blobs", TASKS[0]),)  # an oracle does not make a task count
+    assert first.mean(Variant("plan"), "last").mean == pytest.approx(70.0)
 
 
 def test_a_small_table_of_presence(tmp_path: Path) -> None:
