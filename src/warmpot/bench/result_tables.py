@@ -19,6 +19,7 @@ from warmpot._tables import (
     to_latex,
     to_markdown,
 )
+from warmpot.bench.oracle_tables import TOLD_NOTE, presence_table, told_by_task, told_columns
 from warmpot.bench.paper_comparison import compare_with_paper, paper_by_task
 from warmpot.bench.significance import LEVEL, best_variant, compare_variants, rank_variants
 from warmpot.bench.store import FAILED, LAST, ORACLE, Record
@@ -34,21 +35,25 @@ from warmpot.bench.summary import (
     group_failures,
     join_columns,
     load_summary,
+    mean_cell,
     score_cells,
     text_column,
     variant_of,
 )
 
-__all__ = ["FAILURES", "MEANS", "PAPER", "TASKS", "TESTS", "all_tables", "table_sections", "write_tables"]
+__all__ = ["FAILURES", "MEANS", "OVERVIEW", "PAPER", "TASKS", "TESTS", "all_tables", "table_sections", "write_tables"]
 
 logger = logging.getLogger(__name__)
 
-BEFORE = ("key", "dataset", "task", "row", "method", "weights", "preset", "setting", "seed", "any_seed")
-AFTER = ("seconds", "outlier_weight", "outlier_samples", "collapsed", "status", "error", "finished")
+BEFORE = ("key", "dataset", "task", "row", "method", "weights", "preset", "setting", "seed", "any_seed", "told")
+PRESENCE = ("share_auc", "presence_auc", "presence_brier", "lost_classes")
+AFTER = ("seconds", "outlier_weight", "outlier_samples", *PRESENCE, "collapsed", "status", "error", "finished")
 """Columns before and after those of the varied settings and of the rule."""
 MEANS, PAPER, TASKS = "Summary", "Comparison with the paper", "Task by task"
 TESTS, FAILURES = "Are the differences significant?", "Failed and missing trainings"
 """Headings."""
+OVERVIEW = "overview"
+"""Start of the names of tables with means by data set."""
 MAX_NAMED = 3
 """Tasks that a list of failures names; the others are counted."""
 
@@ -58,9 +63,12 @@ def table_sections(summary: Summary) -> dict[str, list[ResultTable]]:
     several = len(summary.datasets) > 1
     overviews = [_overview(summary, rule) for rule in summary.rules] if several else []
     sections: dict[str, Sequence[ResultTable | None]] = {
-        MEANS: [*overviews, _rules(summary)],
+        MEANS: [*overviews, _rules(summary), presence_table(summary)],
         PAPER: [compare_with_paper(summary), paper_by_task(summary)],
-        TASKS: [_by_task(summary, name, rule) for name in summary.datasets for rule in summary.rules],
+        TASKS: [
+            *(_by_task(summary, name, rule) for name in summary.datasets for rule in summary.rules),
+            *(told_by_task(summary, name) for name in summary.datasets),
+        ],
         TESTS: _tests(summary),
         FAILURES: [_failed(summary), _missing(summary)],
     }
@@ -92,7 +100,7 @@ def _overview(summary: Summary, rule: str) -> ResultTable:
     overall = score_cells([summary.mean(variant, rule) for variant in summary.variants])
     columns.append((TableColumn(f"all tasks ({summary.task_count()})"), overall))
     notes = filter(None, [_spread(summary), summary.excluded_note])
-    return join_columns(f"overview-{rule}", f"Mean over tasks, {describe_rule(rule)}", columns, notes)
+    return join_columns(f"{OVERVIEW}-{rule}", f"Mean over tasks, {describe_rule(rule)}", columns, notes)
 
 
 def _rules(summary: Summary) -> ResultTable:
@@ -100,13 +108,14 @@ def _rules(summary: Summary) -> ResultTable:
     variants = summary.variants
     columns: Columns = [_names(variants)]
     columns += [(TableColumn(rule), score_cells([summary.mean(v, rule) for v in variants])) for rule in summary.rules]
-    notes = list(filter(None, [_spread(summary), summary.excluded_note]))
+    columns += told_columns(summary)
+    notes = list(filter(None, [_spread(summary), summary.excluded_note, TOLD_NOTE if summary.grid.told else ""]))
     if summary.baseline is not None:
         cells = [_below(summary, variant, summary.baseline) for variant in variants]
         columns.append((TableColumn(f"tasks below {summary.baseline.label}"), cells))
         notes.append(f"Tasks below {summary.baseline.label}: by the mean of the last iterates.")
     for head, quantity in (("weight on outliers, %", "outlier_weight"), ("seconds per run", "seconds")):
-        columns.append((TableColumn(head), [_mean_cell(summary, variant, quantity) for variant in variants]))
+        columns.append((TableColumn(head), [mean_cell(summary, variant, quantity) for variant in variants]))
     notes.append("Weight on outliers: share of the final source weight on classes that the target does not have.")
     tasks = summary.task_count() if summary.excluded_note else f"all {summary.task_count()}"
     title = f"Comparison of the rules, mean over {tasks} tasks"
@@ -118,14 +127,6 @@ def _below(summary: Summary, variant: Variant, baseline: Variant) -> TableCell:
         return TableCell("")
     below, both = summary.count_below(variant, baseline, LAST)
     return TableCell(f"{below} of {both}" if both else ABSENT, value=below if both else None)
-
-
-def _mean_cell(summary: Summary, variant: Variant, quantity: str) -> TableCell:
-    """Return the mean over the tasks with results, even if some are missing."""
-    tasks = [task for task in summary.tasks if summary.score(variant, task, quantity).mean is not None]
-    mean = summary.score_over(variant, tasks, quantity).mean if tasks else None
-    few = "" if len(tasks) == len(summary.finished_tasks) else f", {len(tasks)} of {len(summary.finished_tasks)} tasks"
-    return TableCell(ABSENT if mean is None else f"{mean:.1f}{few}", value=mean)
 
 
 def _by_task(summary: Summary, dataset: str, rule: str) -> ResultTable | None:
@@ -312,9 +313,9 @@ def _write_parquet(path: Path, columns: dict[str, list[Any]]) -> list[Path]:
         logger.info("%s is not written: it needs pyarrow (pip install 'warmpot[parquet]')", path.name)
         return []
     types = {
-        **dict.fromkeys(("seed", "step"), pyarrow.int64()),
-        **dict.fromkeys(("any_seed", "collapsed"), pyarrow.bool_()),
-        **dict.fromkeys(("accuracy", "seconds", "outlier_weight", "outlier_samples"), pyarrow.float64()),
+        **dict.fromkeys(("seed", "step", "lost_classes"), pyarrow.int64()),
+        **dict.fromkeys(("any_seed", "told", "collapsed"), pyarrow.bool_()),
+        **dict.fromkeys(("accuracy", "seconds", "outlier_weight", "outlier_samples", *PRESENCE[:3]), pyarrow.float64()),
     }  # given, since an empty column does not show its type
     for name, values in columns.items():
         numeric = any(isinstance(value, float) for value in values)

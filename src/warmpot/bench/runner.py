@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 MUTABLE = ("title", "setting", "reported", "figure", "baseline", "seconds")
 """Parts of a grid that change no training: a folder may be continued with other ones."""
+EXTENDABLE = ("seeds", "choose", "told")
+"""Parts that a folder may be continued with more of."""
 LOCK = ".lock"
 
 
@@ -226,7 +228,7 @@ def _train(data: GridData, cell: Cell) -> Record:
 
 
 def _prepare_folder(grid: Grid, out: Path) -> None:
-    """Write the grid into a new folder, or check that an old one has the same grid; seeds and rules may be added."""
+    """Write the grid into a new folder, or check that an old one has the same grid, or less of `EXTENDABLE`."""
     if (out / GRID).exists():
         before = read_grid(out)
         old, new = _fixed_parts(before), _fixed_parts(grid)
@@ -237,7 +239,8 @@ def _prepare_folder(grid: Grid, out: Path) -> None:
             got, allowed = f"another grid: other {', '.join(changed)}", "the same grid, to continue it"
             remedy = "Give a new folder with --out; --reuse copies the results of cells that both have."
             raise InputError(str(out), got=got, allowed=allowed, remedy=remedy)
-        grid = dataclasses.replace(grid, seeds=tuple(sorted({*before.seeds, *grid.seeds})))
+        seeds = tuple(sorted({*before.seeds, *grid.seeds}))
+        grid = dataclasses.replace(grid, seeds=seeds, told=before.told or grid.told)
     elif any(entry.name != LOCK for entry in out.iterdir()):
         got, allowed = "a folder with other files", "a new or empty folder, or one that `warmpot bench` wrote"
         raise InputError(str(out), got=got, allowed=allowed, remedy="Give a new folder.")
@@ -246,8 +249,8 @@ def _prepare_folder(grid: Grid, out: Path) -> None:
 
 
 def _fixed_parts(grid: Grid) -> dict[str, Any]:
-    """Return the parts that a folder cannot change, except seeds and rules; settings of data sets are only text."""
-    mapping = {name: part for name, part in grid.to_mapping().items() if name not in (*MUTABLE, "seeds", "choose")}
+    """Return the parts that a folder cannot change; settings of data sets are only text."""
+    mapping = {name: part for name, part in grid.to_mapping().items() if name not in (*MUTABLE, *EXTENDABLE)}
     return mapping | {"data": [{**entry, "setting": ""} for entry in mapping["data"]]}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from warmpot.errors import InputError, WarmpotError
 
-__all__ = ["BINS", "FAILED", "LAST", "ORACLE", "RESULTS", "Coordinates", "Record", "append", "read_store"]
+__all__ = ["BINS", "FAILED", "LAST", "ORACLE", "RESULTS", "TOLD", "Coordinates", "Record", "append", "read_store"]
 
 RESULTS = "results.jsonl"
 BINS = 50
@@ -21,14 +21,18 @@ BINS = 50
 DONE, FAILED = "done", "failed"
 LAST, ORACLE = "last", "oracle"
 """The rules that every cell has: the last iterate, and the best iterate by target labels."""
-Coordinates = tuple[str, str, str, tuple[tuple[str, float], ...], int]
-"""Data set, task, row, point and seed: the position of a cell in its grid."""
+TOLD = "oracle: told the classes"
+"""Name of a training whose source has only the classes of the target, which target labels reveal."""
+Coordinates = tuple[str, str, str, tuple[tuple[str, float], ...], int, bool]
+"""Data set, task, row, point, seed, and whether it is told the classes: the position of a cell in its grid."""
 
 
-def name_training(dataset: str, task: str, row: str, point: Mapping[str, float], seed: int | str) -> str:
+def name_training(
+    dataset: str, task: str, row: str, point: Mapping[str, float], seed: int | str, told: bool = False
+) -> str:
     """Name a training in one line."""
     settings = (f"{name.split('.')[-1]} {value:g}" for name, value in point.items())
-    return ", ".join([dataset, task, row, *settings, f"seed {seed}"])
+    return ", ".join([dataset, task, row, *settings, *[TOLD] * told, f"seed {seed}"])
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class Record:
         Values of the settings that the grid varies.
     setting : str
         How the data were made, from the grid.
+    told : bool
+        Whether the source was restricted to the classes that occur in the target: an oracle, for comparison only.
     content : str
         Identifies the content of its files (`warmpot.bench.grid_data.GridData.content`); empty if unknown.
     status : "done" or "failed"
@@ -58,6 +64,14 @@ class Record:
         Accuracy of the last iterate by class of the target.
     outlier_weight, outlier_samples : float or None
         Shares of the source's weight and of its samples that belong to classes which the target does not have.
+    share_auc : float or None
+        Area under the ROC curve of the predicted class shares (`warmpot.weights.predicted_shares`), as scores for
+        whether a source class occurs in the target. None if all classes or none occur, and in older records.
+    presence_auc, presence_brier : float or None
+        The same area, and the Brier score, of the run's estimated probabilities that a class occurs; None for a run
+        without such an estimate.
+    lost_classes : int or None
+        Number of classes of the target with an accuracy below 10 %; None in older records.
     histogram : mapping of str to list of int
         "shared" and "outlier": counts of source samples in 50 equal bins of [0, 1], by weight divided by its cap
         (`warmpot.bench.training.weight_cap`) or by the largest weight.
@@ -84,6 +98,7 @@ class Record:
     any_seed: bool = False
     point: Mapping[str, float] = field(default_factory=dict)
     setting: str = ""
+    told: bool = False
     content: str = ""
     status: str = DONE
     accuracy: Mapping[str, float] = field(default_factory=dict)
@@ -92,6 +107,10 @@ class Record:
     per_class: Mapping[str, float] = field(default_factory=dict)
     outlier_weight: float | None = None
     outlier_samples: float | None = None
+    share_auc: float | None = None
+    presence_auc: float | None = None
+    presence_brier: float | None = None
+    lost_classes: int | None = None
     histogram: Mapping[str, list[int]] = field(default_factory=dict)
     capped: bool | None = None
     collapsed: bool = False
@@ -108,13 +127,13 @@ class Record:
 
     @property
     def coordinates(self) -> Coordinates:
-        """Data set, task, row, point and seed."""
-        return self.dataset, self.task, self.row, tuple(sorted(self.point.items())), self.seed
+        """Data set, task, row, point, seed, and whether it is told the classes."""
+        return self.dataset, self.task, self.row, tuple(sorted(self.point.items())), self.seed, self.told
 
     @property
     def name(self) -> str:
         """Data set, task, row, point and seed in one line."""
-        return name_training(self.dataset, self.task, self.row, self.point, self.seed)
+        return name_training(self.dataset, self.task, self.row, self.point, self.seed, self.told)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""

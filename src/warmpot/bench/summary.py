@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 
 from warmpot._tables import ResultTable, TableCell, TableColumn
 from warmpot.bench.grid import Grid, read_grid
-from warmpot.bench.store import LAST, ORACLE, Record, read_store
+from warmpot.bench.store import LAST, ORACLE, TOLD, Record, read_store
 from warmpot.errors import listing
 
 __all__ = ["Score", "Summary", "TaskKey", "Variant", "describe_rule", "group_failures", "load_summary"]
@@ -21,16 +21,22 @@ TaskKey = tuple[str, str]
 """Data set and task."""
 ABSENT = "-"
 PARTIAL = "-: not trained yet, or failed. A mean over tasks uses the seeds that have results for all of them."
+PLAIN = ("seconds", "share_auc", "presence_auc", "presence_brier", "lost_classes")
+"""Quantities that are not converted to per cent."""
 Columns = list[tuple[TableColumn, Sequence[TableCell]]]
 """Heads and cells of a table, before they become rows."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A row of the grid at a point of the varied settings: one line of a table."""
+    """A row of the grid at a point of the varied settings: one line of a table.
+
+    `told`: its trainings whose source has only the classes of the target, an oracle.
+    """
 
     row: str
     point: tuple[tuple[str, float], ...] = ()
+    told: bool = False
 
     @property
     def label(self) -> str:
@@ -41,12 +47,13 @@ class Variant:
         >>> Variant("frozen", (("params.alpha", 0.5), ("params.beta", 0.35))).label
         'frozen, alpha 0.5, beta 0.35'
         """
-        return ", ".join([self.row, *(f"{name.split('.')[-1]} {value:g}" for name, value in self.point)])
+        point = (f"{name.split('.')[-1]} {value:g}" for name, value in self.point)
+        return ", ".join([self.row, *point, *[TOLD] * self.told])
 
 
 @dataclass(frozen=True)
 class Score:
-    """A number for every seed that has a result, in per cent (except seconds), of the `requested` seeds of the grid.
+    """A number for every seed that has a result, of the `requested` seeds; in per cent, except `PLAIN` quantities.
 
     A `constant` score does not depend on the seed: there is one run, and no standard deviation.
     """
@@ -98,6 +105,9 @@ class Summary:
 
     Attributes
     ----------
+    variants, trained_variants : tuple of Variant
+        Those that are compared; and the same with those told the classes, which are shown next to them and never
+        compared.
     datasets : mapping of str to tuple of str
         Tasks of each data set.
     rules : tuple of str
@@ -110,10 +120,11 @@ class Summary:
         self.grid, self.seeds = grid, tuple(grid.seeds)
         points = [tuple(sorted(point.items())) for point in grid.points()]
         self.variants = tuple(Variant(row.name, point) for row in grid.rows for point in points)
+        self.trained_variants = self.variants + tuple(replace(v, told=True) for v in self.variants if grid.told)
         self.datasets: dict[str, tuple[str, ...]] = {data.name: tuple(data.tasks) for data in grid.data}
         self.tasks: tuple[TaskKey, ...] = tuple((name, task) for name, tasks in self.datasets.items() for task in tasks)
         self.rules = (LAST, *grid.choose, ORACLE)
-        variants, tasks, records = set(self.variants), set(self.tasks), tuple(records)
+        variants, tasks, records = set(self.trained_variants), set(self.tasks), tuple(records)
         self.records = tuple(
             r for r in records
             if variant_of(r) in variants and task_of(r) in tasks and (r.any_seed or r.seed in self.seeds)
@@ -131,7 +142,7 @@ class Summary:
         """Return the mean over tasks by seed, for the seeds with results for all of them.
 
         A quantity is a rule, for the accuracy of the iterate that it selects, or "outlier_weight", "outlier_samples" or
-        "seconds".
+        one of `PLAIN`.
         """
         values = {}
         for seed in self.seeds:
@@ -150,14 +161,20 @@ class Summary:
         """Return the mean over the finished tasks of a data set, or over all finished tasks."""
         return self.score_over(variant, [task for task in self.finished_tasks if dataset in (None, task[0])], quantity)
 
+    def told_gap(self, variant: Variant, tasks: Sequence[TaskKey]) -> Score:
+        """Return the points that being told the classes gains, in the last iterate, for the seeds that have both."""
+        own, told = (self.score_over(replace(variant, told=told), tasks, LAST) for told in (False, True))
+        values = {seed: told.values[seed] - value for seed, value in own.values.items() if seed in told.values}
+        return Score(values, len(self.seeds), own.constant and told.constant)
+
     @cached_property
     def finished_tasks(self) -> tuple[TaskKey, ...]:
-        """Tasks with a finished training of some variant; all tasks before the first training.
+        """Tasks with a finished training of some compared variant; all tasks before the first training.
 
         Means over tasks and ranks use these, since a task that failed for every variant compares nothing. A variant
         without a result for one of these has no mean.
         """
-        finished = {task_of(record) for record in self.records if record.done}
+        finished = {task_of(record) for record in self.records if record.done and not record.told}
         return tuple(task for task in self.tasks if task in finished) or self.tasks
 
     def task_count(self, dataset: str | None = None) -> str:
@@ -199,7 +216,7 @@ class Summary:
     def missing(self) -> tuple[Missing, ...]:
         """Variants and tasks without results for all seeds."""
         missing = []
-        for variant, task in product(self.variants, self.tasks):
+        for variant, task in product(self.trained_variants, self.tasks):
             records = {seed: self.record(variant, task, seed) for seed in self.seeds}
             untrained = tuple(seed for seed, record in records.items() if record is None)
             failed = tuple(seed for seed, record in records.items() if record is not None and not record.done)
@@ -219,7 +236,7 @@ class Summary:
     @property
     def n_trainings(self) -> int:
         """Number of trainings of the grid; all seeds count until a record shows that the seed does not matter."""
-        pairs = product(self.variants, self.tasks)
+        pairs = product(self.trained_variants, self.tasks)
         return sum(1 if pair in self._any_seed else len(self.seeds) for pair in pairs)
 
 
@@ -267,7 +284,7 @@ def best_indices(means: Sequence[float | None]) -> set[int]:
 
 def variant_of(record: Record) -> Variant:
     """Return the variant that a record belongs to."""
-    return Variant(record.row, tuple(sorted((name, float(value)) for name, value in record.point.items())))
+    return Variant(record.row, tuple(sorted((name, float(value)) for name, value in record.point.items())), record.told)
 
 
 def task_of(record: Record) -> TaskKey:
@@ -278,8 +295,9 @@ def task_of(record: Record) -> TaskKey:
 def _value(record: Record | None, quantity: str) -> float | None:
     if record is None or not record.done:
         return None
-    if quantity == "seconds":
-        return record.seconds
+    if quantity in PLAIN:
+        value = getattr(record, quantity)
+        return None if value is None else float(value)
     share = getattr(record, quantity) if quantity.startswith("outlier_") else record.accuracy.get(quantity)
     return None if share is None else 100.0 * share
 
@@ -294,6 +312,14 @@ def score_cells(scores: Sequence[Score]) -> list[TableCell]:
     means = [score.mean for score in scores]
     best = best_indices(means) if sum(mean is not None for mean in means) > 1 else set()
     return [TableCell(score.text, k in best, score.mean) for k, score in enumerate(scores)]
+
+
+def mean_cell(summary: Summary, variant: Variant, quantity: str, digits: int = 1) -> TableCell:
+    """Make a cell of the mean over the tasks with results, even if some are missing."""
+    tasks = [task for task in summary.tasks if summary.score(variant, task, quantity).mean is not None]
+    mean = summary.score_over(variant, tasks, quantity).mean if tasks else None
+    few = "" if len(tasks) == len(summary.finished_tasks) else f", {len(tasks)} of {len(summary.finished_tasks)} tasks"
+    return TableCell(ABSENT if mean is None else f"{mean:.{digits}f}{few}", value=mean)
 
 
 def join_columns(name: str, title: str, columns: Columns, notes: Iterable[str] = ()) -> ResultTable:

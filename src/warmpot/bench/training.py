@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from warmpot.bench.grid import Cell
 from warmpot.bench.grid_data import GridData
+from warmpot.bench.presence import presence_scores
 from warmpot.bench.store import BINS, LAST, ORACLE, Record
 from warmpot.data import Task, Truth
 from warmpot.methods import OWN
 from warmpot.select import make_validator
 from warmpot.select.best_iterate import ValidatorChooser
 from warmpot.select.candidate import collapse_reason
+from warmpot.select.oracle import tell_classes
 from warmpot.train import Fitted, RunConfig, fit
 from warmpot.train.health import effective_classes
 from warmpot.train.run_folder import versions
@@ -83,6 +85,8 @@ def train_cell(data: GridData, cell: Cell) -> Record:
     with _quiet():
         content = data.content(cell.data, cell.task)
         task, truth = data.load(cell.data, cell.task, cell.seed, cell.config.images)
+        if cell.told:
+            task, truth = tell_classes(task, truth)
         recorder = IterateRecorder(cell.choose, task, truth)
         start = time.perf_counter()
         fitted = fit(task, cell.config, progress_bar=False, chooser=recorder)
@@ -100,6 +104,7 @@ def train_cell(data: GridData, cell: Cell) -> Record:
         outlier_weight=float(fitted.source_weights[outlier].sum() / fitted.source_weights.sum()),
         outlier_samples=float(outlier.mean()),
         histogram=_histograms(fitted, outlier),
+        **presence_scores(fitted.outputs, truth, getattr(fitted, "presence", None)),
         capped=weight_cap(fitted.config, len(task.ys)) is not None,
         collapsed=collapse_reason(last, first) is not None,
         seconds=seconds,

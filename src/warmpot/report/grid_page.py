@@ -13,7 +13,7 @@ from warmpot._progress import format_duration
 from warmpot._tables import ResultTable, TableCell
 from warmpot.bench.grid import GRID
 from warmpot.bench.paper_comparison import paper, reported_table
-from warmpot.bench.result_tables import FAILURES, MEANS, PAPER, TASKS, TESTS, table_sections
+from warmpot.bench.result_tables import FAILURES, MEANS, OVERVIEW, PAPER, TASKS, TESTS, table_sections
 from warmpot.bench.significance import LEVEL, VariantComparison, best_variant, compare_variants, verdict
 from warmpot.bench.store import LAST
 from warmpot.bench.summary import ABSENT, Summary, Variant, describe_rule, group_failures, load_summary, variant_of
@@ -152,7 +152,7 @@ def _notices(summary: Summary) -> Iterator[Notice]:
         )
         yield Notice("warning", text, "The same command continues.")
     if collapsed := [record for record in summary.records if record.done and record.collapsed]:
-        rows = _listed(list(dict.fromkeys(record.row for record in collapsed)))
+        rows = _listed(list(dict.fromkeys(replace(variant_of(record), point=()).label for record in collapsed)))
         count = _count(len(collapsed), "training")
         yield Notice("warning", f"{count} collapsed: most classes were no longer predicted at the end: {rows}.")
     if summary.foreign_records:
@@ -182,9 +182,10 @@ def _weights(summary: Summary) -> Section:
 def _means(summary: Summary, result_tables: Sequence[ResultTable], varied: bool) -> Section:
     draw = () if varied else (figures.draw_choices, figures.draw_outliers, figures.draw_time)
     tables = [_for_page(table) for table in result_tables]
-    folded = [_folded(table) for table in tables[:-1]]  # means by data set; the last table compares the rules
+    overviews = [table for table in tables if table.name.startswith(OVERVIEW)]  # means by data set
+    shown = [table for table in tables if table not in overviews]
     lead = "The last iterate, the label-free choice and the oracle, which uses target labels, are separate columns."
-    return Section("All rows", [*tables[-1:], *_drawn([each(summary) for each in draw]), *folded], lead)
+    return Section("All rows", [*shown, *_drawn([each(summary) for each in draw]), *map(_folded, overviews)], lead)
 
 
 def _paper(result_tables: Sequence[ResultTable]) -> Section:

@@ -330,10 +330,14 @@ def test_images_of_a_described_data_set_are_trained_on(tmp_path: Path, monkeypat
     pictured, plain = mixed.cells()
     assert plain.config.images is None
     assert pictured.config.images is not None
-    (record,) = run_grid(mixed, data=tmp_path / "data", out=tmp_path / "out", only=["visda"])
+    mixed = dataclasses.replace(mixed, told=True)
+    record, told = run_grid(mixed, data=tmp_path / "data", out=tmp_path / "out", only=["visda"])
     assert record.done, record.error
     assert len(record.per_class) == 6
     assert record.outlier_samples == 0.5
+    assert told.done, told.error
+    assert told.per_class.keys() == record.per_class.keys()
+    assert told.outlier_samples == 0
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------
@@ -410,7 +414,8 @@ def test_target_labels_change_accuracies_and_nothing_else(blobs: Path, tmp_path:
     honest, told = (run_grid(grid, data=data, out=tmp_path / f"out-{data.name}") for data in (blobs, mixed))
     for one, two in zip(honest, told, strict=True):
         assert one.accuracy != two.accuracy
-        a, b = ({**lasting(record), "accuracy": 0, "per_class": 0} for record in (one, two))
+        evaluated = dict.fromkeys(("accuracy", "per_class", "lost_classes"), 0)
+        a, b = ({**lasting(record), **evaluated} for record in (one, two))
         for found in (a, b):
             found["steps"] = {name: step for name, step in found["steps"].items() if name != "oracle"}
         assert a == b

@@ -106,6 +106,17 @@ def test_a_dry_run_of_images_says_that_it_does_not_know(tmp_path: Path) -> None:
     assert "all seeds" not in told
 
 
+def test_the_oracle_that_knows_the_classes_is_asked_for(folder: Path) -> None:
+    words = [folder / "small.yaml", "--data", folder, "--out", folder / "out", "--only", "none", "--told"]
+    assert "2 cells, 0 done, 2 left" in run(*words, "--dry-run").stdout
+    answer = run(*words)
+    assert answer.exit_code == 0, answer.output
+    head = answer.stdout.split("none")[0]
+    assert all(word in head.split() for word in ("told", "classes", "gap,"))  # a narrow terminal breaks the head
+    assert [record.told for record in read_store(folder / "out")] == [False, True]
+    assert "oracle: told the classes" in (folder / "out" / "tables.md").read_text()
+
+
 def test_a_failed_cell_is_told_and_the_rest_is_written(folder: Path) -> None:
     words = [folder / "small.yaml", "--data", folder, "--out", folder / "out"]
     first = run(*words)
