@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # the tested versions; CONSTRAINTS= lets pip choose within the ranges of pyproject.toml
 CONSTRAINTS ?= constraints.txt
 
-.PHONY: demo test test-all docs lint types layers pytest bench bench-adaptation bench-images bench-methods bench-scaling bench-selection clean
+.PHONY: demo test test-all docs lint types layers pytest bench bench-adaptation bench-images bench-methods bench-scaling bench-selection bench-suite clean
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -69,6 +69,15 @@ bench-selection: $(VENV)/.installed
 	$(BIN)/python benchmarks/selection.py
 	$(BIN)/python benchmarks/selection.py --overlap
 	$(BIN)/python benchmarks/bounds.py
+
+# the development suite: hours; what is in benchmarks/results/suite.jsonl is not trained again
+SUITE = $(BIN)/python benchmarks/suite.py
+bench-suite: $(VENV)/.installed
+	$(SUITE)
+	$(SUITE) --told
+	$(SUITE) --extractor lite0
+	$(SUITE) --extractor lite0 --told
+	$(SUITE) --tables
 
 clean:
 	rm -rf $(VENV) demo site build dist *.egg-info src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -23,54 +23,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _domains import DIGITS, OFFICE, data_folder, part, read_domain, rows_of, standard_classes
 from _jobs import ROOT, between, read, run_all
 
 RESULTS = ROOT / "benchmarks" / "results" / "adaptation.jsonl"
 SPEED = ROOT / "benchmarks" / "results" / "adaptation-speed.json"
 PRESETS = ("source-only", "official", "frozen", "full", "bound")
-OFFICE31 = ("back_pack", "bike", "calculator", "headphones", "keyboard", "laptop_computer", "monitor", "mouse", "mug",
-            "projector")  # fmt: skip
-DOMAINS = {"office31": ("amazon", "dslr", "webcam"), "office_home": ("Art", "Product", "RealWorld")}
-TASKS = [f"{family}/{s}-{t}" for family, names in DOMAINS.items() for s in names for t in names if s != t]
+TASKS = [f"{family}/{s}-{t}" for family, names in OFFICE.items() for s in names for t in names if s != t]
 TASKS += ["digits/mnist-usps", "digits/usps-mnist", "built-in/fonts-handwritten"]
-DIGITS = 3000
-"""Samples of MNIST and USPS drawn, with the seed of the run."""
-
-
-def data_folder() -> Path:
-    return next((p / "shared" / "data" for p in ROOT.parents if (p / "shared" / "data").is_dir()), ROOT / "data")
-
-
-def resize_digits(images: np.ndarray) -> np.ndarray:
-    """Bring digits to 16 x 16 pixels in [0, 1]: MNIST's margin of 4 is cut off, as USPS has none."""
-    from PIL import Image
-
-    if images.shape[1] == 28:
-        small = [Image.fromarray(image[4:24, 4:24]).resize((16, 16), Image.Resampling.BILINEAR) for image in images]
-        images = np.stack([np.asarray(image) for image in small])
-    return images.reshape(len(images), -1).astype(np.float32) / 255.0
 
 
 def load(name: str, seed: int, folder: Path) -> Any:
     """Return the task and its truth."""
-    from warmpot.data import as_table, digits_task, load_table, make_task
+    from warmpot.data import digits_task, make_task
 
     family, pair = name.split("/")
-    source, target = pair.split("-")
     if family == "built-in":
         return make_task(*digits_task(seed=seed))
-    if family == "digits":
-        rng, tables = np.random.default_rng(seed), []
-        for domain in (source, target):
-            digits = np.load(folder / "digits" / f"{domain}.npz")
-            rows = np.flatnonzero(digits["y"] < 5) if domain == target else np.arange(len(digits["y"]))
-            rows = rng.permutation(rows)[:DIGITS]
-            tables.append(as_table(resize_digits(digits["X"][rows]), digits["y"][rows], name=domain))
-        return make_task(*tables)
-    xs, xt = (load_table(folder / family / f"{domain}.npz") for domain in (source, target))
-    present = OFFICE31 if family == "office31" else sorted(xt.classes)[:25]
-    keep = np.isin(np.array(xt.classes)[xt.y], present)
-    return make_task(xs, as_table(xt.x[keep], xt.y[keep], classes=xt.classes, name=xt.name))
+    xs, xt = (read_domain(family, domain, folder) for domain in pair.split("-"))
+    keep = rows_of(xt, standard_classes(family, xt.classes))
+    if family == "digits":  # drawn with the seed of the run
+        rng = np.random.default_rng(seed)
+        xs, keep = part(xs, rng.permutation(np.arange(xs.n))[:DIGITS]), rng.permutation(keep)[:DIGITS]
+    return make_task(xs, part(xt, keep))
 
 
 def run(name: str, preset: str, seed: int, folder: Path) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _domains import data_folder
 from _jobs import ROOT, between, read
-from adaptation import data_folder
 
 RESULTS = ROOT / "benchmarks" / "results" / "images.jsonl"
 BLOCK = "blocks.6"

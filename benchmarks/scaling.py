@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from _domains import data_folder
 from _jobs import ROOT, read, run_all
-from adaptation import data_folder
 from numpy.typing import NDArray
 from transport import peak_bytes
 

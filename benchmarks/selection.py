@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _domains import data_folder
 from _jobs import ROOT, between, read, run_all
-from adaptation import TASKS, data_folder, load
+from adaptation import TASKS, load
 
 RESULTS = ROOT / "benchmarks" / "results" / "selection.jsonl"
 OVERLAP = ROOT / "benchmarks" / "results" / "overlap.jsonl"

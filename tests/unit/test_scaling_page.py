@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -14,14 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The module that writes the page; benches are scripts, not a package."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    before = set(sys.modules)
-    yield importlib.import_module("_scaling_page")
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(ROOT / "benchmarks")):
-            del sys.modules[name]
+def page(benchmark_script: Callable[[str], ModuleType]) -> ModuleType:
+    """The module that writes the page."""
+    return benchmark_script("_scaling_page")
 
 
 def test_the_page_shows_the_results(page: ModuleType, tmp_path: Path) -> None:
