@@ -99,7 +99,7 @@ def measure(spec: Spec, variant: Variant, folder: Path) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     assert truth is not None
-    scores = scores_of(np.asarray(fitted.outputs), np.asarray(truth.yt), getattr(fitted, "presence", None))
+    scores = scores_of(np.asarray(fitted.outputs), np.asarray(truth.yt), fitted.presence)
     return {**scores, "seconds": seconds, "peak_gib": peak}
 
 

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-__all__ = ["BEST_CONFIG", "BEST_RUN", "BOUNDS", "BOUNDS_FIGURE", "CHECKPOINTS", "CONFIG", "DEMO", "FIGURES", "METRICS",
-           "MODEL_FACTS", "MODEL_TENSORS", "PAGE", "PREDICTIONS", "RECORD", "RESULTS", "SOURCE_WEIGHTS", "STUDY",
-           "TENSORBOARD", "TRIALS"]  # fmt: skip
+__all__ = ["BEST_CONFIG", "BEST_RUN", "BOUNDS", "BOUNDS_FIGURE", "CHECKPOINTS", "CLASSES", "CONFIG", "DEMO",
+           "FIGURES", "METRICS", "MODEL_FACTS", "MODEL_TENSORS", "PAGE", "PREDICTIONS", "RECORD", "RESULTS",
+           "SOURCE_WEIGHTS", "STUDY", "TENSORBOARD", "TRIALS"]  # fmt: skip
 
 CONFIG = "config.yaml"
 """Every setting."""
@@ -21,6 +21,8 @@ PREDICTIONS = "predictions.csv"
 """Columns row, name (optional), prediction, confidence (of classes), and weight: the share that the plan matches."""
 SOURCE_WEIGHTS = "source_weights.csv"
 """Columns row, name (optional), label, plan_weight (with a plan) and training_weight; in 0.1.0 weight instead."""
+CLASSES = "classes.csv"
+"""Columns class, probability (of the class to be in the target), share (of the target, expected) and estimate."""
 BOUNDS, BOUNDS_FIGURE = "bound.json", "bound.png"
 PAGE, FIGURES = "report.html", "figures"
 

@@ -104,7 +104,7 @@ def train_cell(data: GridData, cell: Cell) -> Record:
         outlier_weight=float(fitted.source_weights[outlier].sum() / fitted.source_weights.sum()),
         outlier_samples=float(outlier.mean()),
         histogram=_histograms(fitted, outlier),
-        **presence_scores(fitted.outputs, truth, getattr(fitted, "presence", None)),
+        **presence_scores(fitted.outputs, truth, fitted.presence),
         capped=weight_cap(fitted.config, len(task.ys)) is not None,
         collapsed=collapse_reason(last, first) is not None,
         seconds=seconds,

@@ -18,6 +18,7 @@ from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from warmpot.train import RunConfig
+    from warmpot.train.fitting import Fitted
 
 __all__ = ["Domains", "TargetRequests", "TrainedEstimator", "check_features_in", "given_parameters", "read_domains"]
 
@@ -143,7 +144,7 @@ class TrainedEstimator(TargetRequests):
         """Return the labels as the engines take them, and the names of the classes; set ``classes_``."""
         raise NotImplementedError
 
-    def _set_outputs(self, outputs: FloatArray) -> None:
+    def _set_results(self, fitted: Fitted) -> None:
         """Set the attributes that hold predictions for the target."""
         raise NotImplementedError
 
@@ -178,7 +179,7 @@ class TrainedEstimator(TargetRequests):
         self.target_weights_ = fitted.target_weights
         self.plan_ = None if fitted.solution is None else fitted.solution.plan
         self.history_, self.chosen_step_ = fitted.history, fitted.step
-        self._set_outputs(fitted.outputs)
+        self._set_results(fitted)
         return self
 
     def _config(self) -> RunConfig:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,9 @@ from warmpot._checks import check_choice
 from warmpot._typing import FloatArray, IntArray
 from warmpot.errors import InputError
 from warmpot.estimators._base import TrainedEstimator, check_features_in, given_parameters
-from warmpot.weights import estimate_present_classes, predicted_shares
+
+if TYPE_CHECKING:
+    from warmpot.train.fitting import Fitted
 
 __all__ = ["AdaptedClassifier", "SourceOnlyClassifier", "WarmpotClassifier", "WarmpotRegressor"]
 
@@ -31,10 +33,12 @@ class _Classifier(TrainedEstimator, ClassifierMixin, BaseEstimator):  # type: ig
             raise InputError("y", got=got, allowed="at least two classes", remedy=remedy)
         return codes.astype(np.int64), tuple(str(name) for name in self.classes_.tolist())
 
-    def _set_outputs(self, outputs: FloatArray) -> None:
-        self.target_proba_ = outputs
-        names, shares = self.classes_.tolist(), predicted_shares(outputs)
-        self.target_classes_ = {names[k]: share for k, share in estimate_present_classes(shares).items()}
+    def _set_results(self, fitted: Fitted) -> None:
+        assert fitted.presence is not None, "every classifier has one"
+        self.target_proba_, self.presence_ = fitted.outputs, fitted.presence
+        probability, share = fitted.presence.probability, fitted.presence.share
+        names, order = self.classes_.tolist(), np.argsort(-share, kind="stable")
+        self.target_classes_ = {names[k]: float(share[k]) for k in order if probability[k] >= 0.5}
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Predict class probabilities: (n, n_classes), columns in the order of ``classes_``."""
@@ -95,10 +99,11 @@ class WarmpotClassifier(_Classifier):
     target_proba_ : (n_target, n_classes) array
         Class probabilities of the target samples.
     target_classes_ : dict
-        Classes estimated to be present in the target, with the share of the target samples predicted as each, the
-        largest first. A class is taken as present if at least a quarter of an equal share, ``1 / (4 n_classes)``, is
-        predicted as it; no target label is used. The shares sum to less than 1 if some samples are predicted as other
-        classes.
+        Classes estimated to be present in the target (with a probability of at least .5), with the expected share of
+        the target samples in each, the largest first; no target label is used. The shares sum to less than 1 if other
+        classes may be present too.
+    presence_ : warmpot.weights.ClassPresence
+        The probability of each class, in the order of ``classes_``, to be in the target, and the evidence.
     history_ : list of dict
         Logged metrics of the training.
     chosen_step_ : int
@@ -269,8 +274,8 @@ class WarmpotRegressor(TrainedEstimator, RegressorMixin, BaseEstimator):  # type
     def _encode_labels(self, ys: NDArray[Any]) -> tuple[FloatArray, tuple[str, ...]]:
         return ys.astype(np.float64), ()
 
-    def _set_outputs(self, outputs: FloatArray) -> None:
-        self.target_prediction_ = outputs
+    def _set_results(self, fitted: Fitted) -> None:
+        self.target_prediction_ = fitted.outputs
 
     def predict(self, X: Any) -> FloatArray:
         """Predict continuous targets: (n,)."""

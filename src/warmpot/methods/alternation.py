@@ -1,15 +1,24 @@
 """Training over whole data sets in rounds: what the full engine asks of a method, and WARMPOT's alternation.
 
-The alternation is block-coordinate minimisation of WARMPOT's objective. A round solves the exact plan over all pairs
-with the joint cost (Theorem 3.3), then refits a linear classifier to the source, weighted by the plan's row sums,
-and to the target, with the plan's soft labels; alpha grows over the rounds. With ``objective="bound"`` further rounds
-minimise the bound of Theorem 3.3 from there. docs/engines.md shows what each step adds.
+The alternation minimises WARMPOT's objective over plan, projection and head in turn, given the probability of each
+class to be in the target (`warmpot.weights.estimate_presence`). A round
+
+- solves the exact plan over all pairs with the joint cost (Theorem 3.3), where a class can supply what the target is
+  expected to have of it, and moves the mass alpha, which grows over the rounds: the most certain samples come first;
+- refits to the source, weighted by the probability of its classes, and to the target, with the soft labels that the
+  plan carries and the mass it moves: the projection by Fisher's discriminant, in closed form, then the head by the
+  weighted cross-entropy.
+
+Directions in which the domains differ within classes count as noise in the discriminant: this aligns the domains. With
+``objective="bound"`` further rounds minimise the bound of Theorem 3.3 from there.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,12 +39,13 @@ from warmpot.methods.refit import PlannedBound, descend, fit_classifier, fit_rid
 from warmpot.nets import SCALES, Network, NetworkSettings, Outputs, build_network
 from warmpot.nets.network import NARROW, Projection
 from warmpot.transport import Solution
-from warmpot.weights import class_means, estimate_beta, predicted_shares
+from warmpot.weights import ClassPresence, estimate_presence, predicted_shares
+from warmpot.weights.presence import discriminant_axes, with_signs
 
 __all__ = ["Alternation", "DatasetPlan", "FullSettings", "RoundResult", "Rounds"]
 
 OBJECTIVES = ("cross_entropy", "bound")
-UNKNOWNS = ("head", "metric", "source_centre", "target_centre")
+UNKNOWNS = ("head", "metric", "origin", "shift")
 
 
 class DatasetPlan(NamedTuple):
@@ -59,12 +69,14 @@ class Rounds(ABC):
     """A classifier on whole data sets that is improved in rounds after a start; made by `Method.rounds`.
 
     `training_weights` (n_s,) are what each source sample counted when the current classifier was fitted; they sum to 1.
+    `presence` is the estimate of which classes are in the target, if the training made one.
     """
 
     n_rounds: int
     settings: NetworkSettings
     expected_share: float = 1.0
     training_weights: Tensor
+    presence: ClassPresence | None = None
 
     @abstractmethod
     def start(self) -> None:
@@ -97,7 +109,7 @@ class Rounds(ABC):
 
 @dataclass(frozen=True)
 class FullSettings:
-    """The full engine: a plan over all pairs, a refit of a linear classifier, and again (ours).
+    """The full engine: a plan over all pairs, a refit of projection and head, and again (ours).
 
     Attributes
     ----------
@@ -109,17 +121,8 @@ class FullSettings:
         Principal axes of both domains that are kept.
     penalty : float
         Ridge on the head's weights.
-    metric_penalty : float or None
-        Ridge that holds the metric under the head to the identity; None: no metric is learned.
     iterations : int
         L-BFGS steps of a refit.
-    recentre : bool
-        Subtract from each domain the mean of its matched part, so that both agree.
-    class_share : float
-        Part of a source weight that is its class's mean weight.
-    fill : float
-        Weight of the whole source, times the estimated beta; its classes count as in the source by that share, as
-        predicted on the target by the rest: adaptation to a target that is not partial must not forget classes.
     smooth, neighbours, smooth_after
         Outputs in the plan's cost are averaged with those of this many nearest target samples, by this share, after
         this many rounds (averaging the first predictions would wipe out classes).
@@ -138,13 +141,9 @@ class FullSettings:
 
     rounds: int = 6
     scale: str = "auto"
-    width: int = 256
-    penalty: float = 3e-5
-    metric_penalty: float | None = 0.03
-    iterations: int = 25
-    recentre: bool = True
-    class_share: float = 0.5
-    fill: float = 1.0
+    width: int = 512
+    penalty: float = 1e-4
+    iterations: int = 40
     smooth: float = 0.5
     neighbours: int = 7
     smooth_after: int = 2
@@ -159,11 +158,7 @@ class FullSettings:
         check_count("smooth_after", self.smooth_after, minimum=0)
         check_choice("scale", self.scale, SCALES)
         check_positive("penalty", self.penalty)
-        if self.metric_penalty is not None:
-            check_positive("metric_penalty", self.metric_penalty)
-        for name in ("class_share", "smooth"):
-            check_nonnegative(name, getattr(self, name), maximum=1.0)
-        check_nonnegative("fill", self.fill)
+        check_nonnegative("smooth", self.smooth, maximum=1.0)
         check_choice("objective", self.objective, OBJECTIVES)
         check_count("bound_rounds", self.bound_rounds)
         for name in ("bound_beta", "feature_start"):
@@ -184,13 +179,15 @@ class Alternation(Rounds):
     """The data in the coordinates of their principal axes, the unknowns, and the two half-steps of a round.
 
     The method's `plan` is solved in every round; a method without a plan has no rounds. The unknowns are head and
-    metric as in `warmpot.methods.refit`, and the means of the matched parts of both domains, which are subtracted.
+    metric (a projection) as in `warmpot.methods.refit`, the origin that is subtracted from both domains, and
+    the shift of the matched part of the target, which is subtracted from the target before. In regression, and for a
+    method that does not see the target, the metric is the identity and origin and shift are 0.
     """
 
     head: Tensor
     metric: Tensor
-    source_centre: Tensor
-    target_centre: Tensor
+    origin: Tensor
+    shift: Tensor
 
     def __init__(self, method: Method[Any], task: Task, settings: FullSettings, loss: LabelLoss, seed: int) -> None:
         if settings.objective == "bound" and (task.for_regression or not method.uses_target):
@@ -205,9 +202,11 @@ class Alternation(Rounds):
         self.targets = targets.float()
         # Narrow tables are measurements: their rows have no common length worth imposing.
         self.unit = task.width >= NARROW
+        self.discriminant = classes and method.uses_target
         width = min(settings.width, task.width)
+        kept = min(width, max(n_outputs - 1, 2)) if self.discriminant else width
         self.settings = NetworkSettings(
-            scale=settings.scale, bottleneck="projection", width=width, unit_features=self.unit
+            scale=settings.scale, bottleneck="projection", width=kept, unit_features=self.unit
         )
         self._network = build_network(self.settings, task.width, n_outputs, seed=seed)
         xs, xt = map(torch.as_tensor, task.arrays())
@@ -217,24 +216,49 @@ class Alternation(Rounds):
         self.xs, self.xt = (xs - self.centre) @ self.axes, (xt - self.centre) @ self.axes
         self.training_weights = torch.full((len(self.xs),), 1.0 / len(self.xs), dtype=torch.float64)
 
-    def start(self) -> None:
-        """Fit the head on the source alone."""
-        width = self.xs.shape[1]
-        self.head, self.metric = torch.zeros(width + 1, self.targets.shape[1]), torch.eye(width)
-        self.source_centre, self.target_centre = torch.zeros(width), torch.zeros(width)
-        self._fit(self.xs, self.targets, self.training_weights.float(), 2 * self.full.iterations, None)
+    @cached_property
+    def presence(self) -> ClassPresence | None:  # type: ignore[override]
+        """Which classes are in the target; None in regression and for a method that does not see it."""
+        if not self.discriminant:
+            return None
+        xs, xt = self.xs.numpy(), self.xt.numpy()
+        return estimate_presence(xs, self.task.ys, xt, n_classes=self.targets.shape[1], unit=self.unit)
 
-    def _fit(
-        self, x: Tensor, targets: Tensor, weights: Tensor, iterations: int, metric_penalty: float | None
-    ) -> None:  # fmt: skip
-        if self.task.for_regression:
-            features = mapped(x, self.metric, self.unit).double()
-            self.head = fit_ridge(features, targets.double(), weights.double(), penalty=self.full.penalty).float()
+    def start(self) -> None:
+        """Fit on the source alone."""
+        weights = torch.ones(len(self.xs), dtype=torch.float64)
+        nothing = torch.zeros(len(self.xt), self.targets.shape[1])
+        self.shift = torch.zeros(self.xs.shape[1])
+        self._refit(weights, nothing, torch.zeros(len(self.xt), dtype=torch.float64))
+
+    def _refit(self, weights: Tensor, carried: Tensor, mass: Tensor) -> None:
+        """Fit projection and head to the source with weights, and to the target with carried labels and their mass.
+
+        `weights` have a sum of at most n_s, `mass` of at most n_t: a sample of either domain counts the same.
+        """
+        self.training_weights = weights / weights.sum()
+        x, targets = torch.cat([self.xs, self.xt - self.shift]), torch.cat([self.targets, carried])
+        total = torch.cat([weights, mass])
+        if self.discriminant:
+            everyone = torch.cat([weights, torch.ones(len(self.xt), dtype=torch.float64)]).float()
+            self.origin = (everyone / everyone.sum()) @ x
+            x = x - self.origin
+            axes = discriminant_axes(x.double().numpy(), targets.double().numpy(), total.numpy())
+            # In units of the scatter within classes: lengths matter where features are not scaled to 1.
+            self.metric = torch.from_numpy(axes * math.sqrt(float(total.sum()))).float()
         else:
-            self.head, self.metric = fit_classifier(
-                x, targets, weights, self.head, self.metric,
-                penalty=self.full.penalty, metric_penalty=metric_penalty, iterations=iterations, unit=self.unit,
-            )  # fmt: skip
+            width = x.shape[1]
+            self.metric = torch.eye(width)
+            self.origin = torch.zeros(width)
+        features = mapped(x, self.metric, self.unit)
+        if self.task.for_regression:
+            self.head = fit_ridge(features.double(), targets.double(), total, penalty=self.full.penalty).float()
+        else:
+            # From 0: the axes are new, and a head that has fitted one plan's labels to the end keeps them in the next.
+            start = torch.zeros(features.shape[1] + 1, targets.shape[1])
+            steps = self.full.iterations
+            penalty = self.full.penalty
+            self.head = fit_classifier(features, targets, total.float(), start, penalty=penalty, iterations=steps)
         if not (self.head.isfinite().all() and self.metric.isfinite().all()):
             remedy = 'Leave full.scale at "auto", or bring the features to a length of about 1.'
             raise DivergedError("refit", got="weights that overflow", allowed="finite numbers", remedy=remedy)
@@ -244,16 +268,15 @@ class Alternation(Rounds):
         return {name: getattr(self, name) for name in (*UNKNOWNS, "training_weights")}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Continue from unknowns; those of version 0.1 have no training weights."""
+        """Continue from unknowns."""
         for name in UNKNOWNS:
             # Cloned: products of tensors that lie elsewhere in memory, as a file has them, may round otherwise.
             setattr(self, name, state[name].clone())
-        self.training_weights = state.get("training_weights", self.training_weights).clone()
+        self.training_weights = state["training_weights"].clone()
 
     def outputs(self) -> tuple[Outputs, Outputs]:
         """Return features and outputs of both domains."""
-        pair = ((self.xs, self.source_centre), (self.xt, self.target_centre))
-        source, target = (mapped(x - centre, self.metric, self.unit) for x, centre in pair)
+        source, target = (mapped(x - self.origin, self.metric, self.unit) for x in (self.xs, self.xt - self.shift))
         bias, weight = self.head[-1], self.head[:-1]
         return Outputs(source, torch.addmm(bias, source, weight)), Outputs(target, torch.addmm(bias, target, weight))
 
@@ -266,26 +289,27 @@ class Alternation(Rounds):
         smooth = self.full.smooth if number > self.full.smooth_after and not self.task.for_regression else 0.0
         features = source.features.numpy(), target.features.numpy()
         costs = PairCosts(*features, neighbours=self.full.neighbours, smooth=smooth)
-        plan = self.method.plan(costs, self.labels, target.logits, progress, self.loss)
+        presence = self._presence_given(target.logits)
+        plan = self.method.plan(costs, self.labels, target.logits, progress, self.loss, presence)
         if plan is None:
             return None
         solution = plan.solution
         p, q = np.asarray(solution.p), np.asarray(solution.q)
         carried = torch.from_numpy(np.asarray(solution.plan.T @ self.targets.numpy(), np.float32))
-        source_weights = self._source_weights(p, target.logits)
-        weights = torch.from_numpy(np.concatenate([source_weights, q])).float()
-        targets = torch.cat([self.targets, carried / torch.from_numpy(q).float().clamp_min(1e-12)[:, None]])
-        x = torch.cat([self.xs - self.source_centre, self.xt - self.target_centre])
-        if self.unit:
-            x = functional.normalize(x, dim=1)
-        self._fit(x, targets, weights, self.full.iterations, self.full.metric_penalty)
-        self.training_weights = torch.from_numpy(source_weights / source_weights.sum())
-        # A mean that moved may be a shift of the whole domain among classes; in regression it may be the labels' own.
-        if self.full.recentre and not self.task.for_regression and number < self.full.rounds:
-            self.source_centre = torch.from_numpy(p / p.sum()).float() @ self.xs
-            self.target_centre = torch.from_numpy(q / q.sum()).float() @ self.xt
+        carried = carried / torch.from_numpy(q).float().clamp_min(1e-12)[:, None]
+        if self.discriminant:  # in regression a mean that moved may be the labels' own
+            means = [torch.from_numpy(w / w.sum()).float() @ x for w, x in ((p, self.xs), (q, self.xt))]
+            self.shift = means[1] - means[0]
+        weights = p * len(p) if presence is None else presence[self.task.ys]
+        self._refit(torch.from_numpy(weights), carried, torch.from_numpy(q * len(q)))
         metrics = {"transport": float(solution.value), "gap": solution.gap, "alpha": float(p.sum()), "beta": plan.beta}
         return RoundResult(metrics, p)
+
+    def _presence_given(self, logits: Tensor) -> FloatArray | None:
+        """Return the probabilities of the classes, given the current predictions of the target."""
+        if self.presence is None:
+            return None
+        return self.presence.given(predicted_shares(logits), len(logits)).probability
 
     def _bound_round(self, number: int) -> RoundResult:
         """Solve the tightest plan and descend its bound (`warmpot.methods.refit`).
@@ -297,11 +321,11 @@ class Alternation(Rounds):
         source, target = self.outputs()
         head = self.head[:-1]
         plan, record = tightest_plan(source, self.labels, target, head, beta=beta, feature_weight=weight)
-        xs, xt = self.xs - self.source_centre, self.xt - self.target_centre
+        xs, xt = self.xs - self.origin, self.xt - self.shift - self.origin
         bound = PlannedBound(xs, self.labels, xt, plan, unit=self.unit)
         self.head, self.metric = descend(
             bound, self.head, self.metric,
-            iterations=self.full.iterations, feature_weight=weight, learn_metric=self.full.metric_penalty is not None,
+            iterations=self.full.iterations, feature_weight=weight,
         )  # fmt: skip
         terms = bound.terms(self.head.double(), self.metric.double())
         p = np.asarray(plan.sum(axis=1))
@@ -309,24 +333,13 @@ class Alternation(Rounds):
         metrics = {"transport": float(terms[1:].sum()), "gap": record.gap, "alpha": 1.0, "beta": beta}
         return RoundResult(metrics | {"bound": float(terms.sum()) + bound.left_out}, p)
 
-    def _source_weights(self, p: FloatArray, logits: Tensor) -> FloatArray:
-        """Half of each weight is its class's mean; the whole source joins in, the more the less partial it looks."""
-        if self.task.for_regression:
-            return p
-        labels, n_classes = self.task.ys, self.task.n_classes
-        mixed = self.full.class_share * class_means(p, labels, n_classes) + (1 - self.full.class_share) * p
-        counts, beta = np.bincount(labels, minlength=n_classes), estimate_beta(logits, labels)
-        # Its own classes keep those that the target's predictions lose; the predicted ones leave outlier classes out.
-        classes = beta * counts / len(labels) + (1 - beta) * predicted_shares(logits)
-        return mixed + self.full.fill * beta * (classes / np.maximum(counts, 1))[labels]
-
     def network(self) -> Network:
         """Put the unknowns into the network."""
         projection = self._network.bottleneck[0]
         assert isinstance(projection, Projection)
         with torch.no_grad():
-            projection.centre.copy_(self.centre + self.axes @ self.target_centre)
-            projection.source_centre.copy_(self.centre + self.axes @ self.source_centre)
+            projection.centre.copy_(self.centre + self.axes @ (self.origin + self.shift))
+            projection.source_centre.copy_(self.centre + self.axes @ self.origin)
             projection.matrix.copy_(self.axes @ self.metric)
             self._network.head.weight.copy_(self.head[:-1].T)
             self._network.head.bias.copy_(self.head[-1])
@@ -335,7 +348,8 @@ class Alternation(Rounds):
     def final_plan(self, source: Outputs, target: Outputs) -> DatasetPlan | None:
         """Return the method's plan at its full mass, without smoothed outputs."""
         costs = PairCosts(source.features.numpy(), target.features.numpy())
-        return self.method.plan(costs, self.labels, target.logits, 1.0, self.loss)
+        presence = self._presence_given(target.logits)
+        return self.method.plan(costs, self.labels, target.logits, 1.0, self.loss, presence)
 
 
 def principal_axes(x: Tensor, width: int) -> tuple[Tensor, Tensor]:
@@ -344,7 +358,5 @@ def principal_axes(x: Tensor, width: int) -> tuple[Tensor, Tensor]:
     centre = x.mean(dim=0)
     x = x - centre
     n = x.shape[1]
-    axes = eigh((x.T @ x).numpy(), subset_by_index=[n - width, n - 1])[1][:, ::-1]
-    # An eigenvector's sign is the library's choice; fix it, so that results do not depend on it.
-    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(width)] < 0, -1.0, 1.0)
-    return centre.float(), torch.from_numpy(np.ascontiguousarray(axes)).float()
+    axes = with_signs(eigh((x.T @ x).numpy(), subset_by_index=[n - width, n - 1])[1][:, ::-1])
+    return centre.float(), torch.from_numpy(axes).float()

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from warmpot._checks import check_nonnegative
+from warmpot._typing import FloatArray
 from warmpot.costs import PairCosts
 from warmpot.data import Task
 from warmpot.losses import LABEL_LOSSES, LabelLoss
@@ -391,12 +392,13 @@ class Method(Component[M]):
         raise NotImplementedError(f"{self.name} is not trained in rounds")
 
     def plan(
-        self, costs: PairCosts, labels: Tensor, outputs: Tensor, progress: float, loss: LabelLoss  # noqa: ARG002
+        self, costs: PairCosts, labels: Tensor, outputs: Tensor, progress: float, loss: LabelLoss,  # noqa: ARG002
+        presence: FloatArray | None = None,  # noqa: ARG002
     ) -> DatasetPlan | None:  # fmt: skip
         """Return the exact plan over all pairs, or None for a method that has none.
 
         `labels` are the source's; `outputs` are those of the current classifier for the target; `progress` is the share
-        of the training that is done.
+        of the training that is done; `presence` are the probabilities of the classes to be in the target, if estimated.
         """
         return None
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from warmpot._checks import check_fraction, check_nonnegative, check_positive
+from warmpot._typing import FloatArray
 from warmpot.costs import PairCosts, joint_cost
 from warmpot.losses import LabelLoss
 from warmpot.methods.alternation import DatasetPlan
@@ -124,7 +125,10 @@ class Mpot(Method[Memory]):
         solution = solve_partial(cost.detach(), mass=mass, eps=self.eps, throw=False)
         return transport_step(context, cost, solution, self.loss_scale)
 
-    def plan(self, costs: PairCosts, labels: Tensor, outputs: Tensor, progress: float, loss: LabelLoss) -> DatasetPlan:
+    def plan(
+        self, costs: PairCosts, labels: Tensor, outputs: Tensor, progress: float, loss: LabelLoss,
+        presence: FloatArray | None = None,  # noqa: ARG002
+    ) -> DatasetPlan:  # fmt: skip
         """Return the exact plan over all pairs."""
         cost = costs.joint(labels, outputs, eta1=self.eta1, eta2=self.eta2, loss=loss, squared=True)
         return plan_over_all(cost, beta=1.0, mass=self.alpha_at(progress))

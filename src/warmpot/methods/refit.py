@@ -9,7 +9,7 @@ bounds the target loss up to L^_f, for *every* feasible plan. l is the Euclidean
 gamma its constant for the head (`warmpot.bounds.head_lipschitz`). Given w the tightest plan is a partial transport
 problem; given a plan, which is sparse, B is differentiable in W, b and the metric under f.
 
-A head is a (d + 1, C) tensor whose last row is b, a metric is (d, d); `unit` scales features to length 1 after it.
+A head is a (k + 1, C) tensor whose last row is b, a metric is (d, k); `unit` scales features to length 1 after it.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def mapped(x: Tensor, metric: Tensor, unit: bool) -> Tensor:
 
 
 def _minimise(loss: Callable[[], Tensor], unknowns: Sequence[Tensor], steps: int, grad: float, change: float) -> None:
-    """Minimise by L-BFGS over the unknowns that require a gradient; `grad` and `change` are its tolerances."""
+    """Minimise by L-BFGS; `grad` and `change` are its tolerances."""
     solver = torch.optim.LBFGS(
-        [unknown for unknown in unknowns if unknown.requires_grad], max_iter=steps, tolerance_grad=grad,
-        tolerance_change=change, history_size=10, line_search_fn="strong_wolfe",
+        unknowns, max_iter=steps, tolerance_grad=grad, tolerance_change=change, history_size=10,
+        line_search_fn="strong_wolfe",
     )  # fmt: skip
 
     def closure() -> Tensor:
@@ -57,30 +57,24 @@ def _minimise(loss: Callable[[], Tensor], unknowns: Sequence[Tensor], steps: int
 
 
 def fit_classifier(
-    x: Tensor, targets: Tensor, weights: Tensor, head: Tensor, metric: Tensor,
-    *, penalty: float, metric_penalty: float | None, iterations: int, unit: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Minimise the weighted cross-entropy over head and metric M; a penalty of None leaves the metric as it is.
+    x: Tensor, targets: Tensor, weights: Tensor, head: Tensor, *, penalty: float, iterations: int
+) -> Tensor:
+    """Minimise the weighted cross-entropy over the head, by L-BFGS from `head`.
 
-        sum_k w_k CE(targets_k, softmax(W f(x_k M) + b)) / sum w + penalty/2 ||W||^2 + metric_penalty/2 ||M - I||^2
+        sum_k w_k CE(targets_k, softmax(W x_k + b)) / sum w + penalty/2 ||W||^2
 
-    by L-BFGS from where the last round ended. Few iterations on purpose: a head that fits the labels of one plan to
-    the end cannot leave them in the next. The targets are rows of class probabilities; rows of weight 0 cost nothing.
+    The targets are rows of class probabilities; rows of weight 0 cost nothing.
     """
     used = weights > 0
     x, targets, weights = x[used], targets[used], weights[used] / weights[used].sum()
-    head, metric = head.clone().requires_grad_(), metric.clone().requires_grad_(metric_penalty is not None)
-    identity = torch.eye(len(metric), dtype=metric.dtype)
-    fixed = None if metric_penalty is not None else mapped(x, metric, unit)
+    head = head.clone().requires_grad_()
 
     def loss() -> Tensor:
-        features = mapped(x, metric, unit) if fixed is None else fixed
-        logs = torch.log_softmax(torch.addmm(head[-1], features, head[:-1]), dim=1)
-        value = -(weights @ (targets * logs).sum(dim=1)) + penalty / 2 * head[:-1].square().sum()
-        return value if metric_penalty is None else value + metric_penalty / 2 * (metric - identity).square().sum()
+        logs = torch.log_softmax(torch.addmm(head[-1], x, head[:-1]), dim=1)
+        return -(weights @ (targets * logs).sum(dim=1)) + penalty / 2 * head[:-1].square().sum()
 
-    _minimise(loss, [head, metric], iterations, 1e-6, 1e-8)
-    return head.detach(), metric.detach()
+    _minimise(loss, [head], iterations, 1e-6, 1e-8)
+    return head.detach()
 
 
 def fit_ridge(x: Tensor, targets: Tensor, weights: Tensor, *, penalty: float) -> Tensor:
@@ -139,14 +133,14 @@ class PlannedBound:
 
 
 def descend(
-    bound: PlannedBound, head: Tensor, metric: Tensor, *, iterations: int, feature_weight: float, learn_metric: bool
+    bound: PlannedBound, head: Tensor, metric: Tensor, *, iterations: int, feature_weight: float
 ) -> tuple[Tensor, Tensor]:
     """Minimise the bound of a plan over head and metric by L-BFGS; what comes back is never worse than the start.
 
     `feature_weight` is a factor of the transport of features; 1 is the bound's.
     """
     factors = torch.tensor([1.0, feature_weight, 1.0], dtype=torch.float64)
-    unknowns = [head.double().clone().requires_grad_(), metric.double().clone().requires_grad_(learn_metric)]
+    unknowns = [head.double().clone().requires_grad_(), metric.double().clone().requires_grad_()]
     _minimise(lambda: factors @ bound.terms(*unknowns), unknowns, iterations, 1e-7, 1e-10)
     new_head, new_metric = (unknown.detach().to(head.dtype) for unknown in unknowns)
     pairs = ((head, metric), (new_head, new_metric))

@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from warmpot._checks import check_fraction, check_nonnegative, check_positive
+from warmpot._typing import FloatArray
 from warmpot.costs import PairCosts, joint_cost, rms_distance
 from warmpot.data import Task
 from warmpot.losses import LabelLoss
@@ -29,9 +30,14 @@ AUTO_EPS = 0.05
 """Of the standard deviation of the batch's cost."""
 
 
-def plan_over_all(cost: BlockCost, *, beta: float, mass: float) -> DatasetPlan:
-    """Return the exact partial plan between all samples; one short of its tolerance is still feasible."""
-    return DatasetPlan(solve_partial_blocks(cost, beta=beta, mass=mass, progress_bar=False, throw=False), beta)
+def plan_over_all(cost: BlockCost, *, beta: float, mass: float, supply: FloatArray | None = None) -> DatasetPlan:
+    """Return the exact partial plan between all samples; one short of its tolerance is still feasible.
+
+    `supply` is a factor of the capacity ``1 / (beta n_s)`` per source sample.
+    """
+    capacity = np.full(cost.shape[0], 1.0 / (beta * cost.shape[0])) if supply is None else supply / (beta * len(supply))
+    mass = min(mass, float(capacity.sum()) * (1 - 1e-9))
+    return DatasetPlan(solve_partial_blocks(cost, a=capacity, mass=mass, progress_bar=False, throw=False), beta)
 
 
 class BatchPlan(NamedTuple):
@@ -131,15 +137,24 @@ class Warmpot(Method[Memory]):
         """Return the mass to move after a share `progress` of the training, on the way to `alpha`; never above it."""
         return ramped(self.alpha_start, alpha, progress, self.ramp)
 
-    def masses(self, outputs: Tensor, labels: Tensor, progress: float) -> tuple[float, float]:
-        """Return the mass to move and beta, estimated from the predictions where they are not given."""
+    def masses(
+        self, outputs: Tensor, labels: Tensor, progress: float, presence: FloatArray | None = None
+    ) -> tuple[float, float]:
+        """Return the mass to move and beta, estimated where they are not given.
+
+        Beta is the share of the source in classes that are present, if their probabilities are given.
+        """
         with_classes, codes, outputs = outputs.shape[1] > 1, labels.cpu(), outputs.detach()
-        alpha, beta = self.alpha, self.beta
-        if beta == "auto":
+        if self.beta != "auto":
+            beta, presence = self.beta, None
+        elif presence is not None:
+            beta = max(float(presence[codes.numpy()].mean()), 1 / len(codes))
+        else:
             beta = estimate_beta(outputs, codes) if with_classes else PAPER_BETA
+        alpha = self.alpha
         if alpha == "auto":
             probabilities = outputs.double().softmax(dim=1).cpu().numpy() if with_classes else None
-            alpha = PAPER_ALPHA if probabilities is None else estimate_alpha(probabilities, codes, beta)
+            alpha = PAPER_ALPHA if probabilities is None else estimate_alpha(probabilities, codes, beta, presence)
         return self.alpha_at(progress, alpha), beta
 
     def _eta1_of(self, rms: float) -> float:
@@ -178,11 +193,19 @@ class Warmpot(Method[Memory]):
             alpha=alpha, beta=beta, plan_ok=float(solution.status.ok),
         )  # fmt: skip
 
-    def plan(self, costs: PairCosts, labels: Tensor, outputs: Tensor, progress: float, loss: LabelLoss) -> DatasetPlan:
-        """Return the exact plan over all pairs."""
+    def plan(
+        self, costs: PairCosts, labels: Tensor, outputs: Tensor, progress: float, loss: LabelLoss,
+        presence: FloatArray | None = None,
+    ) -> DatasetPlan:  # fmt: skip
+        """Return the exact plan over all pairs.
+
+        With `presence` and an automatic beta, a source sample has the capacity ``presence(y) / (beta n_s)``: a class
+        can supply what the target is expected to have of it, and an absent one nothing.
+        """
         cost = costs.joint(labels, outputs, eta1=self._eta1_of(costs.rms), eta2=self.eta2, loss=loss)
-        alpha, beta = self.masses(outputs, labels, progress)
-        return plan_over_all(cost, beta=beta, mass=alpha)
+        alpha, beta = self.masses(outputs, labels, progress, presence)
+        supply = presence[labels.numpy()] if presence is not None and self.beta == "auto" else None
+        return plan_over_all(cost, beta=beta, mass=alpha, supply=supply)
 
     def rounds(self, task: Task, settings: FullSettings, loss: LabelLoss, seed: int) -> Alternation:
         """Solve the plan over all pairs, refit the classifier, and repeat."""

@@ -168,7 +168,10 @@ class RunView:
 
     @cached_property
     def present(self) -> list[int]:
-        """Classes estimated present, the largest first."""
+        """Classes estimated present, the largest first; by the predicted shares in a run without probabilities."""
+        if (presence := self.run.presence) is not None:
+            order = np.argsort(-self.shares, kind="stable")
+            return [int(k) for k in order if presence.probability[k] >= 0.5]
         return list(estimate_present_classes(self.shares)) if self.shares.any() else []
 
     @cached_property
@@ -239,6 +242,8 @@ class RunView:
         for k in self.present:
             share, weight = float(self.shares[k]), float(self.weight_shares[k])
             reason: list[str] = []
+            if (presence := self.run.presence) is not None and presence.states[k] == "doubtful":
+                reason.append(f"estimated to be present with a probability of {presence.probability[k]:.0%}")
             if len(self.present) > 2 and share < FEW * middle:
                 reason.append(f"predicted for only {share:.1%} of the target; the median class has {middle:.1%}")
             if (sure := float(self.class_confidence[k])) < UNSURE <= overall:

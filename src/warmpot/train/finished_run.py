@@ -28,6 +28,7 @@ from warmpot.train.predictor import Predictor
 from warmpot.train.recipes import preset_names
 from warmpot.train.run_folder import FACTS, Bounds, fingerprint, latest_checkpoint, parse_bounds, versions
 from warmpot.train.snapshots import CHOSEN
+from warmpot.weights import ClassPresence
 
 __all__ = ["UNKNOWN", "FinishedRun", "from_fitted", "read_run"]
 
@@ -65,6 +66,8 @@ class FinishedRun:
         How much each source sample counted in training, relative to the others.
     plan_weights : (n_s,) array or None
         Row sums of the plan, which sum to alpha; None without a plan, or if the folder does not have them.
+    presence : ClassPresence or None
+        Which classes are estimated to be in the target; None in regression, and for a folder of an older version.
     source_names, target_names : sequence of str
         Names of the samples, such as files of images; empty if they have none.
     bounds, bound_curves : mappings
@@ -87,6 +90,7 @@ class FinishedRun:
     labels: IntArray | FloatArray
     training_weights: FloatArray
     plan_weights: FloatArray | None = None
+    presence: ClassPresence | None = None
     source_names: Sequence[str] = ()
     target_names: Sequence[str] = ()
     bounds: Mapping[str, BoundReport] = field(default_factory=dict)
@@ -224,6 +228,7 @@ def from_fitted(fitted: Fitted, task: Task) -> FinishedRun:
         labels=task.ys,
         training_weights=fitted.training_weights,
         plan_weights=fitted.plan_weights,
+        presence=fitted.presence,
         source_names=task.source_names,
         target_names=task.target_names,
         predictor=fitted.predictor,
@@ -279,6 +284,7 @@ def _read_run(folder: Path) -> FinishedRun:
         labels=codes_or_values(sources.get("label", ())),
         training_weights=_weights(sources, problems),
         plan_weights=_numbers(sources["plan_weight"]) if "plan_weight" in sources else None,
+        presence=_read_presence(folder / names.CLASSES, list(code_of), problems),
         source_names=sources.get("name", ()),
         target_names=targets.get("name", ()),
         bounds=bounds,
@@ -334,6 +340,18 @@ def _read_columns(file: Path, needed: Sequence[str], problems: list[str]) -> dic
         problems.append(f"{file.name} has no column {', '.join(missing)}, and is not used")
         return {}
     return dict(zip(head, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(head, ())
+
+
+def _read_presence(file: Path, classes: Sequence[str], problems: list[str]) -> ClassPresence | None:
+    """Return the estimate of the classes; None without one, or if it is not of these classes."""
+    columns = _read_columns(file, ("class", "probability", "share"), problems)
+    if not columns:
+        return None
+    probability, share = (_numbers(columns[name]) for name in ("probability", "share"))
+    if list(columns["class"]) != list(classes) or not np.isfinite([probability, share]).all():
+        problems.append(f"{file.name} does not have a probability for each class, and is not used")
+        return None
+    return ClassPresence(probability, share, {})
 
 
 def _weights(columns: Mapping[str, Sequence[str]], problems: list[str]) -> FloatArray:

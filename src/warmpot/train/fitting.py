@@ -18,6 +18,7 @@ from warmpot._progress import progress
 from warmpot._typing import FloatArray
 from warmpot.data import Task
 from warmpot.errors import InputError
+from warmpot.nets.network import NARROW
 from warmpot.train.batch_engine import train_in_batches
 from warmpot.train.config import LAST, RunConfig
 from warmpot.train.hardware import make_fabric
@@ -27,7 +28,7 @@ from warmpot.train.round_engine import train_in_rounds
 from warmpot.train.run_folder import RunFolder
 from warmpot.train.snapshots import Chooser, Trained
 from warmpot.transport import Solution
-from warmpot.weights import uniform_weights
+from warmpot.weights import ClassPresence, estimate_presence, predicted_shares, uniform_weights
 
 __all__ = ["Fitted", "fit"]
 
@@ -57,6 +58,9 @@ class Fitted:
         The plan with its certificate.
     step : int
         The round or step of the final iterate: the last, unless a chooser preferred another.
+    presence : ClassPresence or None
+        Which source classes are estimated to be in the target, with probabilities; None in regression. The full engine
+        estimates it from the inputs before it adapts, the mini-batch engine from the features that it has learned.
     history : list of dict
         The lines of ``metrics.jsonl``.
     config : RunConfig
@@ -75,6 +79,7 @@ class Fitted:
     history: list[dict[str, Any]]
     config: RunConfig
     folder: Path | None = None
+    presence: ClassPresence | None = None
 
     @property
     def source_weights(self) -> FloatArray:
@@ -176,4 +181,15 @@ def _finish(predictor: Predictor, trained: Trained, task: Task, config: RunConfi
     p = None if solution is None else np.asarray(solution.p)
     q = uniform_weights(task.n_target) if solution is None else np.asarray(solution.q)
     weights = trained.training_weights.double().numpy()
-    return Fitted(predictor, outputs, p, weights, q, solution, trained.step, trained.history, config)
+    presence = None if task.for_regression else _presence(trained, task)
+    result = predictor, outputs, p, weights, q, solution, trained.step, trained.history, config
+    return Fitted(*result, presence=presence)
+
+
+def _presence(trained: Trained, task: Task) -> ClassPresence:
+    """Return the training's own estimate of the classes, or one from its features, given the final predictions."""
+    presence, logits = trained.presence, trained.target.logits
+    if presence is None:
+        xs, xt = (outputs.features.double().numpy() for outputs in (trained.source, trained.target))
+        presence = estimate_presence(xs, task.ys, xt, n_classes=logits.shape[1], unit=task.width >= NARROW)
+    return presence.given(predicted_shares(logits), len(logits))

