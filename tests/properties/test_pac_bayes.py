@@ -185,7 +185,7 @@ def test_penalty_falls_with_samples_and_rises_with_divergence_and_certainty(
 @given(st.floats(0, 1e6), st.integers(1, 10**5), st.floats(1e-6, 1e6), st.floats(1e-6, 1e6))
 def test_divergence_is_not_negative_and_zero_only_at_the_prior(square: float, size: int, s: float, s0: float) -> None:
     found = gaussian_kl(square, size, s, s0)
-    assert found >= square / (2 * s0**2) >= 0
+    assert found * (1 + 1e-12) + 1e-300 >= square / (2 * s0**2) >= 0  # denormal numbers round
     assert gaussian_kl(0.0, size, s, s) == 0
     if abs(math.log(s / s0)) > 1e-3:
         assert found > square / (2 * s0**2) or found > 1e9  # beyond that the first part may be lost to rounding

@@ -114,8 +114,7 @@ def _show_results(results: list[_Result], out: Path) -> None:
     columns = ("preset", "method", "accuracy", "gain", "time", "run")
     show(table_grid(columns, rows, left=("preset", "method", "run")))
     show("(accuracy on the target; its labels are used for evaluation only)", "")
-    shares = last.fitted.predictor.class_shares(last.fitted.outputs)
-    show(f"Classes estimated to be present by {last.preset}: {class_summary(shares)}", "")
+    show(f"Classes estimated to be present by {last.preset}: {class_summary(last.fitted.target_classes)}", "")
     show_written(out)
     if (out / PAGE).exists():
         show(f"Open the report: {out / PAGE}")

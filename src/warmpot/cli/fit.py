@@ -137,8 +137,7 @@ def _train(request: _RunRequest, note: Callable[..., None], verbose: bool, *, re
         show(f"{data.source.name} -> {data.target.name}", style="bold")
         show(facts_grid(_summary(fitted, truth, seconds)))
         if fitted.predictor.classes:  # not in the grid, because names of classes can be long
-            shares = fitted.predictor.class_shares(fitted.outputs)
-            show("", f"Classes estimated to be present: {class_summary(shares)}")
+            show("", f"Classes estimated to be present: {class_summary(fitted.target_classes)}")
         show_written(folder)
 
 

@@ -99,8 +99,7 @@ def sweep(
         ("time", f"{time.time() - start:.1f} s", "nothing was left to train" if before == _result_files(out) else ""),
         *score(result.fitted.outputs, truth),
     ]
-    shares = result.fitted.predictor.class_shares(result.fitted.outputs)
-    show(facts_grid(rows), f"Classes estimated to be present: {class_summary(shares)}")
+    show(facts_grid(rows), f"Classes estimated to be present: {class_summary(result.fitted.target_classes)}")
     show_written(out)
     show(f"Use it with: warmpot predict {quoted(out / BEST_RUN)} DATA --out predictions.csv")
 

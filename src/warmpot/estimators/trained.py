@@ -36,9 +36,8 @@ class _Classifier(TrainedEstimator, ClassifierMixin, BaseEstimator):  # type: ig
     def _set_results(self, fitted: Fitted) -> None:
         assert fitted.presence is not None, "every classifier has one"
         self.target_proba_, self.presence_ = fitted.outputs, fitted.presence
-        probability, share = fitted.presence.probability, fitted.presence.share
-        names, order = self.classes_.tolist(), np.argsort(-share, kind="stable")
-        self.target_classes_ = {names[k]: float(share[k]) for k in order if probability[k] >= 0.5}
+        names = self.classes_.tolist()
+        self.target_classes_ = {names[k]: share for k, share in fitted.presence.present.items()}
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Predict class probabilities: (n, n_classes), columns in the order of ``classes_``."""

@@ -169,9 +169,8 @@ class RunView:
     @cached_property
     def present(self) -> list[int]:
         """Classes estimated present, the largest first; by the predicted shares in a run without probabilities."""
-        if (presence := self.run.presence) is not None:
-            order = np.argsort(-self.shares, kind="stable")
-            return [int(k) for k in order if presence.probability[k] >= 0.5]
+        if self.run.presence is not None:
+            return list(self.run.presence.present)
         return list(estimate_present_classes(self.shares)) if self.shares.any() else []
 
     @cached_property

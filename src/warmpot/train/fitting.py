@@ -82,6 +82,12 @@ class Fitted:
     presence: ClassPresence | None = None
 
     @property
+    def target_classes(self) -> dict[str, float]:
+        """Classes that are more likely in the target than not, with their expected shares, the largest first."""
+        present = {} if self.presence is None else self.presence.present
+        return {self.predictor.classes[k]: share for k, share in present.items()}
+
+    @property
     def source_weights(self) -> FloatArray:
         """The plan weights, or the training weights where there is no plan."""
         return self.training_weights if self.plan_weights is None else self.plan_weights

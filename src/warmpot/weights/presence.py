@@ -72,6 +72,12 @@ class ClassPresence:
         likely, unlikely = self.probability >= CERTAIN, self.probability < 1 - CERTAIN
         return tuple(np.where(likely, STATES[0], np.where(unlikely, STATES[2], STATES[1])).tolist())
 
+    @property
+    def present(self) -> dict[int, float]:
+        """Classes that are more likely present than absent, with their expected shares, the largest first."""
+        order = np.argsort(-self.share, kind="stable")
+        return {int(k): float(self.share[k]) for k in order if self.probability[k] >= 0.5}
+
     def given(self, predicted: FloatArray, n: int) -> ClassPresence:
         """Return the estimate after an adapted classifier predicted n target samples with these shares.
 
