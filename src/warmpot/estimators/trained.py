@@ -70,8 +70,9 @@ class WarmpotClassifier(_Classifier):
         are expected to get right. Default: the preset's.
     beta : float or "auto", optional
         Share of the source that is relevant, in (0, 1]; a source sample has at most the weight
-        ``1 / (beta n_source)``. "auto" (the default of "full"): estimated from the classes predicted on the target.
-        Default: the preset's.
+        ``1 / (beta n_source)``. "auto" (the default of "full"): the expected share of the source in classes that the
+        target has (`presence_`), and a class can supply only what the target is expected to have of it. Default: the
+        preset's.
     scale : "auto", "rows", "columns" or "none", optional
         How features are scaled. "rows": every sample to the same length (features of a network). "columns": every
         feature is standardized over both domains (tables of measurements). "none": not at all. "auto": "columns"

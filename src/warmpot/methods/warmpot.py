@@ -62,8 +62,10 @@ class Warmpot(Method[Memory]):
         Share of the target mass that is matched at the end of the ramp. "auto": what the predictions expect to be
         matched correctly, again for every plan (`estimate_alpha`, ours); .8 in regression.
     beta : float or "auto"
-        Share of the source that matters: a source sample has capacity ``1 / (beta n_s)``. "auto": estimated from the
-        classes predicted on the target, again for every plan (`estimate_beta`, ours); .35 in regression.
+        Share of the source that matters: a source sample has capacity ``1 / (beta n_s)``. "auto" (ours): in the full
+        engine from the probabilities of the classes to be in the target (`estimate_presence`), which are factors of
+        the capacities too; in batches from the classes predicted on the target, again for every plan
+        (`estimate_beta`); .35 in regression.
     eta1 : float or "auto"
         Weight of the feature distance in the cost *of the plan*. "auto": such that a pair at random is sqrt(2) apart,
         as two features of length 1 are (ours); for features whose units are not fixed.

@@ -344,11 +344,15 @@ def _read_columns(file: Path, needed: Sequence[str], problems: list[str]) -> dic
 
 def _read_presence(file: Path, classes: Sequence[str], problems: list[str]) -> ClassPresence | None:
     """Return the estimate of the classes; None without one, or if it is not of these classes."""
-    columns = _read_columns(file, ("class", "probability", "share"), problems)
+    try:
+        columns = _read_columns(file, ("class", "probability", "share"), problems)
+    except ValueError:
+        columns = {"class": (), "probability": (), "share": ()}
     if not columns:
         return None
     probability, share = (_numbers(columns[name]) for name in ("probability", "share"))
-    if list(columns["class"]) != list(classes) or not np.isfinite([probability, share]).all():
+    numbers = np.concatenate([probability, share])
+    if list(columns["class"]) != list(classes) or not ((numbers >= 0) & (numbers <= 1)).all():
         problems.append(f"{file.name} does not have a probability for each class, and is not used")
         return None
     return ClassPresence(probability, share, {})

@@ -82,11 +82,13 @@ class ClassPresence:
         """Return the estimate after an adapted classifier predicted n target samples with these shares.
 
         The odds are multiplied by ``(2 K share)^2``, where K is the expected number of classes: half of an equal share
-        changes nothing. They are always multiplied once: shares that follow from probabilities do not count twice.
+        changes nothing. The factor is not calibrated. It is always applied to this estimate, never to an updated one:
+        shares that follow from probabilities do not compound.
         """
         likely = np.clip(self.probability, 1e-4, 1 - 1e-4)
         factors = np.square(2 * max(self.expected_number, 1.0) * (predicted + 0.5 / n))
-        odds = likely / (1 - likely) * factors
+        # In a target of fewer samples than classes, not to be predicted is no evidence for a class either.
+        odds = likely / (1 - likely) * np.where(predicted > 0, factors, np.minimum(factors, 1.0))
         probability = np.where(self.probability > 0, odds / (1 + odds), 0.0)
         evidence = {**self.evidence, "adapted share": predicted}
         return ClassPresence(probability, _shares(predicted * probability), evidence)
@@ -139,17 +141,33 @@ def estimate_presence(
         got, allowed = f"{xs.shape[1]} and {xt.shape[1]} columns", "the same features in both domains"
         raise InputError("xs, xt", got=got, allowed=allowed, remedy="Extract both with the same network.")
     check_count("simulations", simulations)
-    codes = class_codes(labels, n_classes if n_classes is not None else int(np.max(labels)) + 1)
+    codes = class_codes(labels, 2**31 if n_classes is None else check_count("n_classes", n_classes))
+    if len(codes) != len(xs):
+        got, remedy = f"{len(codes)} for {len(xs)} samples", "Pass one class code per row of xs."
+        raise InputError("labels", got=got, allowed="as many as samples", remedy=remedy)
     number = n_classes if n_classes is not None else int(codes.max()) + 1
     rng = np.random.default_rng(seed)
-    rows = [rng.permutation(len(x))[:MOST] if len(x) > MOST else np.arange(len(x)) for x in (xs, xt)]
-    xs, xt = _principal(xs[rows[0]], xt[rows[1]], unit)
-    simulator = _Simulator(xs, codes[rows[0]], xt, number, unit, rng)
+    source, target = np.arange(len(xs)), np.arange(len(xt))
+    if len(xs) > MOST:  # of every class at least some
+        source = np.argsort(_ranks(rng.permutation(len(xs)), codes), kind="stable")[:MOST]
+    if len(xt) > MOST:
+        target = rng.permutation(len(xt))[:MOST]
+    xs, xt = _principal(xs[source], xt[target], unit)
+    simulator = _Simulator(xs, codes[source], xt, number, unit, rng)
     look = simulator.real
     probability = simulator.calibrated(simulations)
     counts = np.bincount(look.predicted, minlength=number)
     evidence = {"predicted share": counts / len(xt), "consistency": look.evidence[:, 1]}
     return ClassPresence(probability, _shares(counts * probability), evidence)
+
+
+def _ranks(order: IntArray, labels: IntArray) -> IntArray:
+    """Return the rank of each sample within its class, 0 first, where samples are ranked as in `order`."""
+    order = order[np.argsort(labels[order], kind="stable")]
+    ends = np.bincount(labels).cumsum()
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order)) - (ends - np.bincount(labels))[labels[order]]
+    return ranks
 
 
 def _shares(masses: FloatArray) -> FloatArray:
@@ -182,7 +200,7 @@ def discriminant_axes(
     Parameters
     ----------
     x : (n, d) array
-        Features, of mean about 0.
+        Features.
     targets : (n, C) array
         Class probabilities.
     weights : (n,) array
@@ -193,6 +211,7 @@ def discriminant_axes(
     (d, k) array
         With ``k = min(d, max(C - 1, 2))``, the best axis first.
     """
+    x = x - weights @ x / weights.sum()  # an offset of all samples separates nothing
     weighted = targets * weights[:, None]
     sizes = weighted.sum(axis=0)
     means = weighted.T @ x / np.maximum(sizes, 1e-300)[:, None]
@@ -232,8 +251,10 @@ def _look(xs: FloatArray, labels: IntArray, xt: FloatArray, n_classes: int, unit
     n, counts = len(xt), np.bincount(predicted, minlength=n_classes)
     per_class = np.bincount(predicted, consistency, minlength=n_classes) / np.maximum(counts, 1)
     share = np.log((counts + 0.5) * n_classes / n)  # half a sample: a class that is never predicted has a finite value
-    evidence = np.stack([share, per_class / max(float(consistency.mean()), 1e-12)], axis=1)
-    return _Look(predicted, consistency, evidence)
+    # Where no two neighbours agree, such as with one sample per class, consistency is no evidence.
+    overall = float(consistency.mean())
+    relative = per_class / overall if overall > 0 else (counts > 0).astype(float)
+    return _Look(predicted, consistency, np.stack([share, relative], axis=1))
 
 
 def _nearest_class(
@@ -256,7 +277,7 @@ def _nearest_class(
 
 def _distances(x: FloatArray) -> FloatArray:
     """Squared distances up to a constant per row, in float32; no sample is near itself."""
-    y = x.astype(np.float32)
+    y = (x - x.mean(axis=0)).astype(np.float32)
     squares = (y * y).sum(axis=1)
     distances: FloatArray = squares - 2 * (y @ y.T)
     np.fill_diagonal(distances, np.inf)
@@ -270,6 +291,7 @@ class _Simulator:
         self, xs: FloatArray, labels: IntArray, xt: FloatArray, n_classes: int, unit: bool, rng: np.random.Generator
     ) -> None:
         self.xs, self.labels, self.n_classes, self.unit, self.rng = xs, labels, n_classes, unit, rng
+        self.n_target = len(xt)
         self.real = _look(xs, labels, xt, n_classes, unit)
         predicted, consistency = self.real.predicted, self.real.consistency
         mass = np.bincount(predicted, consistency, minlength=n_classes)
@@ -277,7 +299,7 @@ class _Simulator:
             consistency, mass = np.ones(len(xt)), np.bincount(predicted, minlength=n_classes).astype(float)
         here = mass > 0
         sizes = np.bincount(labels, minlength=n_classes)
-        self.possible = sizes > 0
+        self.possible, self.split = sizes > 0, sizes > 1
         source = np.eye(n_classes)[labels].T @ xs / np.maximum(sizes, 1)[:, None]
         target = np.eye(n_classes)[predicted].T @ (xt * consistency[:, None]) / np.where(here, mass, 1)[:, None]
         moves, share = (target - source)[here], mass[here] / mass.sum()
@@ -286,45 +308,56 @@ class _Simulator:
 
     def calibrated(self, simulations: int) -> FloatArray:
         """Return the probability of each class."""
+        if not self.split.any():  # no class has a sample for either half
+            return self.possible.astype(float)
         probability: FloatArray | None = None
         for _ in range(ROUNDS):
             runs = [self._simulated(self._classes(probability)) for _ in range(simulations)]
             evidence, present = (np.concatenate(parts) for parts in zip(*runs, strict=True))
             if present.all() or not present.any():
                 break
-            probability = self._learned(evidence, present)
+            probability = np.where(self.possible, self._learned(evidence, present), 0.0)
         if probability is None:  # every simulated target had all classes: there is only one
-            probability = np.ones(self.n_classes)
-        return np.where(self.possible, probability, 0.0)
+            probability = self.possible.astype(float)
+        return probability / min(float(probability.sum()), 1.0)  # a target has a class
 
     def _classes(self, probability: FloatArray | None) -> BoolArray:
-        """Draw a set of classes, as a mask."""
+        """Draw a set of classes that can be simulated, as a mask; never an empty one."""
+        classes = np.flatnonzero(self.split)
+        drawn = np.zeros(self.n_classes, bool)
         if probability is None:
-            rank = self.rng.permutation(self.n_classes)
-            return rank < self.rng.integers(1, self.n_classes + 1)
-        drawn = self.rng.random(self.n_classes) < probability
-        drawn[self.rng.choice(self.n_classes, p=probability / probability.sum())] = True  # never an empty target
+            drawn[self.rng.permutation(classes)[: self.rng.integers(1, len(classes) + 1)]] = True
+            return drawn
+        for _ in range(20):
+            drawn[classes] = self.rng.random(len(classes)) < probability[classes]
+            if drawn.any():
+                return drawn
+        drawn[classes[probability[classes].argmax()]] = True
         return drawn
 
     def _simulated(self, classes: BoolArray) -> tuple[FloatArray, BoolArray]:
         """Return the evidence on one simulated target, and which classes it has."""
         order = self.rng.permutation(len(self.labels))
-        order = order[np.argsort(self.labels[order], kind="stable")]
-        first, second = order[::2], order[1::2]  # halves of each class
-        second = second[classes[self.labels[second]]]
-        if len(second) == 0:
-            second = order[:1]
+        odd = self.rng.integers(2, size=self.n_classes) * self.split  # a class of one sample is never the target's
+        second = (_ranks(order, self.labels) + odd[self.labels]) % 2 == 1
+        first = np.flatnonzero(~second)
+        second = order[(second & classes[self.labels])[order]][: self.n_target]
         labels = self.labels[second]
         draws = self.rng.standard_normal((self.n_classes, len(self.deviations)))
         target = self.xs[second] + (self.move + draws @ self.deviations)[labels]
         target = _unit(target) if self.unit else target
         look = _look(self.xs[first], self.labels[first], target, self.n_classes, self.unit)
-        return look.evidence[self.possible], np.isin(np.flatnonzero(self.possible), labels)
+        return look.evidence[self.split], np.isin(np.flatnonzero(self.split), labels)
 
     def _learned(self, evidence: FloatArray, present: BoolArray) -> FloatArray:
         from sklearn.linear_model import LogisticRegression
 
         centre, scale = evidence.mean(axis=0), np.maximum(evidence.std(axis=0), 1e-9)
-        model = LogisticRegression().fit((evidence - centre) / scale, present)
-        probability: FloatArray = model.predict_proba((self.real.evidence - centre) / scale)[:, 1]
+        known, asked = (evidence - centre) / scale, (self.real.evidence - centre) / scale
+        model = LogisticRegression().fit(known, present)
+        if (model.coef_ < 0).any():  # more evidence is never against a class: what seems so is noise
+            against = model.coef_[0] < 0
+            known[:, against] = asked[:, against] = 0.0
+            model = LogisticRegression().fit(known, present)
+        probability: FloatArray = model.predict_proba(asked)[:, 1]
         return probability

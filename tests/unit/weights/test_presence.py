@@ -91,7 +91,8 @@ def test_discriminant_axes_are_scikit_learns() -> None:
         assert abs(np.corrcoef(ours[:, k], theirs[:, k])[0, 1]) == pytest.approx(1.0, abs=1e-6)
 
 
-BAD = [({"xt": np.ones((3, 2))}, "xs, xt"), ({"labels": [0.5] * 400}, "labels"), ({"simulations": 0}, "simulations")]
+BAD = [({"xt": np.ones((3, 2))}, "xs, xt"), ({"labels": [0.5] * 400}, "labels"), ({"simulations": 0}, "simulations"),
+       ({"labels": [0, 1]}, "labels")]  # fmt: skip
 
 
 @pytest.mark.parametrize(("change", "what"), BAD)
@@ -100,3 +101,40 @@ def test_bad_input_is_named(change: dict[str, Any], what: str) -> None:
     arguments: dict[str, Any] = {"xs": xs, "labels": ys, "xt": xt} | change
     with pytest.raises(InputError, match=what):
         estimate_presence(**arguments)
+
+
+def test_an_offset_of_all_samples_changes_no_axis() -> None:
+    xs, ys, _ = blobs(3, classes=3, width=6)
+    axes = [discriminant_axes(xs + offset, np.eye(3)[ys], np.ones(len(ys))) for offset in (0.0, 100.0)]
+    np.testing.assert_allclose(*axes, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_one_sample_per_class_is_not_taken_for_absence(seed: int) -> None:
+    xs, ys, _ = blobs(20, apart=2.0, seed=seed)
+    presence = estimate_presence(xs, ys, xs[::20] + 0.1, unit=False)
+    assert presence.expected_number > 15
+
+
+def test_a_target_has_at_least_one_class_and_no_evidence_raises_none() -> None:
+    xs, ys, xt = blobs(1, classes=10)
+    presence = estimate_presence(xs, ys, xt[:1])
+    assert presence.expected_number >= 1 - 1e-9
+    after = presence.given(np.eye(10)[0], 1)
+    assert (after.probability[1:] <= presence.probability[1:] + 1e-12).all()
+
+
+def test_classes_of_one_source_sample_do_not_spoil_the_calibration() -> None:
+    xs, ys, xt = blobs(2, classes=6, apart=2.0, shift=0.1)
+    keep = np.r_[np.arange(100), 100]  # the last class has one sample
+    presence = estimate_presence(xs[keep], ys[keep], xt, unit=False)
+    assert presence.states[:2] == ("present", "present")
+    assert set(presence.states[2:5]) == {"absent"}
+
+
+def test_large_sources_keep_samples_of_rare_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warmpot.weights.presence.MOST", 100)
+    xs, ys, xt = blobs(20, apart=2.0, shift=0.1)
+    keep = np.r_[np.arange(380), 380, 381]  # two samples of the last class
+    presence = estimate_presence(xs[keep], ys[keep], xt, unit=False)
+    assert presence.probability[19] > 0

@@ -120,8 +120,10 @@ def _class_table(view: RunView) -> ResultTable:
     order = [int(k) for k in np.argsort(-view.shares, kind="stable") if view.shares[k] > 0]
     rows: list[list[TableValue]] = []
     for k in order[: parts.MAX_ROWS]:
-        mark, tone = ("present", "good") if k in view.present else ("absent", "muted")
-        mark, tone = ("doubtful", "warning") if k in view.suspects else (mark, tone)
+        mark = "present" if k in view.present else "absent"
+        if k in view.suspects or (view.run.presence is not None and view.run.presence.states[k] == "doubtful"):
+            mark = "doubtful"
+        tone = {"present": "good", "doubtful": "warning", "absent": "muted"}[mark]
         numbers = [parts.percent(part[k]) for part in (view.shares, view.class_confidence, view.source_shares)]
         chance = [] if view.run.presence is None else [parts.percent(view.run.presence.probability[k])]
         rows.append([parts.class_cell(view, k), int(view.counts[k]), *numbers, *chance, TableCell(mark, tone=tone)])
