@@ -116,7 +116,8 @@ class FullSettings:
     rounds : int
         Plans solved.
     scale : str
-        Of the inputs, as in `NetworkSettings`.
+        Of the inputs, as in `NetworkSettings`; but "auto" is "roots" for 64 columns or more whose variance follows
+        their mean (`variance_follows_mean`), as it does after a ReLU.
     width : int
         Principal axes of both domains that are kept.
     penalty : float
@@ -205,11 +206,12 @@ class Alternation(Rounds):
         self.discriminant = classes and method.uses_target
         width = min(settings.width, task.width)
         kept = min(width, max(n_outputs - 1, 2)) if self.discriminant else width
-        self.settings = NetworkSettings(
-            scale=settings.scale, bottleneck="projection", width=kept, unit_features=self.unit
-        )
-        self._network = build_network(self.settings, task.width, n_outputs, seed=seed)
         xs, xt = map(torch.as_tensor, task.arrays())
+        groups = self.targets if classes else torch.ones(len(xs), 1)
+        roots = settings.scale == "auto" and self.unit and variance_follows_mean(xs, groups)
+        scale = "roots" if roots else settings.scale
+        self.settings = NetworkSettings(scale=scale, bottleneck="projection", width=kept, unit_features=self.unit)
+        self._network = build_network(self.settings, task.width, n_outputs, seed=seed)
         self._network.fit_scale(*(xs, xt)[: 1 + method.uses_target])
         xs, xt = self._network.scale(xs).float(), self._network.scale(xt).float()
         self.centre, self.axes = principal_axes(torch.cat([xs, xt]) if method.uses_target else xs, width)
@@ -306,10 +308,10 @@ class Alternation(Rounds):
         return RoundResult(metrics, p)
 
     def _presence_given(self, logits: Tensor) -> FloatArray | None:
-        """Return the probabilities of the classes, given the current predictions of the target."""
+        """Return the factors of the classes' weights and capacities, given the current predictions of the target."""
         if self.presence is None:
             return None
-        return self.presence.given(predicted_shares(logits), len(logits)).probability
+        return self.presence.given(predicted_shares(logits), len(logits)).factors
 
     def _bound_round(self, number: int) -> RoundResult:
         """Solve the tightest plan and descend its bound (`warmpot.methods.refit`).
@@ -360,3 +362,24 @@ def principal_axes(x: Tensor, width: int) -> tuple[Tensor, Tensor]:
     n = x.shape[1]
     axes = with_signs(eigh((x.T @ x).numpy(), subset_by_index=[n - width, n - 1])[1][:, ::-1])
     return centre.float(), torch.from_numpy(axes).float()
+
+
+def variance_follows_mean(x: Tensor, groups: Tensor) -> bool:
+    """Tell whether the variance of a column within a group (n, C; one-hot) is about proportional to its mean, or more.
+
+    Then a square root stabilises it. The slope between the logarithms is about 1.4 for features after a ReLU. Where it
+    is nearer to 0 than to 1, there is nothing to stabilise: the variance of bounded values, such as pixels, falls again
+    when the mean is large. The smaller half of the means, where both fall together, is left out.
+    """
+    if (x < 0).any():
+        return False
+    x, groups = functional.normalize(x.double(), dim=1), groups.double()
+    sizes = groups.sum(dim=0).clamp_min(1)[:, None]
+    means = groups.T @ x / sizes
+    variances = groups.T @ x.square() / sizes - means.square()
+    varies = variances > 1e-12 * means.square()
+    if varies.sum() < 4:
+        return False
+    varies &= means > means[varies].median()
+    spread = torch.cov(torch.stack([means[varies], variances[varies]]).log())
+    return bool(spread[0, 1] > 0.5 * spread[0, 0])

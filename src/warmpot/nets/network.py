@@ -31,7 +31,7 @@ __all__ = [
 BOTTLENECKS = ("linear", "bn", "bn_relu", "bn_relu_dropout", "relu_dropout", "none", "projection")
 HEADS = ("linear", "weight_norm")
 DROPOUT = 0.5
-SCALES = ("none", "rows", "columns", "auto")
+SCALES = ("none", "rows", "roots", "columns", "auto")
 NARROW = 64
 """Tables with fewer columns are taken for measurements in different units, wider ones for features of a network."""
 
@@ -62,11 +62,12 @@ class NetworkSettings:
 
     Attributes
     ----------
-    scale : "none", "rows", "columns" or "auto"
+    scale : "none", "rows", "roots", "columns" or "auto"
         How the input of the bottleneck is scaled: not at all (the authors' code); every row to the same length, which
-        makes learning rates and costs independent of the feature extractor's units; every column standardised over
-        both domains, for tables whose columns have different units; or "columns" for tables of fewer than 64 columns
-        and "rows" for wider ones.
+        makes learning rates and costs independent of the feature extractor's units; the same after the square root of
+        every entry (with its sign), after which distances of nonnegative features are Hellinger distances, and a few
+        large entries do not decide them; every column standardised over both domains, for tables whose columns have
+        different units; or "columns" for tables of fewer than 64 columns and "rows" for wider ones.
     radius : float
         The (typical) length of a scaled row.
     bottleneck, width : str, int
@@ -117,14 +118,19 @@ class NetworkSettings:
 
 
 class RowScale(nn.Module):
-    """Scale every row to the same Euclidean length; rows of zeros stay."""
+    """Scale every row to the same Euclidean length, after the square roots of its entries if asked for.
 
-    def __init__(self, radius: float) -> None:
+    Roots keep their signs. Rows of zeros stay.
+    """
+
+    def __init__(self, radius: float, *, roots: bool = False) -> None:
         super().__init__()
-        self.radius = radius
+        self.radius, self.roots = radius, roots
 
     def forward(self, x: Tensor) -> Tensor:
         """Scale the rows."""
+        if self.roots:
+            x = x.sign() * x.abs().clamp_min(torch.finfo(x.dtype).tiny).sqrt()  # the root has no gradient at 0
         return self.radius * unit_rows(x)
 
 
@@ -283,7 +289,7 @@ def make_scale(kind: str, n_inputs: int, radius: float = 1.0) -> nn.Module:
         kind = "columns" if n_inputs < NARROW else "rows"
     if kind == "none":
         return nn.Identity()
-    return RowScale(radius) if kind == "rows" else ColumnScale(n_inputs, radius)
+    return ColumnScale(n_inputs, radius) if kind == "columns" else RowScale(radius, roots=kind == "roots")
 
 
 def make_linear(n_in: int, n_out: int, generator: torch.Generator) -> nn.Linear:

@@ -28,11 +28,12 @@ from warmpot.weights.formulas import class_codes
 __all__ = ["STATES", "ClassPresence", "discriminant_axes", "estimate_presence", "with_signs"]
 
 STATES = ("present", "doubtful", "absent")
-CERTAIN = 0.9
-"""A class is present from this probability, absent below 1 minus it, doubtful between."""
+CERTAIN = 0.95
+"""A class is present from this probability, absent below 1 minus it, doubtful between; training ignores absent ones."""
 SHRINKAGE = 0.3
 """Of the scatter within classes, in units of the mean variance."""
-NEIGHBOURS = 10
+NEIGHBOURS = 0.25
+"""Neighbours that are asked, as a share of a class of typical size: a simulated target may be smaller than the real."""
 AXES = 256
 """Principal axes kept: the discriminant needs a covariance."""
 MOST = 5000
@@ -78,15 +79,24 @@ class ClassPresence:
         order = np.argsort(-self.share, kind="stable")
         return {int(k): float(self.share[k]) for k in order if self.probability[k] >= 0.5}
 
+    @property
+    def factors(self) -> FloatArray:
+        """Factors of source weights and capacities: the probability, and 0 for a class that is absent.
+
+        Were they a little above 0, a classifier could still put shifted samples of a present class there.
+        """
+        least = min(1 - CERTAIN, float(self.probability.max()))  # a target has a class
+        return np.where(self.probability >= least, self.probability, 0.0)
+
     def given(self, predicted: FloatArray, n: int) -> ClassPresence:
         """Return the estimate after an adapted classifier predicted n target samples with these shares.
 
-        The odds are multiplied by ``(2 K share)^2``, where K is the expected number of classes: half of an equal share
+        The odds are multiplied by ``2 K share``, where K is the expected number of classes: half of an equal share
         changes nothing. The factor is not calibrated. It is always applied to this estimate, never to an updated one:
         shares that follow from probabilities do not compound.
         """
         likely = np.clip(self.probability, 1e-4, 1 - 1e-4)
-        factors = np.square(2 * max(self.expected_number, 1.0) * (predicted + 0.5 / n))
+        factors = 2 * max(self.expected_number, 1.0) * (predicted + 0.5 / n)
         # In a target of fewer samples than classes, not to be predicted is no evidence for a class either.
         odds = likely / (1 - likely) * np.where(predicted > 0, factors, np.minimum(factors, 1.0))
         probability = np.where(self.probability > 0, odds / (1 + odds), 0.0)
@@ -268,7 +278,8 @@ def _nearest_class(
     means = _unit(means) if unit else means
     scores = target @ means.T - 0.5 * (means * means).sum(axis=1)
     predicted = np.where(sizes > 0, scores, -np.inf).argmax(axis=1)
-    k = min(NEIGHBOURS, len(target) - 1)
+    counts = np.bincount(predicted)
+    k = min(max(round(NEIGHBOURS * float(counts @ counts) / len(target)), 1), len(target) - 1)
     if k < 1:
         return predicted, np.ones(len(target))
     near = np.argpartition(_distances(target), k - 1, axis=1)[:, :k]

@@ -22,11 +22,11 @@ from warmpot.errors import DivergedError, InputError
 from warmpot.estimators import SourceOnlyClassifier, WarmpotClassifier, WarmpotRegressor
 from warmpot.losses import LABEL_LOSSES
 from warmpot.methods import Warmpot
-from warmpot.methods.alternation import Alternation
+from warmpot.methods.alternation import Alternation, variance_follows_mean
 from warmpot.methods.refit import fit_classifier, fit_ridge
 from warmpot.train import Predictor, fit, load_config
 from warmpot.train.run_folder import latest_checkpoint, load_checkpoint
-from warmpot.weights import class_means, estimate_alpha, estimate_beta, predicted_shares
+from warmpot.weights import ClassPresence, class_means, estimate_alpha, estimate_beta, predicted_shares
 from warmpot.weights.formulas import SMALLEST_BETA
 
 MODEL = ("model.safetensors", "model.json", "predictions.csv", "source_weights.csv", "metrics.jsonl")
@@ -130,7 +130,7 @@ def test_every_kind_of_state_can_be_saved(tmp_path: Path, changes: dict[str, Any
     np.testing.assert_array_equal(saved.outputs, plain.outputs)
 
 
-@pytest.mark.parametrize("scale", ["auto", "none", "rows", "columns"])
+@pytest.mark.parametrize("scale", ["auto", "none", "rows", "roots", "columns"])
 @pytest.mark.parametrize("width", [10, 80])
 def test_the_predictor_says_of_the_target_what_the_run_said(tmp_path: Path, width: int, scale: str) -> None:
     task = small_task(width)
@@ -329,3 +329,48 @@ def test_features_that_overflow_are_refused_or_named(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("warmpot.methods.alternation.fit_classifier", overflown)
     with pytest.raises(DivergedError, match=r"Leave full\.scale"):
         fit(task, config())
+
+
+def relu_features(rng: np.random.Generator, labels: Any, width: int = 80) -> Any:
+    """Features whose standard deviation within a class is proportional to their mean, as after a ReLU."""
+    means = np.random.default_rng(5).gamma(0.5, size=(int(labels.max()) + 1, width))
+    return means[labels] * rng.gamma(1.0, size=(len(labels), width))
+
+
+def test_the_variance_of_features_follows_their_mean_and_that_of_pixels_does_not() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(4), 50)
+    groups = torch.eye(4)[labels]
+    features = torch.from_numpy(relu_features(rng, labels))
+    ink = rng.random((4, 80))[labels]
+    pixels = torch.from_numpy((rng.random((200, 80)) < ink).astype(float))
+    assert variance_follows_mean(features, groups)
+    assert not variance_follows_mean(pixels, groups)
+    assert not variance_follows_mean(features - 0.1, groups)
+    assert not variance_follows_mean(torch.zeros(200, 80), groups)
+    assert not variance_follows_mean(torch.ones(200, 80), groups)
+
+
+def test_features_after_a_relu_are_scaled_by_their_roots_also_in_the_saved_model(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    ys, yt = np.repeat(np.arange(5), 20), np.repeat(np.arange(2), 30)
+    xs, xt = relu_features(rng, ys), relu_features(rng, yt)
+    task, _ = make_task(as_table(xs, ys), as_table(xt))
+    fitted = fit(task, config(), out=tmp_path / "run", progress_bar=False)
+    assert '"scale": "roots"' in (tmp_path / "run" / "model.json").read_text(encoding="utf-8")
+    np.testing.assert_allclose(Predictor.load(tmp_path / "run").probabilities(xt), fitted.outputs, atol=1e-5)
+
+
+def test_an_absent_class_has_no_weight_and_no_mass_and_is_not_predicted() -> None:
+    """With weights just above 0, samples that had moved away from their class were predicted as an absent one."""
+    task = small_task()
+    alternation = Alternation(Warmpot(alpha="auto", beta="auto"), task, config().full, LABEL_LOSSES["cross_entropy"], 0)
+    probability = np.array([1.0, 1.0, 1.0, 0.5, *[0.001] * (task.n_classes - 4)])
+    alternation.presence = ClassPresence(probability, probability / probability.sum(), {})
+    alternation.start()
+    result = alternation.round(1)
+    assert result is not None
+    absent = probability[task.ys] < 0.05
+    assert (alternation.training_weights[absent] == 0).all()
+    assert (result.plan_weights[absent] == 0).all()
+    assert predicted_shares(alternation.outputs()[1].logits)[4:].sum() == 0

@@ -31,7 +31,7 @@ from warmpot.nets import (
     save_network,
     sphere_radius,
 )
-from warmpot.nets.network import RowScale
+from warmpot.nets.network import RowScale, make_scale
 
 X = torch.randn(7, 6, generator=torch.Generator().manual_seed(0))
 
@@ -80,6 +80,26 @@ def test_outputs_on_the_sphere_are_what_the_formula_says(bottleneck: str) -> Non
     logits = features @ (W / np.linalg.norm(W, axis=1, keepdims=True)).T + 3 * np.tanh(b)
     np.testing.assert_allclose(found.logits, logits, rtol=1e-11)
     assert (b != 0).any()
+
+
+def test_distances_after_roots_are_hellinger_distances() -> None:
+    x = torch.rand(5, 8, dtype=torch.float64) * 3
+    x[0, :4] = 0
+    roots = make_scale("roots", 8)(x)
+    p = (x / x.sum(dim=1, keepdim=True)).numpy()
+    hellinger = np.sqrt(((np.sqrt(p[:, None]) - np.sqrt(p[None])) ** 2).sum(axis=2))
+    np.testing.assert_allclose(torch.cdist(roots, roots), hellinger, atol=1e-7)
+    torch.testing.assert_close(make_scale("roots", 8)(-x), -roots)
+
+
+def test_roots_have_finite_gradients_at_zero_and_keep_rows_of_zeros() -> None:
+    x = torch.tensor([[0.0, 1.0, 4.0], [0.0, 0.0, 0.0]], requires_grad=True)
+    scaled = make_scale("roots", 3)(x)
+    torch.testing.assert_close(scaled.detach()[0], torch.tensor([0.0, 1.0, 2.0]) / 5**0.5)
+    assert (scaled[1] == 0).all()
+    scaled.sum().backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
 
 
 def test_the_pooled_input_is_that_of_the_bottleneck() -> None:

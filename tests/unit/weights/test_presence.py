@@ -15,13 +15,14 @@ from warmpot.weights.presence import STATES, discriminant_axes
 
 
 def blobs(
-    present: int, *, classes: int = 20, apart: float = 1.0, shift: float = 0.5, width: int = 30, seed: int = 0
-) -> tuple[FloatArray, IntArray, FloatArray]:
+    present: int, *, classes: int = 20, apart: float = 1.0, shift: float = 0.5, width: int = 30, seed: int = 0,
+    sizes: tuple[int, int] = (20, 30),
+) -> tuple[FloatArray, IntArray, FloatArray]:  # fmt: skip
     """Gaussian classes; the target has the first ones, each moved on its own."""
     rng = np.random.default_rng(seed)
     centres = apart * rng.normal(size=(classes, width))
     moved = centres + shift * apart * rng.normal(size=(classes, width))
-    ys, yt = np.repeat(np.arange(classes), 20), np.repeat(np.arange(present), 30)
+    ys, yt = (np.repeat(np.arange(k), size) for k, size in zip((classes, present), sizes, strict=True))
     noise = [rng.normal(size=(len(y), width)) for y in (ys, yt)]
     return centres[ys] + noise[0], ys, moved[yt] + noise[1]
 
@@ -48,6 +49,14 @@ def test_probabilities_are_calibrated_under_a_shift_that_confuses_classes(presen
     assert abs(p.sum() / 4 - present) < 5
 
 
+def test_the_number_is_not_overestimated_where_target_classes_are_larger_than_those_of_the_source() -> None:
+    """Simulated targets have 5 samples per class there: with a fixed number of neighbours, 11 classes are expected."""
+    found = [
+        estimate_presence(*blobs(6, apart=0.5, shift=1.0, seed=seed, sizes=(10, 150)), unit=False) for seed in range(5)
+    ]
+    assert 6 < np.mean([presence.expected_number for presence in found]) < 10
+
+
 def test_fields_agree_with_each_other() -> None:
     xs, ys, xt = blobs(5)
     presence = estimate_presence(xs, ys, xt, n_classes=22)
@@ -63,6 +72,12 @@ def test_fields_agree_with_each_other() -> None:
 def test_states_follow_the_probability() -> None:
     states = ClassPresence(np.array([0.95, 0.5, 0.05]), np.array([0.9, 0.1, 0.0]), {}).states
     assert states == ("present", "doubtful", "absent")
+
+
+def test_training_ignores_absent_classes_but_never_all() -> None:
+    shares = np.full(3, 1 / 3)
+    np.testing.assert_array_equal(ClassPresence(np.array([0.97, 0.2, 0.04]), shares, {}).factors, [0.97, 0.2, 0.0])
+    np.testing.assert_array_equal(ClassPresence(np.array([0.04, 0.01, 0.0]), shares, {}).factors, [0.04, 0.0, 0.0])
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
