@@ -27,7 +27,7 @@ from warmpot.methods.mpot import Mpot
 from warmpot.methods.pwan import Pwan
 from warmpot.methods.source_only import SourceOnly
 from warmpot.methods.warmpot import Warmpot
-from warmpot.methods.weighting import ClassShare, Plan, Uniform, Weighting
+from warmpot.methods.weighting import ClassShare, Plan, Presence, Uniform, Weighting
 
 __all__ = ["DEFAULT_METHOD", "METHODS", "OWN", "WEIGHTINGS", "get_method", "get_weighting", "make_method",
            "make_weighting", "method_names", "register_method", "register_weighting", "weighting_names"]  # fmt: skip
@@ -36,7 +36,9 @@ METHODS: dict[str, type[Method[Any]]] = {
     cls.name: cls for cls in (Warmpot, Mpot, Jumbot, Ba3us, Pwan, Ar, Arpm, SourceOnly)
 }
 """The methods of this package, and those that a script has registered."""
-WEIGHTINGS: dict[str, type[Weighting[Any]]] = {cls.name: cls for cls in (Uniform, ClassShare, Chi2Ball, Capped, Plan)}
+WEIGHTINGS: dict[str, type[Weighting[Any]]] = {
+    cls.name: cls for cls in (Uniform, ClassShare, Presence, Chi2Ball, Capped, Plan)
+}
 """The weightings of this package, and those that a script has registered."""
 DEFAULT_METHOD = Warmpot.name
 OWN = "own"

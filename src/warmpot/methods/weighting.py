@@ -30,10 +30,11 @@ from warmpot.methods.base import (
     TrainProgress,
 )
 from warmpot.methods.warmpot import Warmpot
-from warmpot.weights import class_shares, plan_weights
+from warmpot.nets.network import NARROW
+from warmpot.weights import class_shares, estimate_presence, plan_weights
 from warmpot.weights.formulas import SMALLEST_BETA
 
-__all__ = ["ClassShare", "Plan", "Uniform", "WeightMemory", "Weighting"]
+__all__ = ["ClassShare", "Plan", "Presence", "Uniform", "WeightMemory", "Weighting"]
 
 
 class Weighting(Component[M]):
@@ -115,6 +116,56 @@ class ClassShare(Weighting[WeightMemory]):
             data = request()
             shares = class_shares(data.target.logits, hard=self.hard, labels=data.labels)
             memory.weights.copy_(torch.from_numpy(shares))
+
+    def weigh(self, memory: WeightMemory, batch: NamedBatch, context: BatchContext) -> Tensor:  # noqa: ARG002
+        """Look the classes up."""
+        return memory.weights[batch.labels]
+
+    def current_weights(self, memory: WeightMemory, labels: Tensor) -> Tensor:
+        """Look the classes up."""
+        return memory.weights[labels]
+
+
+@dataclass(frozen=True)
+class Presence(Weighting[WeightMemory]):
+    """Weigh by class: the probability that the class occurs in the target (`warmpot.weights.estimate_presence`; ours).
+
+    It is estimated from the input of the bottleneck before the first step; classes that are absent weigh nothing.
+
+    Attributes
+    ----------
+    periods : int
+        Estimate again at the start of each of this many equal periods of the training but the first: for a backbone
+        that is trained.
+    """
+
+    name: ClassVar[str] = "presence"
+    summary: ClassVar[str] = "estimated probability that the target has the sample's class (ours)"
+    passes: ClassVar[Mapping[Domain, tuple[str, ...]]] = {"source": ("pooled",), "target": ("pooled",)}
+
+    periods: int = 1
+
+    def __post_init__(self) -> None:
+        check_count("periods", self.periods)
+
+    @property
+    def expected_share(self) -> float:
+        """Any class may be the only one."""
+        return SMALLEST_BETA
+
+    def make_memory(self, setup: Setup) -> WeightMemory:
+        """Remember a weight for every class."""
+        return WeightMemory(setup.n_classes)
+
+    def refresh(self, memory: WeightMemory, progress: TrainProgress, request: PassRequest) -> None:
+        """Estimate from all samples."""
+        if progress.step == 0 or progress.starts_period(self.periods):
+            data = request()
+            pooled = [part.pooled for part in (data.source, data.target) if part.pooled is not None]
+            xs, xt = (x.double().cpu().numpy() for x in pooled)
+            n_classes, unit = len(memory.weights), xs.shape[1] >= NARROW
+            presence = estimate_presence(xs, data.labels.cpu(), xt, n_classes=n_classes, unit=unit)
+            memory.weights.copy_(torch.from_numpy(presence.factors))
 
     def weigh(self, memory: WeightMemory, batch: NamedBatch, context: BatchContext) -> Tensor:  # noqa: ARG002
         """Look the classes up."""

@@ -8,6 +8,7 @@ smooth for its costs mixes the labels of the target until predictions spread ove
 from __future__ import annotations
 
 import logging
+import math
 
 import torch
 from torch import Tensor
@@ -48,7 +49,10 @@ class Health:
 
     `expected_share` is the share of the source samples that the final plan uses at least (alpha times beta; 1 without a
     plan). Plans begin after the share `warmup` of the training, the mass no longer grows after `settled`.
+    `expected_classes` is how many classes the target is estimated to have: to predict so few is no collapse.
     """
+
+    expected_classes: float = math.inf
 
     def __init__(self, expected_share: float = 1.0, warmup: float = 0.0, settled: float = 0.5) -> None:
         self._expected, self._warmup, self._settled = expected_share, warmup, settled
@@ -84,14 +88,14 @@ class Health:
         self._batches = 0
         if progress <= self._warmup:
             self._before = classes
-        elif classes < LOST * self._before:
+        elif classes < LOST * min(self._before, self.expected_classes):
             self._warn(progress, "lost", f"the target predictions use {classes:.1f} classes, {self._before:.1f} before")
         if progress >= self._settled:
             self._fewest = min(classes, self._fewest) if self._fewest == self._fewest else classes
             if classes > SPREAD * self._fewest:
                 text = f"the target predictions spread over {classes:.1f} classes again, {self._fewest:.1f} before"
                 self._warn(progress, "spreading", text)
-        if classes < LONE:
+        if classes < min(LONE, LOST * self.expected_classes):
             self._warn(progress, "lone", f"the target predictions use {classes:.2f} classes")
         return signs
 

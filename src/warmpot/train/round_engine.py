@@ -36,6 +36,8 @@ class _RoundTrainer:
 
     def begin(self, start: Checkpoint | None) -> int:
         """Start, or continue from a checkpoint; return the number of rounds done."""
+        if self.rounds.presence is not None:
+            self.health.expected_classes = self.rounds.presence.expected_number
         if start is not None:
             self.rounds.load(start.tensors)
             self.health.load({name: start.tensors[name] for name in self.health.state()})

@@ -25,7 +25,7 @@ from warmpot.methods import (
 from warmpot.methods.critic_weighting import BAND, GROWTH, adjusted_rho
 from warmpot.methods.weighting import Weighting
 from warmpot.nets import NetworkSettings, Outputs, build_network
-from warmpot.weights import chi2_ball_weights
+from warmpot.weights import chi2_ball_weights, estimate_presence
 
 CLASSES, SHARED, WIDTH = 5, 2, 6
 SIZES = Setup(50, 30, CLASSES, WIDTH, WIDTH)
@@ -128,7 +128,7 @@ def test_weights_are_equal_until_the_first_refresh(name: str, params: dict[str, 
     periods = getattr(scheme, "periods", 0)
     remembers = bool(sum(len(part.flatten()) for part in memory.state_dict().values()))
     seen = looks(scheme, scheme.make_memory(SIZES._replace(seed=0)), 4 * periods) if periods else []
-    start = [0] if getattr(scheme, "from_start", False) else []
+    start = [0] if getattr(scheme, "from_start", name == "presence") else []
     assert seen == (start + list(range(4, 4 * periods, 4)) if remembers else [])
     if remembers:
         before = weigh(scheme, memory, whole(), torch.arange(SIZES.n_source), TrainProgress(0, 40))
@@ -178,6 +178,18 @@ def test_class_shares_are_means_of_predictions(hard: bool) -> None:
     p = torch.nn.functional.one_hot(p.argmax(dim=1), CLASSES).double() if hard else p
     found = weigh(scheme, memory, seen, torch.arange(50), TrainProgress(10, 20))
     torch.testing.assert_close(found.double(), p.mean(dim=0)[seen.labels], atol=1e-6, rtol=0)
+
+
+def test_presence_is_that_of_the_estimate_and_known_from_the_first_step() -> None:
+    scheme, seen = make_weighting("presence"), whole()
+    memory = scheme.make_memory(SIZES)
+    scheme.refresh(memory, TrainProgress(0, 20), lambda: seen)
+    xs, xt = (part.pooled for part in (seen.source, seen.target))
+    expected = estimate_presence(xs, seen.labels, xt, n_classes=CLASSES, unit=False).factors
+    found = weigh(scheme, memory, seen, torch.arange(50), TrainProgress(0, 20))
+    np.testing.assert_allclose(found, expected[seen.labels], rtol=1e-6)
+    assert (found[seen.labels >= SHARED] < 0.5).all()
+    assert looks(make_weighting("presence", {"periods": 3}), memory, 12) == [0, 4, 8]
 
 
 def test_shares_of_classes_that_the_source_lacks_leave_equal_weights() -> None:
