@@ -71,7 +71,8 @@ class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # t
         Share of the target that is matched, and of the source that is relevant, in (0, 1]; a source sample has at most
         the weight ``1 / (beta n_source)``.
     scale : "auto", "rows", "columns" or "none"
-        How features are scaled for the distances, as for `WarmpotClassifier`; the estimator gets unscaled features.
+        How features are scaled for the distances, as for `WarmpotClassifier` but without "roots"; the estimator gets
+        unscaled features.
 
     Attributes
     ----------

@@ -73,11 +73,12 @@ class WarmpotClassifier(_Classifier):
         ``1 / (beta n_source)``. "auto" (the default of "full"): the expected share of the source in classes that the
         target has (`presence_`), and a class can supply only what the target is expected to have of it. Default: the
         preset's.
-    scale : "auto", "rows", "columns" or "none", optional
-        How features are scaled. "rows": every sample to the same length (features of a network). "columns": every
-        feature is standardized over both domains (tables of measurements). "none": not at all. "auto": "columns"
-        for fewer than 64 features, otherwise "rows". Default: the preset's, which is "auto" for "full" and "frozen",
-        and "none" for the paper's.
+    scale : "auto", "rows", "roots", "columns" or "none", optional
+        How features are scaled. "rows": every sample to the same length (features of a network). "roots": the same
+        after the square root of every entry. "columns": every feature is standardized over both domains (tables of
+        measurements). "none": not at all. "auto": "columns" for fewer than 64 features, otherwise "rows", or in "full"
+        "roots" for features as after a ReLU. Default: the preset's, which is "auto" for "full" and "frozen", and "none"
+        for the paper's.
     overrides : mapping, optional
         Other settings that replace the preset's, nested as in its YAML file: ``{"full": {"rounds": 3}}``.
     random_state : int or RandomState, optional

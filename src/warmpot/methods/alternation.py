@@ -116,8 +116,9 @@ class FullSettings:
     rounds : int
         Plans solved.
     scale : str
-        Of the inputs, as in `NetworkSettings`; but "auto" is "roots" for 64 columns or more whose variance follows
-        their mean (`variance_follows_mean`), as it does after a ReLU.
+        Of the inputs, as in `NetworkSettings`; but "auto" is "roots" for 64 columns or more whose variance within
+        classes follows their mean (`variance_follows_mean`), as it does after a ReLU; not for a method that does not
+        see the target.
     width : int
         Principal axes of both domains that are kept.
     penalty : float
@@ -207,8 +208,8 @@ class Alternation(Rounds):
         width = min(settings.width, task.width)
         kept = min(width, max(n_outputs - 1, 2)) if self.discriminant else width
         xs, xt = map(torch.as_tensor, task.arrays())
-        groups = self.targets if classes else torch.ones(len(xs), 1)
-        roots = settings.scale == "auto" and self.unit and variance_follows_mean(xs, groups)
+        roots = settings.scale == "auto" and self.unit and self.discriminant and not (xt < 0).any()
+        roots = roots and variance_follows_mean(xs, self.targets)
         scale = "roots" if roots else settings.scale
         self.settings = NetworkSettings(scale=scale, bottleneck="projection", width=kept, unit_features=self.unit)
         self._network = build_network(self.settings, task.width, n_outputs, seed=seed)
@@ -365,7 +366,7 @@ def principal_axes(x: Tensor, width: int) -> tuple[Tensor, Tensor]:
 
 
 def variance_follows_mean(x: Tensor, groups: Tensor) -> bool:
-    """Tell whether the variance of a column within a group (n, C; one-hot) is about proportional to its mean, or more.
+    """Tell whether the variance of a column within a class (`groups`, one-hot) is about proportional to its mean.
 
     Then a square root stabilises it. The slope between the logarithms is about 1.4 for features after a ReLU. Where it
     is nearer to 0 than to 1, there is nothing to stabilise: the variance of bounded values, such as pixels, falls again
@@ -381,5 +382,7 @@ def variance_follows_mean(x: Tensor, groups: Tensor) -> bool:
     if varies.sum() < 4:
         return False
     varies &= means > means[varies].median()
+    if varies.sum() < 2:  # all means are the same
+        return False
     spread = torch.cov(torch.stack([means[varies], variances[varies]]).log())
     return bool(spread[0, 1] > 0.5 * spread[0, 0])

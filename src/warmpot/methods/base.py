@@ -398,7 +398,8 @@ class Method(Component[M]):
         """Return the exact plan over all pairs, or None for a method that has none.
 
         `labels` are the source's; `outputs` are those of the current classifier for the target; `progress` is the share
-        of the training that is done; `presence` are the probabilities of the classes to be in the target, if estimated.
+        of the training that is done; `presence` are the factors of the classes' capacities, if estimated
+        (`ClassPresence.factors`).
         """
         return None
 

@@ -65,7 +65,7 @@ class NetworkSettings:
     scale : "none", "rows", "roots", "columns" or "auto"
         How the input of the bottleneck is scaled: not at all (the authors' code); every row to the same length, which
         makes learning rates and costs independent of the feature extractor's units; the same after the square root of
-        every entry (with its sign), after which distances of nonnegative features are Hellinger distances, and a few
+        every entry (with its sign), after which nonnegative features are compared by the Hellinger distance, and a few
         large entries do not decide them; every column standardised over both domains, for tables whose columns have
         different units; or "columns" for tables of fewer than 64 columns and "rows" for wider ones.
     radius : float
@@ -130,7 +130,7 @@ class RowScale(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Scale the rows."""
         if self.roots:
-            x = x.sign() * x.abs().clamp_min(torch.finfo(x.dtype).tiny).sqrt()  # the root has no gradient at 0
+            x = x.sign() * torch.where(x == 0, 1, x.abs()).sqrt()  # the root has no gradient at 0
         return self.radius * unit_rows(x)
 
 

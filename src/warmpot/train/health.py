@@ -88,14 +88,14 @@ class Health:
         self._batches = 0
         if progress <= self._warmup:
             self._before = classes
-        elif classes < LOST * min(self._before, self.expected_classes):
+        elif classes < min(LOST * self._before, self.expected_classes / 2):
             self._warn(progress, "lost", f"the target predictions use {classes:.1f} classes, {self._before:.1f} before")
         if progress >= self._settled:
             self._fewest = min(classes, self._fewest) if self._fewest == self._fewest else classes
             if classes > SPREAD * self._fewest:
                 text = f"the target predictions spread over {classes:.1f} classes again, {self._fewest:.1f} before"
                 self._warn(progress, "spreading", text)
-        if classes < min(LONE, LOST * self.expected_classes):
+        if classes < LONE and self.expected_classes >= 2:
             self._warn(progress, "lone", f"the target predictions use {classes:.2f} classes")
         return signs
 

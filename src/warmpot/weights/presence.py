@@ -83,10 +83,15 @@ class ClassPresence:
     def factors(self) -> FloatArray:
         """Factors of source weights and capacities: the probability, and 0 for a class that is absent.
 
-        Were they a little above 0, a classifier could still put shifted samples of a present class there.
+        Were they a little above 0, a classifier could still put shifted samples of a present class there. In a small
+        target with many possible classes, those of small probability may be most of the expected number together:
+        they are set to 0, the smallest first, as long as they are at most ``1 - CERTAIN`` of it.
         """
-        least = min(1 - CERTAIN, float(self.probability.max()))  # a target has a class
-        return np.where(self.probability >= least, self.probability, 0.0)
+        order = np.argsort(self.probability, kind="stable")
+        few = np.cumsum(self.probability[order]) <= (1 - CERTAIN) * self.expected_number
+        factors = self.probability.copy()
+        factors[order[few & (factors[order] < 1 - CERTAIN)]] = 0.0
+        return factors
 
     def given(self, predicted: FloatArray, n: int) -> ClassPresence:
         """Return the estimate after an adapted classifier predicted n target samples with these shares.
@@ -104,7 +109,7 @@ class ClassPresence:
         return ClassPresence(probability, _shares(predicted * probability), evidence)
 
     def source_share(self, labels: Any) -> float:
-        """Return the expected share of the source samples whose class occurs in the target: the beta of a plan."""
+        """Return the expected share of the source samples whose class occurs in the target."""
         return float(self.probability[class_codes(labels, len(self.probability))].mean())
 
 

@@ -374,3 +374,16 @@ def test_an_absent_class_has_no_weight_and_no_mass_and_is_not_predicted() -> Non
     assert (alternation.training_weights[absent] == 0).all()
     assert (result.plan_weights[absent] == 0).all()
     assert predicted_shares(alternation.outputs()[1].logits)[4:].sum() == 0
+
+
+def test_a_method_that_does_not_see_the_target_is_scaled_as_before() -> None:
+    rng = np.random.default_rng(1)
+    ys = np.repeat(np.arange(5), 20)
+    task, _ = make_task(as_table(relu_features(rng, ys), ys), as_table(relu_features(rng, ys[:40])))
+    scales = [
+        fit(task, load_config(preset), progress_bar=False).predictor.settings.scale
+        for preset in ("source-only", "full")
+    ]
+    assert scales == ["auto", "roots"]
+    shifted = make_task(as_table(task.xs, ys), as_table(task.xt - 0.5))[0]
+    assert fit(shifted, config(), progress_bar=False).predictor.settings.scale == "auto"

@@ -196,9 +196,10 @@ def test_each_sign_of_collapse_is_logged_once(caplog: pytest.LogCaptureFixture) 
     assert "1.00 classes" in text
     assert "weights sit on 1.0%" in _watch(Health(0.28), caplog, (0.2, half, few))
     assert "spread over 8.0 classes" in _watch(Health(0.28), caplog, (0.6, half, even), (0.9, all_classes, even))
-    few_classes = Health(0.28, 0.1)
-    few_classes.expected_classes = 1.2
-    assert _watch(few_classes, caplog, (0.1, all_classes, even), (0.3, one, even)) == ""
+    for expected, warns in ((1.2, False), (2.5, True)):
+        few_classes = Health(0.28, 0.1)
+        few_classes.expected_classes = expected
+        assert bool(_watch(few_classes, caplog, (0.1, all_classes, even), (0.3, one, even))) == warns
     lost = _watch(Health(0.28, 0.1), caplog, (0.1, all_classes, even), (0.3, one, even))
     assert "8.0 before" in lost
     assert effective_classes(torch.eye(4)) == pytest.approx(4.0)

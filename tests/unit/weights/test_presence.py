@@ -77,7 +77,9 @@ def test_states_follow_the_probability() -> None:
 def test_training_ignores_absent_classes_but_never_all() -> None:
     shares = np.full(3, 1 / 3)
     np.testing.assert_array_equal(ClassPresence(np.array([0.97, 0.2, 0.04]), shares, {}).factors, [0.97, 0.2, 0.0])
-    np.testing.assert_array_equal(ClassPresence(np.array([0.04, 0.01, 0.0]), shares, {}).factors, [0.04, 0.0, 0.0])
+    np.testing.assert_array_equal(ClassPresence(np.array([0.04, 0.001, 0.0]), shares, {}).factors, [0.04, 0.0, 0.0])
+    many = np.full(50, 0.02)  # one class is expected, and nobody knows which
+    assert np.count_nonzero(ClassPresence(many, many, {}).factors) == 48
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
