@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.linalg import eigh
 from scipy.sparse import csr_array
 from torch import Tensor
 from torch.nn import functional
@@ -35,12 +34,13 @@ from warmpot.data import Task
 from warmpot.errors import DivergedError, InputError
 from warmpot.losses import LabelLoss
 from warmpot.methods.base import Method
+from warmpot.methods.coordinates import group_counts, principal_axes, split_classes, variance_follows_mean
 from warmpot.methods.refit import PlannedBound, descend, fit_classifier, fit_ridge, mapped, tightest_plan
 from warmpot.nets import SCALES, Network, NetworkSettings, Outputs, build_network
 from warmpot.nets.network import NARROW, Projection
 from warmpot.transport import Solution
 from warmpot.weights import ClassPresence, estimate_presence, predicted_shares
-from warmpot.weights.presence import discriminant_axes, with_signs
+from warmpot.weights.presence import discriminant_axes
 
 __all__ = ["Alternation", "DatasetPlan", "FullSettings", "RoundResult", "Rounds"]
 
@@ -206,7 +206,8 @@ class Alternation(Rounds):
         self.unit = task.width >= NARROW
         self.discriminant = classes and method.uses_target
         width = min(settings.width, task.width)
-        kept = min(width, max(n_outputs - 1, 2)) if self.discriminant else width
+        n_groups = int(group_counts(self.labels.numpy(), n_outputs).sum()) if self.discriminant else 0
+        kept = min(width, max(n_groups - 1, 2)) if self.discriminant else width
         xs, xt = map(torch.as_tensor, task.arrays())
         roots = settings.scale == "auto" and self.unit and self.discriminant and not (xt < 0).any()
         roots = roots and variance_follows_mean(xs, self.targets)
@@ -217,6 +218,8 @@ class Alternation(Rounds):
         xs, xt = self._network.scale(xs).float(), self._network.scale(xt).float()
         self.centre, self.axes = principal_axes(torch.cat([xs, xt]) if method.uses_target else xs, width)
         self.xs, self.xt = (xs - self.centre) @ self.axes, (xt - self.centre) @ self.axes
+        if self.discriminant:
+            self.groups = torch.eye(n_groups)[split_classes(self.xs.numpy(), self.labels.numpy(), n_outputs)]
         self.training_weights = torch.full((len(self.xs),), 1.0 / len(self.xs), dtype=torch.float64)
 
     @cached_property
@@ -230,23 +233,31 @@ class Alternation(Rounds):
     def start(self) -> None:
         """Fit on the source alone."""
         weights = torch.ones(len(self.xs), dtype=torch.float64)
-        nothing = torch.zeros(len(self.xt), self.targets.shape[1])
         self.shift = torch.zeros(self.xs.shape[1])
-        self._refit(weights, nothing, torch.zeros(len(self.xt), dtype=torch.float64))
+        self._refit(weights, csr_array((len(self.xs), len(self.xt))))
 
-    def _refit(self, weights: Tensor, carried: Tensor, mass: Tensor) -> None:
-        """Fit projection and head to the source with weights, and to the target with carried labels and their mass.
+    def _refit(self, weights: Tensor, plan: csr_array) -> None:
+        """Fit projection and head to the source with weights, and to the target with the labels that the plan carries.
 
-        `weights` have a sum of at most n_s, `mass` of at most n_t: a sample of either domain counts the same.
+        `weights` have a sum of at most n_s, and a target sample counts as much of 1 as the plan matches: a sample of
+        either domain counts the same.
         """
         self.training_weights = weights / weights.sum()
-        x, targets = torch.cat([self.xs, self.xt - self.shift]), torch.cat([self.targets, carried])
+        q = np.asarray(plan.sum(axis=0))
+        mass = torch.from_numpy(q * len(q))
+
+        def carried(labels: Tensor) -> Tensor:
+            sums = torch.from_numpy(np.asarray(plan.T @ labels.numpy(), np.float32))
+            return torch.cat([labels, sums / torch.from_numpy(q).float().clamp_min(1e-12)[:, None]])
+
+        x, targets = torch.cat([self.xs, self.xt - self.shift]), carried(self.targets)
         total = torch.cat([weights, mass])
         if self.discriminant:
             everyone = torch.cat([weights, torch.ones(len(self.xt), dtype=torch.float64)]).float()
             self.origin = (everyone / everyone.sum()) @ x
             x = x - self.origin
-            axes = discriminant_axes(x.double().numpy(), targets.double().numpy(), total.numpy())
+            groups = carried(self.groups)
+            axes = discriminant_axes(x.double().numpy(), groups.double().numpy(), total.numpy())
             # In units of the scatter within classes: lengths matter where features are not scaled to 1.
             self.metric = torch.from_numpy(axes * math.sqrt(float(total.sum()))).float()
         else:
@@ -298,13 +309,11 @@ class Alternation(Rounds):
             return None
         solution = plan.solution
         p, q = np.asarray(solution.p), np.asarray(solution.q)
-        carried = torch.from_numpy(np.asarray(solution.plan.T @ self.targets.numpy(), np.float32))
-        carried = carried / torch.from_numpy(q).float().clamp_min(1e-12)[:, None]
         if self.discriminant:  # in regression a mean that moved may be the labels' own
             means = [torch.from_numpy(w / w.sum()).float() @ x for w, x in ((p, self.xs), (q, self.xt))]
             self.shift = means[1] - means[0]
         weights = p * len(p) if presence is None else presence[self.task.ys]
-        self._refit(torch.from_numpy(weights), carried, torch.from_numpy(q * len(q)))
+        self._refit(torch.from_numpy(weights), solution.plan)
         metrics = {"transport": float(solution.value), "gap": solution.gap, "alpha": float(p.sum()), "beta": plan.beta}
         return RoundResult(metrics, p)
 
@@ -353,36 +362,3 @@ class Alternation(Rounds):
         costs = PairCosts(source.features.numpy(), target.features.numpy())
         presence = self._presence_given(target.logits)
         return self.method.plan(costs, self.labels, target.logits, 1.0, self.loss, presence)
-
-
-def principal_axes(x: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Mean and leading principal axes."""
-    x = x.double()
-    centre = x.mean(dim=0)
-    x = x - centre
-    n = x.shape[1]
-    axes = with_signs(eigh((x.T @ x).numpy(), subset_by_index=[n - width, n - 1])[1][:, ::-1])
-    return centre.float(), torch.from_numpy(axes).float()
-
-
-def variance_follows_mean(x: Tensor, groups: Tensor) -> bool:
-    """Tell whether the variance of a column within a class (`groups`, one-hot) is about proportional to its mean.
-
-    Then a square root stabilises it. The slope between the logarithms is about 1.4 for features after a ReLU. Where it
-    is nearer to 0 than to 1, there is nothing to stabilise: the variance of bounded values, such as pixels, falls again
-    when the mean is large. The smaller half of the means, where both fall together, is left out.
-    """
-    if (x < 0).any():
-        return False
-    x, groups = functional.normalize(x.double(), dim=1), groups.double()
-    sizes = groups.sum(dim=0).clamp_min(1)[:, None]
-    means = groups.T @ x / sizes
-    variances = groups.T @ x.square() / sizes - means.square()
-    varies = variances > 1e-12 * means.square()
-    if varies.sum() < 4:
-        return False
-    varies &= means > means[varies].median()
-    if varies.sum() < 2:  # all means are the same
-        return False
-    spread = torch.cov(torch.stack([means[varies], variances[varies]]).log())
-    return bool(spread[0, 1] > 0.5 * spread[0, 0])

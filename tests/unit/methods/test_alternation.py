@@ -22,7 +22,8 @@ from warmpot.errors import DivergedError, InputError
 from warmpot.estimators import SourceOnlyClassifier, WarmpotClassifier, WarmpotRegressor
 from warmpot.losses import LABEL_LOSSES
 from warmpot.methods import Warmpot
-from warmpot.methods.alternation import Alternation, variance_follows_mean
+from warmpot.methods.alternation import Alternation
+from warmpot.methods.coordinates import group_counts, split_classes, variance_follows_mean
 from warmpot.methods.refit import fit_classifier, fit_ridge
 from warmpot.train import Predictor, fit, load_config
 from warmpot.train.run_folder import latest_checkpoint, load_checkpoint
@@ -276,7 +277,7 @@ def test_beta_is_estimated_unless_it_is_given() -> None:
     estimated, given = fit(task, config()), fit(task, load_config("full", changes={"params": {"beta": 1.0}}))
     assert estimated.config.params["beta"] == estimated.config.params["alpha"] == "auto"
     assert estimated.presence is not None
-    p = estimated.presence.probability
+    p = estimated.presence.factors
     beta = float(p[task.ys].mean())
     assert (estimated.source_weights <= p[task.ys] / (beta * task.n_source) + 1e-12).all()
     assert estimated.source_weights.sum() == pytest.approx(estimate_alpha(estimated.outputs, task.ys, beta, p))
@@ -387,3 +388,29 @@ def test_a_method_that_does_not_see_the_target_is_scaled_as_before() -> None:
     assert scales == ["auto", "roots"]
     shifted = make_task(as_table(task.xs, ys), as_table(task.xt - 0.5))[0]
     assert fit(shifted, config(), progress_bar=False).predictor.settings.scale == "auto"
+
+
+def test_large_classes_are_split_into_groups_of_similar_samples() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.r_[np.zeros(120, int), np.ones(30, int), np.full(2000, 3)]
+    x = rng.normal(size=(len(labels), 2)) + 20 * (np.arange(len(labels)) % 2)[:, None]
+    assert group_counts(labels, 4).tolist() == [2, 1, 1, 10]
+    groups = split_classes(x, labels, 4)
+    assert set(groups[:60:2]) != set(groups[1:60:2])  # even and odd samples of the first class are far apart
+    assert {len(set(groups[k:120:2])) for k in (0, 1)} == {1}
+    assert set(groups[120:150]) == {2}
+    assert set(groups[150:]) == set(range(4, 14))
+    assert split_classes(np.zeros((120, 2)), np.zeros(120, int), 1).tolist() == [0] * 120
+
+
+def test_groups_of_a_class_give_more_axes_and_separate_what_one_mean_cannot() -> None:
+    """Two classes of two clusters each, in the corners of a square: their means are the same."""
+    rng = np.random.default_rng(0)
+    corners = np.array([[1, 1], [-1, -1], [1, -1], [-1, 1]], float)
+    cluster, at = np.repeat(np.arange(4), 60), np.repeat(np.arange(4), 15)
+    xs, xt = (np.c_[6 * corners[k], np.zeros((len(k), 8))] + rng.normal(size=(len(k), 10)) for k in (cluster, at))
+    task, _ = make_task(as_table(xs, cluster // 2), as_table(xt))
+    fitted = fit(task, config(scale="none"), progress_bar=False)
+    assert fitted.predictor.network.bottleneck[0].matrix.shape[1] == 3
+    metric = fitted.predictor.network.bottleneck[0].matrix.numpy()
+    assert np.linalg.norm(metric[:2]) > 5 * np.linalg.norm(metric[2:])

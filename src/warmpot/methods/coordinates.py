@@ -1,0 +1,76 @@
+"""The coordinates in which the full engine works: square roots, principal axes, groups of large classes."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import torch
+from scipy.linalg import eigh
+from torch import Tensor
+from torch.nn import functional
+
+from warmpot._typing import FloatArray, IntArray
+from warmpot.weights.presence import with_signs
+
+__all__ = ["group_counts", "principal_axes", "split_classes", "variance_follows_mean"]
+
+GROUP, MOST_GROUPS = 50, 10
+"""Samples per group of a class that is split, and groups per class at most."""
+
+
+def principal_axes(x: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Mean and leading principal axes."""
+    x = x.double()
+    centre = x.mean(dim=0)
+    x = x - centre
+    n = x.shape[1]
+    axes = with_signs(eigh((x.T @ x).numpy(), subset_by_index=[n - width, n - 1])[1][:, ::-1])
+    return centre.float(), torch.from_numpy(axes).float()
+
+
+def variance_follows_mean(x: Tensor, groups: Tensor) -> bool:
+    """Tell whether the variance of a column within a class (`groups`, one-hot) is about proportional to its mean.
+
+    Then a square root stabilises it. The slope between the logarithms is about 1.4 for features after a ReLU. Where it
+    is nearer to 0 than to 1, there is nothing to stabilise: the variance of bounded values, such as pixels, falls again
+    when the mean is large. The smaller half of the means, where both fall together, is left out.
+    """
+    if (x < 0).any():
+        return False
+    x, groups = functional.normalize(x.double(), dim=1), groups.double()
+    sizes = groups.sum(dim=0).clamp_min(1)[:, None]
+    means = groups.T @ x / sizes
+    variances = groups.T @ x.square() / sizes - means.square()
+    varies = variances > 1e-12 * means.square()
+    if varies.sum() < 4:
+        return False
+    varies &= means > means[varies].median()
+    if varies.sum() < 2:  # all means are the same
+        return False
+    spread = torch.cov(torch.stack([means[varies], variances[varies]]).log())
+    return bool(spread[0, 1] > 0.5 * spread[0, 0])
+
+
+def group_counts(labels: IntArray, n_classes: int) -> IntArray:
+    """Return the number of groups that each class is split into: one per 50 samples, at least 1 and at most 10."""
+    return np.clip(np.bincount(labels, minlength=n_classes) // GROUP, 1, MOST_GROUPS)
+
+
+def split_classes(x: FloatArray, labels: IntArray, n_classes: int) -> IntArray:
+    """Split large classes into groups of similar samples, by k-means; return the number of the group of each sample.
+
+    A discriminant of C classes has C - 1 axes, few for ten digits in 256 columns. Groups of a class in place of the
+    class give more (mixture discriminant analysis). The groups of class c are numbered before those of class c + 1.
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    counts = group_counts(labels, n_classes)
+    groups = (np.cumsum(counts) - counts)[labels]
+    for c in np.flatnonzero(counts > 1):
+        rows = np.flatnonzero(labels == c)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different samples than groups
+            groups[rows] += KMeans(int(counts[c]), n_init=1, random_state=0).fit_predict(x[rows])
+    return groups
