@@ -19,7 +19,7 @@ from warmpot.estimators._base import Domains, TargetRequests, check_features_in,
 
 __all__ = ["PartialReweighter"]
 
-SCALES = ("none", "rows", "columns", "auto")
+SCALES = ("none", "rows", "roots", "columns", "auto")
 NARROW = 64  # as in `warmpot.nets`, which is not imported here because it needs torch
 CONSTANT = 1e-12
 """A column whose standard deviation, relative to its largest entry, is smaller than this is constant up to rounding."""
@@ -44,8 +44,10 @@ def _scaled(domains: Domains, kind: str) -> tuple[FloatArray, FloatArray]:
     xs, xt = domains.xs.astype(np.float64, copy=False), domains.xt.astype(np.float64, copy=False)
     if kind == "auto":
         kind = "columns" if xs.shape[1] < NARROW else "rows"
+    if kind == "roots":
+        xs, xt = (np.sign(x) * np.sqrt(np.abs(x)) for x in (xs, xt))
     # Dividing by the largest entry first keeps squares from overflowing and underflowing.
-    if kind == "rows":
+    if kind in ("rows", "roots"):
         return normalize(normalize(xs, "max")), normalize(normalize(xt, "max"))
     if kind == "columns":
         largest = np.maximum(np.abs(xs).max(axis=0), np.abs(xt).max(axis=0))
@@ -70,9 +72,9 @@ class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # t
     alpha, beta : float
         Share of the target that is matched, and of the source that is relevant, in (0, 1]; a source sample has at most
         the weight ``1 / (beta n_source)``.
-    scale : "auto", "rows", "columns" or "none"
-        How features are scaled for the distances, as for `WarmpotClassifier` but without "roots"; the estimator gets
-        unscaled features.
+    scale : "auto", "rows", "roots", "columns" or "none"
+        How features are scaled for the distances, as for `WarmpotClassifier`, but "auto" is never "roots"; the
+        estimator gets unscaled features.
 
     Attributes
     ----------

@@ -206,7 +206,9 @@ class Alternation(Rounds):
         self.unit = task.width >= NARROW
         self.discriminant = classes and method.uses_target
         width = min(settings.width, task.width)
-        n_groups = int(group_counts(self.labels.numpy(), n_outputs).sum()) if self.discriminant else 0
+        # More axes than classes - 1 help the plan, but distances in them add to the bound.
+        grouped = self.discriminant and settings.objective != "bound"
+        n_groups = int(group_counts(self.labels.numpy(), n_outputs).sum()) if grouped else n_outputs
         kept = min(width, max(n_groups - 1, 2)) if self.discriminant else width
         xs, xt = map(torch.as_tensor, task.arrays())
         roots = settings.scale == "auto" and self.unit and self.discriminant and not (xt < 0).any()
@@ -218,7 +220,8 @@ class Alternation(Rounds):
         xs, xt = self._network.scale(xs).float(), self._network.scale(xt).float()
         self.centre, self.axes = principal_axes(torch.cat([xs, xt]) if method.uses_target else xs, width)
         self.xs, self.xt = (xs - self.centre) @ self.axes, (xt - self.centre) @ self.axes
-        if self.discriminant:
+        self.groups = self.targets
+        if grouped:
             self.groups = torch.eye(n_groups)[split_classes(self.xs.numpy(), self.labels.numpy(), n_outputs)]
         self.training_weights = torch.full((len(self.xs),), 1.0 / len(self.xs), dtype=torch.float64)
 

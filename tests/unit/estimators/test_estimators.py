@@ -474,15 +474,18 @@ def test_the_scale_is_the_presets_unless_it_is_given() -> None:
         for scale in (None, *network.SCALES):
             config = WarmpotClassifier(preset, scale=scale, overrides=steps).fit(XS, YS, XT).config_
             assert (config.full.scale, config.minibatch.network.scale) == (own if scale is None else (scale, scale))
-    y, wide = np.repeat([0, 1, 2], 20), np.abs(WIDE)
-    auto, rows = (WarmpotClassifier(scale=scale, overrides=QUICK).fit(wide, y) for scale in (None, "rows"))
-    assert_same(outputs(auto, wide), outputs(rows, wide))
+    y = np.repeat([0, 1, 2], 20)
+    for wide, kind in ((WIDE, "rows"), (np.abs(WIDE), "roots")):  # the latter have a variance that follows their mean
+        auto, given = (WarmpotClassifier(scale=scale, overrides=QUICK).fit(wide, y) for scale in (None, kind))
+        assert_same(outputs(auto, wide), outputs(given, wide))
 
 
-@pytest.mark.parametrize("scale", ["none", "rows", "columns", "auto"])
+@pytest.mark.parametrize("scale", ["none", "rows", "roots", "columns", "auto"])
 def test_the_reweighter_scales_features(scale: str) -> None:
     def scaled(x: Any) -> Any:
-        if scale == "rows":
+        if scale == "roots":
+            x = np.sign(x) * np.sqrt(np.abs(x))
+        if scale in ("rows", "roots"):
             return x / np.linalg.norm(x, axis=1, keepdims=True)
         centre = (XS.mean(axis=0) + XT.mean(axis=0)) / 2
         spread = np.sqrt((((XS - centre) ** 2).mean(axis=0) + ((XT - centre) ** 2).mean(axis=0)) / 2)
