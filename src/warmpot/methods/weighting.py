@@ -76,8 +76,29 @@ class Uniform(Weighting[Memory]):
         return torch.ones_like(batch.outputs.logits[:, 0]).detach()
 
 
+class _ByClass(Weighting[WeightMemory]):
+    """A weight for every class, which its samples share."""
+
+    @property
+    def expected_share(self) -> float:
+        """Any class may be the only one."""
+        return SMALLEST_BETA
+
+    def make_memory(self, setup: Setup) -> WeightMemory:
+        """Remember a weight for every class."""
+        return WeightMemory(setup.n_classes)
+
+    def weigh(self, memory: WeightMemory, batch: NamedBatch, context: BatchContext) -> Tensor:  # noqa: ARG002
+        """Look the classes up."""
+        return memory.weights[batch.labels]
+
+    def current_weights(self, memory: WeightMemory, labels: Tensor) -> Tensor:
+        """Look the classes up."""
+        return memory.weights[labels]
+
+
 @dataclass(frozen=True)
-class ClassShare(Weighting[WeightMemory]):
+class ClassShare(_ByClass):
     """Weigh by class: the share of the target in the class of the sample (BA3US, Section 5.3).
 
     Attributes
@@ -101,15 +122,6 @@ class ClassShare(Weighting[WeightMemory]):
     def __post_init__(self) -> None:
         check_count("periods", self.periods)
 
-    @property
-    def expected_share(self) -> float:
-        """Any class may be the only one."""
-        return SMALLEST_BETA
-
-    def make_memory(self, setup: Setup) -> WeightMemory:
-        """Remember a weight for every class."""
-        return WeightMemory(setup.n_classes)
-
     def refresh(self, memory: WeightMemory, progress: TrainProgress, request: PassRequest) -> None:
         """Take the shares of the whole target."""
         if progress.starts_period(self.periods) or (self.from_start and progress.step == 0):
@@ -117,17 +129,9 @@ class ClassShare(Weighting[WeightMemory]):
             shares = class_shares(data.target.logits, hard=self.hard, labels=data.labels)
             memory.weights.copy_(torch.from_numpy(shares))
 
-    def weigh(self, memory: WeightMemory, batch: NamedBatch, context: BatchContext) -> Tensor:  # noqa: ARG002
-        """Look the classes up."""
-        return memory.weights[batch.labels]
-
-    def current_weights(self, memory: WeightMemory, labels: Tensor) -> Tensor:
-        """Look the classes up."""
-        return memory.weights[labels]
-
 
 @dataclass(frozen=True)
-class Presence(Weighting[WeightMemory]):
+class Presence(_ByClass):
     """Weigh by class: the probability that the class occurs in the target (`warmpot.weights.estimate_presence`; ours).
 
     It is estimated from the input of the bottleneck before the first step; classes that are absent weigh nothing.
@@ -148,15 +152,6 @@ class Presence(Weighting[WeightMemory]):
     def __post_init__(self) -> None:
         check_count("periods", self.periods)
 
-    @property
-    def expected_share(self) -> float:
-        """Any class may be the only one."""
-        return SMALLEST_BETA
-
-    def make_memory(self, setup: Setup) -> WeightMemory:
-        """Remember a weight for every class."""
-        return WeightMemory(setup.n_classes)
-
     def refresh(self, memory: WeightMemory, progress: TrainProgress, request: PassRequest) -> None:
         """Estimate from all samples."""
         if progress.step == 0 or progress.starts_period(self.periods):
@@ -166,14 +161,6 @@ class Presence(Weighting[WeightMemory]):
             n_classes, unit = len(memory.weights), xs.shape[1] >= NARROW
             presence = estimate_presence(xs, data.labels.cpu(), xt, n_classes=n_classes, unit=unit)
             memory.weights.copy_(torch.from_numpy(presence.factors))
-
-    def weigh(self, memory: WeightMemory, batch: NamedBatch, context: BatchContext) -> Tensor:  # noqa: ARG002
-        """Look the classes up."""
-        return memory.weights[batch.labels]
-
-    def current_weights(self, memory: WeightMemory, labels: Tensor) -> Tensor:
-        """Look the classes up."""
-        return memory.weights[labels]
 
 
 @dataclass(frozen=True)
