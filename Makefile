@@ -74,9 +74,9 @@ bench-selection: $(VENV)/.installed
 SUITE = $(BIN)/python benchmarks/suite.py
 bench-suite: $(VENV)/.installed
 	$(SUITE)
-	$(SUITE) --told
+	$(SUITE) --known-classes
 	$(SUITE) --extractor lite0
-	$(SUITE) --extractor lite0 --told
+	$(SUITE) --extractor lite0 --known-classes
 	$(SUITE) --tables
 
 clean:

@@ -64,7 +64,7 @@ def choice_table(records: Sequence[dict[str, Any]], names: Sequence[str]) -> str
     if missing := [name for name, runs in variants.items() if not runs]:
         raise SystemExit(f"no results of {', '.join(missing)}")
     runs = [r for of_name in variants.values() for r in of_name.values()]
-    if len({(r["preset"], r["told"]) for r in runs}) > 1:
+    if len({(r["preset"], r["known_classes"]) for r in runs}) > 1:
         raise SystemExit("the variants are of different presets, or only some are oracles")
     rows = choices(records, names)
     if not rows:
@@ -98,9 +98,9 @@ def mean_text(runs: Records, tasks: Sequence[str], key: str, scale: float = 1.0,
     return "" if None in values else f"{scale * np.mean(values):.{digits}f}"
 
 
-def summary_row(group: str, tasks: Sequence[str], base: Records, runs: Records, told: Records) -> str:
+def summary_row(group: str, tasks: Sequence[str], base: Records, runs: Records, known_classes: Records) -> str:
     """Return one line of the summary."""
-    accuracies = [mean_text(of_name, tasks, "accuracy", 100.0) for of_name in (base, runs, told)]
+    accuracies = [mean_text(of_name, tasks, "accuracy", 100.0) for of_name in (base, runs, known_classes)]
     lost = [mean_text(of_name, tasks, "lost", digits=2) for of_name in (base, runs)]
     aucs = [mean_text(runs, tasks, key, digits=3) for key in ("presence_auc", "share_auc")]
     gains = {task: 100 * (runs[task]["accuracy"] - base[task]["accuracy"]) for task in tasks}
@@ -111,20 +111,20 @@ def summary_row(group: str, tasks: Sequence[str], base: Records, runs: Records, 
 
 def summary_table(records: Sequence[dict[str, Any]], name: str, total: int | None = None) -> str:
     """Return one line per group of tasks, over the tasks that both source-only and the variant have."""
-    base, runs, told = (by_task(records, n) for n in ("source-only", name, f"{name} told"))
+    base, runs, known_classes = (by_task(records, n) for n in ("source-only", name, f"{name} known-classes"))
     groups: dict[str, list[str]] = {}
     for task in [task for task in runs if task in base]:
         groups.setdefault(runs[task]["group"], []).append(task)
-    head = ["tasks", "number", "source-only", name, "told the classes (oracle)", "lost, source-only", f"lost, {name}"]
+    head = ["tasks", "number", "source-only", name, "known classes (oracle)", "lost, source-only", f"lost, {name}"]
     head += ["AUC of presence", "AUC of shares", "worst difference"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    lines += [summary_row(group, groups[group], base, runs, told) for group in sorted(groups, key=group_order)]
+    lines += [summary_row(group, groups[group], base, runs, known_classes) for group in sorted(groups, key=group_order)]
     n = sum(map(len, groups.values()))
     failed = {(r["task"], r["name"]) for r in records if "error" in r}
-    failed -= {(r["task"], r["name"]) for r in (*base.values(), *runs.values(), *told.values())}
-    failed = {key for key in failed if key[1] in ("source-only", name, f"{name} told")}
+    failed -= {(r["task"], r["name"]) for r in (*base.values(), *runs.values(), *known_classes.values())}
+    failed = {key for key in failed if key[1] in ("source-only", name, f"{name} known-classes")}
     count = f"{n} tasks" + (f" of {total}" if total else "") + (f"; {len(failed)} runs failed" if failed else "") + "."
-    return "\n".join([*lines, "", count, *notes([*base.values(), *runs.values(), *told.values()])])
+    return "\n".join([*lines, "", count, *notes([*base.values(), *runs.values(), *known_classes.values()])])
 
 
 def group_order(group: str) -> tuple[str, int, str]:

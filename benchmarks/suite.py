@@ -1,6 +1,6 @@
 """The development suite: presets on many partial tasks, and constants chosen without the domain they are judged on.
 
-python benchmarks/suite.py [--presets NAME ...] [--only REGEX] [--extractor lite0] [--told] [--jobs N]
+python benchmarks/suite.py [--presets NAME ...] [--only REGEX] [--extractor lite0] [--known-classes] [--jobs N]
 python benchmarks/suite.py --name wide --set full.width=512     # a variant of `full`
 python benchmarks/suite.py --choose full wide ...               # the best variant, chosen on the other domains
 python benchmarks/suite.py --tables                             # write the summary of docs/engines.md
@@ -8,7 +8,7 @@ python benchmarks/suite.py --tables                             # write the summ
 Tasks: every ordered pair of domains of a data set, with the standard classes, 1 to 40 drawn classes, all classes,
 a skewed and a small target; and halves of one domain, where nothing shifted. Names are like
 office31/amazon-webcam/size-5.0. Accuracy is of the last iterate. Target labels make the tasks and are read again after
-training; only `--told`, an oracle that is given the target's classes, uses them for training.
+training; only `--known-classes`, an oracle that is given the target's classes, uses them for training.
 Every finished run is kept, so an interrupted bench can be continued. A variant keeps its name and settings.
 """
 
@@ -45,7 +45,7 @@ class Variant(NamedTuple):
     name: str
     preset: str
     changes: dict[str, Any]
-    told: bool
+    known_classes: bool
 
 
 def presence_scores(present: np.ndarray, shares: np.ndarray, presence: Any) -> dict[str, float | None]:
@@ -91,7 +91,7 @@ def measure(spec: Spec, variant: Variant, folder: Path) -> dict[str, Any]:
     gc.collect()
     reset_peak()
     source, target = load(spec, folder)
-    if variant.told:
+    if variant.known_classes:
         source = part(source, rows_of(source, target_classes(spec, source.classes)))
     task, truth = make_task(source, target)
     start = time.perf_counter()
@@ -131,7 +131,7 @@ def describe(record: dict[str, Any]) -> str:
 
 
 def code_version() -> str:
-    """Return a fingerprint of the package, so that results of different versions can be told apart."""
+    """Return a fingerprint of the package, so that results of different versions can be distinguished."""
     files = sorted(p for p in (ROOT / "src").rglob("*") if p.suffix in (".py", ".yaml"))
     return hashlib.sha256(b"".join(p.read_bytes() for p in files)).hexdigest()[:10]
 
@@ -155,20 +155,22 @@ def variants(args: argparse.Namespace) -> list[Variant]:
     from warmpot.cli._data_files import nested_changes
 
     changed = bool(args.set or args.name)
-    presets = args.presets or (("full",) if changed or args.told else PRESETS)
+    presets = args.presets or (("full",) if changed or args.known_classes else PRESETS)
     if changed and len(presets) > 1:
         raise SystemExit("--set and --name are for one preset: name it with --presets.")
     changes = nested_changes(args.set, {})
-    suffix = " told" if args.told else ""
+    suffix = " known-classes" if args.known_classes else ""
     names = [args.name or " ".join([preset, *args.set]) for preset in presets]
-    return [Variant(name + suffix, preset, changes, args.told) for name, preset in zip(names, presets, strict=True)]
+    return [
+        Variant(name + suffix, preset, changes, args.known_classes) for name, preset in zip(names, presets, strict=True)
+    ]
 
 
 def check_names(records: list[dict[str, Any]], wanted: list[Variant], code: str) -> None:
     """Refuse a name that stands for other settings; say when finished runs are of other code."""
     for variant in wanted:
         same_name = [r for r in records if r["name"] == variant.name]
-        if any((r["preset"], r["changes"], r["told"]) != variant[1:] for r in same_name):
+        if any((r["preset"], r["changes"], r["known_classes"]) != variant[1:] for r in same_name):
             raise SystemExit(f"{variant.name!r} has results with other settings: choose another --name.")
         if other := sum(r["code"] != code for r in same_name):
             print(f"{other} finished runs of {variant.name!r} are of other code and are not repeated", flush=True)
@@ -187,14 +189,14 @@ def measure_all(args: argparse.Namespace) -> int:
         for spec in tasks
         for variant in wanted
         # an oracle that is given one class has nothing to learn
-        if (spec.name, variant.name) not in done and not (variant.told and spec.kind == "size-1")
+        if (spec.name, variant.name) not in done and not (variant.known_classes and spec.kind == "size-1")
     ]
     # to start a process takes longer than most runs; the first run of each includes compiling
     run_all(run, todo, args.out, args.jobs, describe, fresh=False)
     finished = [r for r in read(args.out) if re.search(args.only, r["task"])]
     for variant in wanted:
         if variant.name != "source-only":
-            print(f"\n{summary_table(finished, variant.name.removesuffix(' told'))}")
+            print(f"\n{summary_table(finished, variant.name.removesuffix(' known-classes'))}")
     names = {(spec.name, variant.name) for spec, variant, *_ in todo}
     return len(names - {(r["task"], r["name"]) for r in finished if "error" not in r})
 
@@ -204,7 +206,7 @@ def main() -> int:
     parser.add_argument("--presets", nargs="+", metavar="NAME", help="[default: source-only full]")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the variant")
     parser.add_argument("--name", help="of the variant [default: preset and settings]")
-    parser.add_argument("--told", action="store_true", help="oracle: train with the target's classes only")
+    parser.add_argument("--known-classes", action="store_true", help="oracle: train with the target's classes only")
     parser.add_argument("--extractor", choices=("resnet50", "lite0"), default="resnet50")
     parser.add_argument("--only", default="", metavar="REGEX", help="tasks whose name matches")
     parser.add_argument(

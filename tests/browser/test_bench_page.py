@@ -34,7 +34,7 @@ def test_the_answer_comes_first(make_bench: Maker, tmp_path: Path) -> None:
     }
 
 
-def test_what_failed_and_what_is_missing_is_told(make_bench: Maker, tmp_path: Path) -> None:
+def test_what_failed_and_what_is_missing_is_reported(make_bench: Maker, tmp_path: Path) -> None:
     folder = make_bench(tmp_path / "bench", rows=("a", "b", "c"))
     said = words(write_grid_page(folder, files=False))
     assert "1 training failed." in said

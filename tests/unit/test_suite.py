@@ -64,7 +64,7 @@ def records(name: str, accuracy: Callable[[str, str], float]) -> list[dict[str, 
     return [
         {
             "task": f"f/{s}-{t}/standard", "group": "f/standard", "domains": [f"f/{s}", f"f/{t}"], "name": name,
-            "preset": "full", "told": False, "changes": {}, "code": "0", "accuracy": accuracy(s, t),
+            "preset": "full", "known_classes": False, "changes": {}, "code": "0", "accuracy": accuracy(s, t),
         }
         for s in "abc" for t in "abc" if s != t
     ]  # fmt: skip

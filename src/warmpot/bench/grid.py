@@ -60,8 +60,8 @@ class Cell:
     """One training of a grid: a row at a point of the varied settings, on a task, with a seed.
 
     `any_seed`: the result holds for every seed, since the full engine draws nothing, on data that are not drawn either.
-    `choose` are the label-free rules, `setting` is how the data were made. With `told`, the source is restricted to the
-    classes that occur in the target: an oracle.
+    `choose` are the label-free rules, `setting` is how the data were made. With `known_classes`, the source is
+    restricted to the classes that occur in the target: an oracle.
     """
 
     data: DataSet
@@ -73,13 +73,13 @@ class Cell:
     config: RunConfig
     choose: tuple[str, ...]
     setting: str
-    told: bool = False
+    known_classes: bool = False
 
     @property
     def name(self) -> str:
         """Data set, task, row, point and seed in one line."""
         seed = "any" if self.any_seed else self.seed
-        return name_training(self.data.name, self.task, self.row.name, self.point, seed, self.told)
+        return name_training(self.data.name, self.task, self.row.name, self.point, seed, self.known_classes)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -90,7 +90,7 @@ class Cell:
         data = self.data.identity()
         identity = {"data": data, "task": self.task, "config": settings, "choose": sorted(self.choose)}
         # absent otherwise, so that older records keep their key
-        return identity | {"told": True} if self.told else identity
+        return identity | {"known_classes": True} if self.known_classes else identity
 
     @functools.cached_property
     def key(self) -> str:
@@ -100,7 +100,14 @@ class Cell:
     @property
     def coordinates(self) -> Coordinates:
         """Position in the grid, as of a record."""
-        return self.data.name, self.task, self.row.name, tuple(sorted(self.point.items())), self.seed, self.told
+        return (
+            self.data.name,
+            self.task,
+            self.row.name,
+            tuple(sorted(self.point.items())),
+            self.seed,
+            self.known_classes,
+        )
 
     @property
     def record_fields(self) -> dict[str, Any]:
@@ -108,7 +115,7 @@ class Cell:
         return {
             "dataset": self.data.name, "task": self.task, "row": self.row.name, "preset": self.config.preset,
             "seed": self.seed, "any_seed": self.any_seed, "point": dict(self.point), "setting": self.setting,
-            "told": self.told,
+            "known_classes": self.known_classes,
         }  # fmt: skip
 
 
@@ -128,7 +135,7 @@ class Grid:
         Every row is trained at every point: for each mapping, all combinations of its lists.
     choose : tuple of str
         Label-free rules; the last iterate and the oracle are always evaluated.
-    told : bool
+    known_classes : bool
         Whether every cell is also trained with the source restricted to the classes that occur in the target. That
         needs target labels: it is an oracle, which shows what the other classes cost.
     baseline : str
@@ -148,7 +155,7 @@ class Grid:
     vary: tuple[Mapping[str, tuple[float, ...]], ...] = ()
     seeds: tuple[int, ...] = (0, 1, 2)
     choose: tuple[str, ...] = ()
-    told: bool = False
+    known_classes: bool = False
     baseline: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -191,7 +198,7 @@ class Grid:
         mapping: dict[str, Any] = {name: getattr(self, name) for name in ("title", "figure", "setting", "reported")}
         mapping |= {"data": data, "rows": [row.to_mapping() for row in self.rows]}
         mapping |= {"vary": [dict(block) for block in self.vary], "seeds": self.seeds, "choose": self.choose}
-        mapping |= {"told": self.told, "baseline": self.baseline}
+        mapping |= {"known_classes": self.known_classes, "baseline": self.baseline}
         mapping |= {"seconds": dict(self.seconds), "set": dict(self.changes)}
         plain: dict[str, Any] = json.loads(json.dumps(mapping))  # tuples become lists
         return plain
@@ -232,8 +239,10 @@ class Grid:
                     any_seed = config.engine == "full" and not data.drawn
                     config = dataclasses.replace(config, seed=0 if any_seed else seed)
                     setting = data.setting or self.setting
-                    for told in (False, True)[: 1 + self.told]:
-                        cell = Cell(data, task, row, point, config.seed, any_seed, config, self.choose, setting, told)
+                    for known_classes in (False, True)[: 1 + self.known_classes]:
+                        cell = Cell(
+                            data, task, row, point, config.seed, any_seed, config, self.choose, setting, known_classes
+                        )
                         cells.setdefault(cell.coordinates, cell)
         return list(cells.values())
 
@@ -285,7 +294,7 @@ class _GridFile:
     vary: object = None
     seeds: object = 3
     choose: object = ()
-    told: bool = False
+    known_classes: bool = False
     baseline: str = ""
     seconds: Mapping[str, Any] = field(default_factory=dict)
     set: Mapping[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Tables that need target labels to explain a result: trainings told the classes, and scores of presence."""
+"""Tables that need target labels to explain a result: trainings with known classes, and scores of presence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from warmpot._tables import ResultTable, TableCell, TableColumn
-from warmpot.bench.store import LAST, TOLD
+from warmpot.bench.store import KNOWN_CLASSES, LAST
 from warmpot.bench.summary import (
     ABSENT,
     Columns,
@@ -19,11 +19,12 @@ from warmpot.bench.summary import (
     text_column,
 )
 
-__all__ = ["TOLD_NOTE", "presence_table", "told_by_task", "told_columns"]
+__all__ = ["KNOWN_CLASSES_NOTE", "known_classes_by_task", "known_classes_columns", "presence_table"]
 
-TOLD_NOTE = (
-    f"{TOLD.capitalize()}: last iterate of the same training, on the source samples of the classes that occur in the "
-    "target. It needs target labels, and is never chosen, ranked or tested. The gap is what the other classes cost."
+KNOWN_CLASSES_NOTE = (
+    f"{KNOWN_CLASSES.capitalize()}: last iterate of the same training, on the source samples of the classes that occur "
+    "in the target. It needs target labels, and is never chosen, ranked or tested. The gap is what the other classes "
+    "cost."
 )
 PRESENCE = (
     ("share AUC", "share_auc", 3),
@@ -34,23 +35,23 @@ PRESENCE = (
 """Head, quantity and digits."""
 
 
-def told_columns(summary: Summary) -> Columns:
-    """Return the mean of the trainings told the classes, and the gap to it; nothing if the grid has none."""
-    if not summary.grid.told:
+def known_classes_columns(summary: Summary) -> Columns:
+    """Return the mean of the trainings with known classes, and the gap to it; nothing if the grid has none."""
+    if not summary.grid.known_classes:
         return []
-    told = [summary.mean(replace(variant, told=True), LAST) for variant in summary.variants]
+    known_classes = [summary.mean(replace(variant, known_classes=True), LAST) for variant in summary.variants]
     gaps = [_gap_cell(summary, variant, summary.finished_tasks) for variant in summary.variants]
     # not bold: no row is better than another for what it reaches with target labels
     return [
-        (TableColumn(TOLD), [TableCell(score.text, value=score.mean) for score in told]),
+        (TableColumn(KNOWN_CLASSES), [TableCell(score.text, value=score.mean) for score in known_classes]),
         (TableColumn("gap, points"), gaps),
     ]
 
 
-def told_by_task(summary: Summary, dataset: str) -> ResultTable | None:
+def known_classes_by_task(summary: Summary, dataset: str) -> ResultTable | None:
     """Return the gap of every task of a data set with several tasks."""
     tasks = [task for task in summary.tasks if task[0] == dataset]
-    if not summary.grid.told or len(tasks) == 1:
+    if not summary.grid.known_classes or len(tasks) == 1:
         return None
     columns: Columns = [text_column("row", (variant.label for variant in summary.variants))]
     for task in tasks:
@@ -58,11 +59,13 @@ def told_by_task(summary: Summary, dataset: str) -> ResultTable | None:
     finished = [task for task in summary.finished_tasks if task[0] == dataset]
     means = [_gap_cell(summary, variant, finished) for variant in summary.variants]
     columns.append((TableColumn(f"mean ({summary.task_count(dataset)})"), means))
-    return join_columns(f"told-{dataset}", f"{dataset}, {TOLD}, gap in points", columns, [TOLD_NOTE])
+    return join_columns(
+        f"known-classes-{dataset}", f"{dataset}, {KNOWN_CLASSES}, gap in points", columns, [KNOWN_CLASSES_NOTE]
+    )
 
 
 def _gap_cell(summary: Summary, variant: Variant, tasks: Sequence[TaskKey]) -> TableCell:
-    score = summary.told_gap(variant, tasks)
+    score = summary.known_classes_gap(variant, tasks)
     if score.mean is None:
         return TableCell(ABSENT)
     few = "" if len(score.values) == score.requested else f", {len(score.values)} of {score.requested} seeds"

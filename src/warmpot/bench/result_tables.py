@@ -19,7 +19,7 @@ from warmpot._tables import (
     to_latex,
     to_markdown,
 )
-from warmpot.bench.oracle_tables import TOLD_NOTE, presence_table, told_by_task, told_columns
+from warmpot.bench.oracle_tables import KNOWN_CLASSES_NOTE, known_classes_by_task, known_classes_columns, presence_table
 from warmpot.bench.paper_comparison import compare_with_paper, paper_by_task
 from warmpot.bench.significance import LEVEL, best_variant, compare_variants, rank_variants
 from warmpot.bench.store import FAILED, LAST, ORACLE, Record
@@ -45,7 +45,9 @@ __all__ = ["FAILURES", "MEANS", "OVERVIEW", "PAPER", "TASKS", "TESTS", "all_tabl
 
 logger = logging.getLogger(__name__)
 
-BEFORE = ("key", "dataset", "task", "row", "method", "weights", "preset", "setting", "seed", "any_seed", "told")
+BEFORE = (
+    "key", "dataset", "task", "row", "method", "weights", "preset", "setting", "seed", "any_seed", "known_classes",
+)  # fmt: skip
 PRESENCE = ("share_auc", "presence_auc", "presence_brier", "lost_classes")
 AFTER = ("seconds", "outlier_weight", "outlier_samples", *PRESENCE, "collapsed", "status", "error", "finished")
 """Columns before and after those of the varied settings and of the rule."""
@@ -67,7 +69,7 @@ def table_sections(summary: Summary) -> dict[str, list[ResultTable]]:
         PAPER: [compare_with_paper(summary), paper_by_task(summary)],
         TASKS: [
             *(_by_task(summary, name, rule) for name in summary.datasets for rule in summary.rules),
-            *(told_by_task(summary, name) for name in summary.datasets),
+            *(known_classes_by_task(summary, name) for name in summary.datasets),
         ],
         TESTS: _tests(summary),
         FAILURES: [_failed(summary), _missing(summary)],
@@ -108,8 +110,12 @@ def _rules(summary: Summary) -> ResultTable:
     variants = summary.variants
     columns: Columns = [_names(variants)]
     columns += [(TableColumn(rule), score_cells([summary.mean(v, rule) for v in variants])) for rule in summary.rules]
-    columns += told_columns(summary)
-    notes = list(filter(None, [_spread(summary), summary.excluded_note, TOLD_NOTE if summary.grid.told else ""]))
+    columns += known_classes_columns(summary)
+    notes = list(
+        filter(
+            None, [_spread(summary), summary.excluded_note, KNOWN_CLASSES_NOTE if summary.grid.known_classes else ""]
+        )
+    )
     if summary.baseline is not None:
         cells = [_below(summary, variant, summary.baseline) for variant in variants]
         columns.append((TableColumn(f"tasks below {summary.baseline.label}"), cells))
@@ -314,7 +320,7 @@ def _write_parquet(path: Path, columns: dict[str, list[Any]]) -> list[Path]:
         return []
     types = {
         **dict.fromkeys(("seed", "step", "lost_classes"), pyarrow.int64()),
-        **dict.fromkeys(("any_seed", "told", "collapsed"), pyarrow.bool_()),
+        **dict.fromkeys(("any_seed", "known_classes", "collapsed"), pyarrow.bool_()),
         **dict.fromkeys(("accuracy", "seconds", "outlier_weight", "outlier_samples", *PRESENCE[:3]), pyarrow.float64()),
     }  # given, since an empty column does not show its type
     for name, values in columns.items():

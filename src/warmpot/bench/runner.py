@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 MUTABLE = ("title", "setting", "reported", "figure", "baseline", "seconds")
 """Parts of a grid that change no training: a folder may be continued with other ones."""
-EXTENDABLE = ("seeds", "choose", "told")
+EXTENDABLE = ("seeds", "choose", "known_classes")
 """Parts that a folder may be continued with more of."""
 LOCK = ".lock"
 
@@ -240,7 +240,7 @@ def _prepare_folder(grid: Grid, out: Path) -> None:
             remedy = "Give a new folder with --out; --reuse copies the results of cells that both have."
             raise InputError(str(out), got=got, allowed=allowed, remedy=remedy)
         seeds = tuple(sorted({*before.seeds, *grid.seeds}))
-        grid = dataclasses.replace(grid, seeds=seeds, told=before.told or grid.told)
+        grid = dataclasses.replace(grid, seeds=seeds, known_classes=before.known_classes or grid.known_classes)
     elif any(entry.name != LOCK for entry in out.iterdir()):
         got, allowed = "a folder with other files", "a new or empty folder, or one that `warmpot bench` wrote"
         raise InputError(str(out), got=got, allowed=allowed, remedy="Give a new folder.")

@@ -13,7 +13,18 @@ from typing import Any
 
 from warmpot.errors import InputError, WarmpotError
 
-__all__ = ["BINS", "FAILED", "LAST", "ORACLE", "RESULTS", "TOLD", "Coordinates", "Record", "append", "read_store"]
+__all__ = [
+    "BINS",
+    "FAILED",
+    "KNOWN_CLASSES",
+    "LAST",
+    "ORACLE",
+    "RESULTS",
+    "Coordinates",
+    "Record",
+    "append",
+    "read_store",
+]
 
 RESULTS = "results.jsonl"
 BINS = 50
@@ -21,18 +32,18 @@ BINS = 50
 DONE, FAILED = "done", "failed"
 LAST, ORACLE = "last", "oracle"
 """The rules that every cell has: the last iterate, and the best iterate by target labels."""
-TOLD = "oracle: told the classes"
+KNOWN_CLASSES = "oracle: known classes"
 """Name of a training whose source has only the classes of the target, which target labels reveal."""
 Coordinates = tuple[str, str, str, tuple[tuple[str, float], ...], int, bool]
-"""Data set, task, row, point, seed, and whether it is told the classes: the position of a cell in its grid."""
+"""Data set, task, row, point, seed, and whether the classes are known: the position of a cell in its grid."""
 
 
 def name_training(
-    dataset: str, task: str, row: str, point: Mapping[str, float], seed: int | str, told: bool = False
+    dataset: str, task: str, row: str, point: Mapping[str, float], seed: int | str, known_classes: bool = False
 ) -> str:
     """Name a training in one line."""
     settings = (f"{name.split('.')[-1]} {value:g}" for name, value in point.items())
-    return ", ".join([dataset, task, row, *settings, *[TOLD] * told, f"seed {seed}"])
+    return ", ".join([dataset, task, row, *settings, *[KNOWN_CLASSES] * known_classes, f"seed {seed}"])
 
 
 @dataclass(frozen=True)
@@ -49,7 +60,7 @@ class Record:
         Values of the settings that the grid varies.
     setting : str
         How the data were made, from the grid.
-    told : bool
+    known_classes : bool
         Whether the source was restricted to the classes that occur in the target: an oracle, for comparison only.
     content : str
         Identifies the content of its files (`warmpot.bench.grid_data.GridData.content`); empty if unknown.
@@ -98,7 +109,7 @@ class Record:
     any_seed: bool = False
     point: Mapping[str, float] = field(default_factory=dict)
     setting: str = ""
-    told: bool = False
+    known_classes: bool = False
     content: str = ""
     status: str = DONE
     accuracy: Mapping[str, float] = field(default_factory=dict)
@@ -127,13 +138,13 @@ class Record:
 
     @property
     def coordinates(self) -> Coordinates:
-        """Data set, task, row, point, seed, and whether it is told the classes."""
-        return self.dataset, self.task, self.row, tuple(sorted(self.point.items())), self.seed, self.told
+        """Data set, task, row, point, seed, and whether the classes are known."""
+        return self.dataset, self.task, self.row, tuple(sorted(self.point.items())), self.seed, self.known_classes
 
     @property
     def name(self) -> str:
         """Data set, task, row, point and seed in one line."""
-        return name_training(self.dataset, self.task, self.row, self.point, self.seed, self.told)
+        return name_training(self.dataset, self.task, self.row, self.point, self.seed, self.known_classes)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""

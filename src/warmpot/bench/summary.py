@@ -12,7 +12,7 @@ import numpy as np
 
 from warmpot._tables import ResultTable, TableCell, TableColumn
 from warmpot.bench.grid import Grid, read_grid
-from warmpot.bench.store import LAST, ORACLE, TOLD, Record, read_store
+from warmpot.bench.store import KNOWN_CLASSES, LAST, ORACLE, Record, read_store
 from warmpot.errors import listing
 
 __all__ = ["Score", "Summary", "TaskKey", "Variant", "describe_rule", "group_failures", "load_summary"]
@@ -31,12 +31,12 @@ Columns = list[tuple[TableColumn, Sequence[TableCell]]]
 class Variant:
     """A row of the grid at a point of the varied settings: one line of a table.
 
-    `told`: its trainings whose source has only the classes of the target, an oracle.
+    `known_classes`: its trainings whose source has only the classes of the target, an oracle.
     """
 
     row: str
     point: tuple[tuple[str, float], ...] = ()
-    told: bool = False
+    known_classes: bool = False
 
     @property
     def label(self) -> str:
@@ -48,7 +48,7 @@ class Variant:
         'frozen, alpha 0.5, beta 0.35'
         """
         point = (f"{name.split('.')[-1]} {value:g}" for name, value in self.point)
-        return ", ".join([self.row, *point, *[TOLD] * self.told])
+        return ", ".join([self.row, *point, *[KNOWN_CLASSES] * self.known_classes])
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class Summary:
     Attributes
     ----------
     variants, trained_variants : tuple of Variant
-        Those that are compared; and the same with those told the classes, which are shown next to them and never
-        compared.
+        Those that are compared; and these together with the oracles with known classes, which are shown next to
+        them and never compared.
     datasets : mapping of str to tuple of str
         Tasks of each data set.
     rules : tuple of str
@@ -120,7 +120,9 @@ class Summary:
         self.grid, self.seeds = grid, tuple(grid.seeds)
         points = [tuple(sorted(point.items())) for point in grid.points()]
         self.variants = tuple(Variant(row.name, point) for row in grid.rows for point in points)
-        self.trained_variants = self.variants + tuple(replace(v, told=True) for v in self.variants if grid.told)
+        self.trained_variants = self.variants + tuple(
+            replace(v, known_classes=True) for v in self.variants if grid.known_classes
+        )
         self.datasets: dict[str, tuple[str, ...]] = {data.name: tuple(data.tasks) for data in grid.data}
         self.tasks: tuple[TaskKey, ...] = tuple((name, task) for name, tasks in self.datasets.items() for task in tasks)
         self.rules = (LAST, *grid.choose, ORACLE)
@@ -161,11 +163,11 @@ class Summary:
         """Return the mean over the finished tasks of a data set, or over all finished tasks."""
         return self.score_over(variant, [task for task in self.finished_tasks if dataset in (None, task[0])], quantity)
 
-    def told_gap(self, variant: Variant, tasks: Sequence[TaskKey]) -> Score:
-        """Return the points that being told the classes gains, in the last iterate, for the seeds that have both."""
-        own, told = (self.score_over(replace(variant, told=told), tasks, LAST) for told in (False, True))
-        values = {seed: told.values[seed] - value for seed, value in own.values.items() if seed in told.values}
-        return Score(values, len(self.seeds), own.constant and told.constant)
+    def known_classes_gap(self, variant: Variant, tasks: Sequence[TaskKey]) -> Score:
+        """Return the points that knowing the classes gains, in the last iterate, for the seeds that have both."""
+        own, oracle = (self.score_over(replace(variant, known_classes=known), tasks, LAST) for known in (False, True))
+        values = {seed: oracle.values[seed] - value for seed, value in own.values.items() if seed in oracle.values}
+        return Score(values, len(self.seeds), own.constant and oracle.constant)
 
     @cached_property
     def finished_tasks(self) -> tuple[TaskKey, ...]:
@@ -174,7 +176,7 @@ class Summary:
         Means over tasks and ranks use these, since a task that failed for every variant compares nothing. A variant
         without a result for one of these has no mean.
         """
-        finished = {task_of(record) for record in self.records if record.done and not record.told}
+        finished = {task_of(record) for record in self.records if record.done and not record.known_classes}
         return tuple(task for task in self.tasks if task in finished) or self.tasks
 
     def task_count(self, dataset: str | None = None) -> str:
@@ -284,7 +286,9 @@ def best_indices(means: Sequence[float | None]) -> set[int]:
 
 def variant_of(record: Record) -> Variant:
     """Return the variant that a record belongs to."""
-    return Variant(record.row, tuple(sorted((name, float(value)) for name, value in record.point.items())), record.told)
+    return Variant(
+        record.row, tuple(sorted((name, float(value)) for name, value in record.point.items())), record.known_classes
+    )
 
 
 def task_of(record: Record) -> TaskKey:

@@ -23,7 +23,7 @@ from warmpot.methods import OWN
 from warmpot.select import make_validator
 from warmpot.select.best_iterate import ValidatorChooser
 from warmpot.select.candidate import collapse_reason
-from warmpot.select.oracle import tell_classes
+from warmpot.select.oracle import keep_target_classes
 from warmpot.train import Fitted, RunConfig, fit
 from warmpot.train.health import effective_classes
 from warmpot.train.run_folder import versions
@@ -85,8 +85,8 @@ def train_cell(data: GridData, cell: Cell) -> Record:
     with _quiet():
         content = data.content(cell.data, cell.task)
         task, truth = data.load(cell.data, cell.task, cell.seed, cell.config.images)
-        if cell.told:
-            task, truth = tell_classes(task, truth)
+        if cell.known_classes:
+            task, truth = keep_target_classes(task, truth)
         recorder = IterateRecorder(cell.choose, task, truth)
         start = time.perf_counter()
         fitted = fit(task, cell.config, progress_bar=False, chooser=recorder)

@@ -61,9 +61,11 @@ def run(
         list[str] | None,
         typer.Option(metavar="TEXT", help="Only cells whose data set, task or row contains TEXT; can be repeated."),
     ] = None,
-    told: Annotated[
+    known_classes: Annotated[
         bool,
-        typer.Option("--told", help="Also train every cell on the source classes that the target has (an oracle)."),
+        typer.Option(
+            "--known-classes", help="Also train every cell on the source classes that the target has (an oracle)."
+        ),
     ] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of all rows.")
@@ -84,8 +86,8 @@ def run(
 
     A cell is one training: a row on a task with a seed. Each result is added to results.jsonl as soon as it is
     finished; after an interruption the same command continues. A cell that fails is reported with its error, the others
-    continue, and the exit code is 1. Target labels are used for evaluation only, except in the oracle of --told. Each
-    cell uses one thread, so that results do not depend on --workers.
+    continue, and the exit code is 1. Target labels are used for evaluation only, except in the oracle of
+    --known-classes. Each cell uses one thread, so that results do not depend on --workers.
 
     `warmpot bench compare A B` shows what changed between two folders, `warmpot bench tables DIR` writes the tables and
     the page again.
@@ -96,7 +98,7 @@ def run(
     from warmpot.bench.runner import run_grid
     from warmpot.bench.summary import load_summary
 
-    changed = _read_grid(grid, seeds, told, nested_changes(settings or [], {}))
+    changed = _read_grid(grid, seeds, known_classes, nested_changes(settings or [], {}))
     folder, texts, others = out or Path(f"bench-{Path(grid).stem}"), only or [], reuse or []
     if dry_run:
         _show_schedule(changed, folder, data, texts, others, workers or 1)
@@ -164,7 +166,7 @@ def _list_grids() -> None:
     show("", f"{text} --dry-run estimates the time.")
 
 
-def _read_grid(name: str, seeds: int | None, told: bool, changes: dict[str, Any]) -> Grid:
+def _read_grid(name: str, seeds: int | None, known_classes: bool, changes: dict[str, Any]) -> Grid:
     """Read the grid and apply the flags to it."""
     from warmpot._checks import check_count
     from warmpot._settings import merged
@@ -177,7 +179,9 @@ def _read_grid(name: str, seeds: int | None, told: bool, changes: dict[str, Any]
     if set(changes) & {"seed", "choose"}:
         remedy = "Use --seeds; rules are in the grid's file."
         raise InputError("--set", got="seed or choose", allowed="a setting of the rows", remedy=remedy)
-    return dataclasses.replace(grid, told=grid.told or told, changes=merged(grid.changes, changes))
+    return dataclasses.replace(
+        grid, known_classes=grid.known_classes or known_classes, changes=merged(grid.changes, changes)
+    )
 
 
 def _counts(schedule: Schedule) -> str:
@@ -247,7 +251,7 @@ def _show_results(summary: Summary, done: list[Record], seconds: float) -> None:
     """Print the means."""
     from warmpot._progress import format_duration
     from warmpot._tables import ResultTable, TableColumn, TableValue, to_rich
-    from warmpot.bench.oracle_tables import told_columns
+    from warmpot.bench.oracle_tables import known_classes_columns
 
     names = [name for name in summary.datasets if any(record.dataset == name for record in summary.records)]
     heads = [*(f"{name}, last" for name in names), *(f"all, {rule}" for rule in summary.rules)]
@@ -257,7 +261,7 @@ def _show_results(summary: Summary, done: list[Record], seconds: float) -> None:
         scores += [summary.mean(variant, rule) for rule in summary.rules]
         rows.append([variant.label, *(score.text for score in scores)])
     columns = [TableColumn("row", numeric=False), *map(TableColumn, heads)]
-    for column, cells in told_columns(summary):
+    for column, cells in known_classes_columns(summary):
         columns.append(column)
         rows = [[*row, cell] for row, cell in zip(rows, cells, strict=False)]  # rows beyond MAX_ROWS are not printed
     show(to_rich(ResultTable(columns, rows, "Accuracy in per cent, mean (std) over seeds")))

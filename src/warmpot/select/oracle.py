@@ -14,7 +14,7 @@ from warmpot.data.task import Task, Truth
 from warmpot.errors import InputError
 from warmpot.select.candidate import Candidate, Validator
 
-__all__ = ["Oracle", "tell_classes"]
+__all__ = ["Oracle", "keep_target_classes"]
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Oracle(Validator):
         return float((predictions == self.truth.yt).mean())
 
 
-def tell_classes(task: Task, truth: Truth) -> tuple[Task, Truth]:
+def keep_target_classes(task: Task, truth: Truth) -> tuple[Task, Truth]:
     """Restrict the source of a task to the classes that occur in the target, which only target labels reveal.
 
     The result of training on it is an oracle: the difference to the result on the whole source is what the classes
@@ -57,13 +57,13 @@ def tell_classes(task: Task, truth: Truth) -> tuple[Task, Truth]:
     Examples
     --------
     >>> task = Task(np.arange(8.0).reshape(4, 2), np.array([0, 1, 2, 2]), np.zeros((2, 2)), ("a", "b", "c"))
-    >>> task, truth = tell_classes(task, Truth(np.array([2, 0]), task.classes))
+    >>> task, truth = keep_target_classes(task, Truth(np.array([2, 0]), task.classes))
     >>> task.classes, task.ys.tolist(), truth.yt.tolist()
     (('a', 'c'), [0, 1, 1], [1, 0])
     """
     present = np.isin(np.arange(task.n_classes), truth.yt)
     if present.sum() < 2:
-        remedy = "Leave out the oracle (`told`): there is nothing to train with fewer."
+        remedy = "Leave out the oracle (`known_classes`): there is nothing to train with fewer."
         raise InputError("classes of the target", got=int(present.sum()), allowed="two or more", remedy=remedy)
     classes, codes = tuple(compress(task.classes, present)), np.cumsum(present) - 1
     rows = np.flatnonzero(present[task.ys.astype(np.int64)])

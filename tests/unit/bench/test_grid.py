@@ -330,14 +330,14 @@ def test_images_of_a_described_data_set_are_trained_on(tmp_path: Path, monkeypat
     pictured, plain = mixed.cells()
     assert plain.config.images is None
     assert pictured.config.images is not None
-    mixed = dataclasses.replace(mixed, told=True)
-    record, told = run_grid(mixed, data=tmp_path / "data", out=tmp_path / "out", only=["visda"])
+    mixed = dataclasses.replace(mixed, known_classes=True)
+    record, oracle = run_grid(mixed, data=tmp_path / "data", out=tmp_path / "out", only=["visda"])
     assert record.done, record.error
     assert len(record.per_class) == 6
     assert record.outlier_samples == 0.5
-    assert told.done, told.error
-    assert told.per_class.keys() == record.per_class.keys()
-    assert told.outlier_samples == 0
+    assert oracle.done, oracle.error
+    assert oracle.per_class.keys() == record.per_class.keys()
+    assert oracle.outlier_samples == 0
 
 
 # --- runs -----------------------------------------------------------------------------------------------------------
@@ -411,8 +411,8 @@ def check_record(record: Record) -> None:
 def test_target_labels_change_accuracies_and_nothing_else(blobs: Path, tmp_path: Path) -> None:
     grid = make(seeds=1)
     mixed = write_blobs(tmp_path / "mixed", shuffle=True)
-    honest, told = (run_grid(grid, data=data, out=tmp_path / f"out-{data.name}") for data in (blobs, mixed))
-    for one, two in zip(honest, told, strict=True):
+    honest, mixed_records = (run_grid(grid, data=data, out=tmp_path / f"out-{data.name}") for data in (blobs, mixed))
+    for one, two in zip(honest, mixed_records, strict=True):
         assert one.accuracy != two.accuracy
         evaluated = dict.fromkeys(("accuracy", "per_class", "lost_classes"), 0)
         a, b = ({**lasting(record), **evaluated} for record in (one, two))
@@ -468,12 +468,12 @@ def test_a_worker_that_dies_is_a_failed_cell(blobs: Path, tmp_path: Path, monkey
     def dying(*args: Any, **kwargs: Any) -> Iterator[Dying]:
         yield Dying()
 
-    told: list[Record] = []
+    failures: list[Record] = []
     with monkeypatch.context() as patch:
         patch.setattr(runner, "runner", dying)
-        records = run_grid(make(seeds=1), data=blobs, out=tmp_path / "out", workers=2, on_failure=told.append)
+        records = run_grid(make(seeds=1), data=blobs, out=tmp_path / "out", workers=2, on_failure=failures.append)
     assert [record.status for record in records] == ["done", "failed", "done"]
-    assert [record.error for record in told] == ["WorkerDied: the worker was killed by SIGKILL (out of memory?)"]
+    assert [record.error for record in failures] == ["WorkerDied: the worker was killed by SIGKILL (out of memory?)"]
     assert all(record.done for record in run_grid(make(seeds=1), data=blobs, out=tmp_path / "out"))
 
 

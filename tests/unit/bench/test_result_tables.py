@@ -145,7 +145,7 @@ def test_one_run_stands_for_every_seed() -> None:
     assert mixed.text == "71.0 (1.0)"
 
 
-def test_failed_missing_and_foreign_records_are_told() -> None:
+def test_failed_missing_and_foreign_records_are_reported() -> None:
     asked = grid()
     cells = records(asked)
     broken = Record(dataset="other", task="s -> t", row="ours", seed=1, status="failed", error="out of memory | <b>")
@@ -545,9 +545,9 @@ def test_compare_names_the_settings_that_differ(tmp_path: Path) -> None:
     assert found.other_settings == 3 * 3 + 3
     app = typer.Typer()
     app.command()(command)
-    told = " ".join(CliRunner().invoke(app, [str(folder) for folder in folders]).output.split())
-    assert "other settings 12 of 21 trainings differ in settings or data" in told
-    assert "full.rounds 2 -> 3 'ours'" in told
+    known_classes = " ".join(CliRunner().invoke(app, [str(folder) for folder in folders]).output.split())
+    assert "other settings 12 of 21 trainings differ in settings or data" in known_classes
+    assert "full.rounds 2 -> 3 'ours'" in known_classes
 
 
 def test_one_deep_fall_against_many_small_gains_is_not_called_worse(tmp_path: Path) -> None:

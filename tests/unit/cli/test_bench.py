@@ -101,23 +101,23 @@ def test_a_dry_run_counts_and_estimates_and_writes_nothing(folder: Path) -> None
 def test_a_dry_run_of_images_says_that_it_does_not_know(tmp_path: Path) -> None:
     data = [{"name": "pictures", "images": "office-home", "tasks": ["Art -> Product"]}]
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump({"title": "x", "data": data, "rows": GRID["rows"][:1]}))
-    told = run(tmp_path / "grid.yaml", "--dry-run", "--set", "engine=minibatch").stdout
-    assert re.search(r"time left +unknown +no similar cell is finished yet *$", told, flags=re.MULTILINE), told
-    assert "all seeds" not in told
+    printed = run(tmp_path / "grid.yaml", "--dry-run", "--set", "engine=minibatch").stdout
+    assert re.search(r"time left +unknown +no similar cell is finished yet *$", printed, flags=re.MULTILINE), printed
+    assert "all seeds" not in printed
 
 
 def test_the_oracle_that_knows_the_classes_is_asked_for(folder: Path) -> None:
-    words = [folder / "small.yaml", "--data", folder, "--out", folder / "out", "--only", "none", "--told"]
+    words = [folder / "small.yaml", "--data", folder, "--out", folder / "out", "--only", "none", "--known-classes"]
     assert "2 cells, 0 done, 2 left" in run(*words, "--dry-run").stdout
     answer = run(*words)
     assert answer.exit_code == 0, answer.output
     head = answer.stdout.split("none")[0]
-    assert all(word in head.split() for word in ("told", "classes", "gap,"))  # a narrow terminal breaks the head
-    assert [record.told for record in read_store(folder / "out")] == [False, True]
-    assert "oracle: told the classes" in (folder / "out" / "tables.md").read_text()
+    assert all(word in head.split() for word in ("known", "classes", "gap,"))  # a narrow terminal breaks the head
+    assert [record.known_classes for record in read_store(folder / "out")] == [False, True]
+    assert "oracle: known classes" in (folder / "out" / "tables.md").read_text()
 
 
-def test_a_failed_cell_is_told_and_the_rest_is_written(folder: Path) -> None:
+def test_a_failed_cell_is_reported_and_the_rest_is_written(folder: Path) -> None:
     words = [folder / "small.yaml", "--data", folder, "--out", folder / "out"]
     first = run(*words)
     assert first.exit_code == 1, first.output
@@ -130,8 +130,8 @@ def test_a_failed_cell_is_told_and_the_rest_is_written(folder: Path) -> None:
         assert (folder / "out" / name).stat().st_size > 0
         assert name in first.stdout or name == "grid.yaml"
     assert "<b>small</b>" not in (folder / "out" / "report.html").read_text()
-    told = run(*words, "--dry-run").stdout
-    assert "3 cells, 1 done, 2 left" in told
+    printed = run(*words, "--dry-run").stdout
+    assert "3 cells, 1 done, 2 left" in printed
     good = [*words, "--only", "none"]
     again = run(*good)
     assert again.exit_code == 0, again.output
@@ -149,14 +149,14 @@ def test_a_failed_cell_is_told_and_the_rest_is_written(folder: Path) -> None:
     assert "another grid: other set" in other.stderr
 
 
-def test_the_same_error_is_told_once_and_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_error_is_reported_once_and_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(data: Any, cell: Any) -> Any:
         raise ValueError("no [bold] file")
 
     monkeypatch.setattr(runner, "_train", broken)
     answer = run(folder / "small.yaml", "--data", folder, "--out", folder / "out")
-    told = [line for line in answer.stderr.splitlines() if "no [bold] file" in line]
-    assert told == [
+    shown = [line for line in answer.stderr.splitlines() if "no [bold] file" in line]
+    assert shown == [
         "failed: blobs, s -> t, none, seed 0: ValueError: no [bold] file",
         "failed: 3 cells of data set blobs: ValueError: no [bold] file",
     ]

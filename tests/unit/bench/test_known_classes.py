@@ -1,4 +1,4 @@
-"""Trainings that are told the classes of the target, and scores of presence: cells, records, tables."""
+"""Trainings that know the classes of the target, and scores of presence: cells, records, tables."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from warmpot.bench.presence import presence_scores
 from warmpot.bench.result_tables import all_tables, as_latex, as_markdown, write_tables
 from warmpot.bench.runner import run_grid
 from warmpot.bench.significance import best_variant, rank_variants
-from warmpot.bench.store import RESULTS, TOLD
+from warmpot.bench.store import KNOWN_CLASSES, RESULTS
 from warmpot.bench.summary import Summary, Variant
 from warmpot.data import Truth, as_table, make_task
 from warmpot.errors import InputError
 from warmpot.report.grid_page import write_grid_page
-from warmpot.select.oracle import tell_classes
+from warmpot.select.oracle import keep_target_classes
 from warmpot.weights import ClassPresence
 
 SMALL = {
@@ -68,7 +68,7 @@ def test_the_source_keeps_the_classes_of_the_target() -> None:
     task, truth = make_task(source, target)
     assert truth is not None
     unknown = Truth(np.array([2, -1, 2, 0]), truth.classes)
-    few, codes = tell_classes(task, unknown)
+    few, codes = keep_target_classes(task, unknown)
     assert few.classes == codes.classes == ("a", "c")
     assert np.asarray(few.xs[:]).tolist() == [[0.0, 1.0], [4.0, 5.0], [6.0, 7.0], [10.0, 11.0]]
     assert few.ys.tolist() == [0, 1, 0, 1]
@@ -78,25 +78,25 @@ def test_the_source_keeps_the_classes_of_the_target() -> None:
     assert codes.accuracy(np.array([1, 1, 0, 0])) == 0.5
     assert task.n_classes == 3  # unchanged
     with pytest.raises(InputError, match="two or more"):
-        tell_classes(task, Truth(np.array([1, 1, -1, 1]), truth.classes))
+        keep_target_classes(task, Truth(np.array([1, 1, -1, 1]), truth.classes))
 
 
 # cells and keys
 
 
-def test_told_cells_are_trainings_of_their_own() -> None:
-    plain, both = make().cells(), make(told=True).cells()
-    assert [cell.key for cell in both if not cell.told] == [cell.key for cell in plain]
-    assert [cell.told for cell in both] == [False, True, False, True]
+def test_known_class_cells_are_trainings_of_their_own() -> None:
+    plain, both = make().cells(), make(known_classes=True).cells()
+    assert [cell.key for cell in both if not cell.known_classes] == [cell.key for cell in plain]
+    assert [cell.known_classes for cell in both] == [False, True, False, True]
     assert len({cell.key for cell in both}) == len({cell.coordinates for cell in both}) == 4
-    assert "told" not in plain[0].identity  # records of older versions keep their key
-    assert [TOLD in cell.name for cell in both] == [cell.told for cell in both]
-    assert Grid.load(make(told=True).to_mapping()) == make(told=True) != make()
-    with pytest.raises(InputError, match="told"):
-        make(told="perhaps")
+    assert "known_classes" not in plain[0].identity  # records of older versions keep their key
+    assert [KNOWN_CLASSES in cell.name for cell in both] == [cell.known_classes for cell in both]
+    assert Grid.load(make(known_classes=True).to_mapping()) == make(known_classes=True) != make()
+    with pytest.raises(InputError, match="known_classes"):
+        make(known_classes="perhaps")
 
 
-def test_told_trainings_are_those_of_a_restricted_source(blobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_class_trainings_are_those_of_a_restricted_source(blobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained, original = list[str](), runner._train
 
     def counted(data: GridData, cell: Any) -> Record:
@@ -107,27 +107,30 @@ def test_told_trainings_are_those_of_a_restricted_source(blobs: Path, monkeypatc
     out = blobs / "out"
     run_grid(make(), data=blobs / "all", out=out)
     trained.clear()
-    records = run_grid(make(told=True), data=blobs / "all", out=out)  # a folder may be continued with it
-    assert trained == [f"blobs, s -> t, plan, {TOLD}, seed 0", f"blobs, s -> t, all pairs, {TOLD}, seed any"]
-    assert read_grid(out).told
-    assert [record.told for record in records] == [False, True, False, True]
+    records = run_grid(make(known_classes=True), data=blobs / "all", out=out)  # a folder may be continued with it
+    assert trained == [
+        f"blobs, s -> t, plan, {KNOWN_CLASSES}, seed 0",
+        f"blobs, s -> t, all pairs, {KNOWN_CLASSES}, seed any",
+    ]
+    assert read_grid(out).known_classes
+    assert [record.known_classes for record in records] == [False, True, False, True]
     assert len(read_store(out)) == 4
     by_hand = run_grid(make(), data=blobs / "few", out=blobs / "few-out")
-    for told, restricted in zip(records[1::2], by_hand, strict=True):
-        assert told.done, told.error
-        assert told.accuracy == restricted.accuracy
-        assert told.per_class == restricted.per_class
-        assert told.scores == restricted.scores
-        assert (told.outlier_samples, told.share_auc) == (0.0, None)
-        assert told.key != restricted.key
+    for oracle, restricted in zip(records[1::2], by_hand, strict=True):
+        assert oracle.done, oracle.error
+        assert oracle.accuracy == restricted.accuracy
+        assert oracle.per_class == restricted.per_class
+        assert oracle.scores == restricted.scores
+        assert (oracle.outlier_samples, oracle.share_auc) == (0.0, None)
+        assert oracle.key != restricted.key
     for record in records[::2]:
         assert record.outlier_samples == 0.5
         assert record.share_auc is not None
     trained.clear()
-    run_grid(make(told=True), data=blobs / "all", out=out)
+    run_grid(make(known_classes=True), data=blobs / "all", out=out)
     run_grid(make(), data=blobs / "all", out=out)
     assert trained == []
-    assert read_grid(out).told  # its records are not forgotten
+    assert read_grid(out).known_classes  # its records are not forgotten
 
 
 # scores of presence
@@ -176,9 +179,9 @@ def test_records_without_the_fields_are_read(tmp_path: Path) -> None:
     old = {"key": "k", "dataset": "d", "task": "t", "row": "r", "accuracy": {"last": 0.5}}
     (tmp_path / RESULTS).write_text(json.dumps(old) + "\n")
     (record,) = read_store(tmp_path)
-    assert (record.told, record.share_auc, record.lost_classes) == (False, None, None)
-    append(tmp_path, dataclasses.replace(record, told=True))
-    assert [each.told for each in read_store(tmp_path)] == [False, True]
+    assert (record.known_classes, record.share_auc, record.lost_classes) == (False, None, None)
+    append(tmp_path, dataclasses.replace(record, known_classes=True))
+    assert [each.known_classes for each in read_store(tmp_path)] == [False, True]
 
 
 # tables
@@ -187,14 +190,14 @@ def test_records_without_the_fields_are_read(tmp_path: Path) -> None:
 TASKS = ("a -> b", "b -> a")
 
 
-def summary(told: bool = True, **fields: Any) -> Summary:
-    """Row plan: 70 and 72, told 80 and 81; row all pairs: 75 and 75, told 76 for the first task only."""
+def summary(known_classes: bool = True, **fields: Any) -> Summary:
+    """Row plan: 70 and 72, with known classes 80 and 81; row all pairs: 75 and 75, 76 for the first task only."""
     data = [{"name": "blobs", "features": "{domain}.npz", "tasks": list(TASKS)}]
-    grid = make(data=data, told=told, baseline="plan", choose=[])
+    grid = make(data=data, known_classes=known_classes, baseline="plan", choose=[])
     accuracies = {("plan", False): (70, 72), ("plan", True): (80, 81), ("all pairs", False): (75, 75),
                   ("all pairs", True): (76,)}  # fmt: skip
     records = [
-        Record("k", "blobs", task, row, accuracy={"last": value / 100, "oracle": value / 100}, told=oracle,
+        Record("k", "blobs", task, row, accuracy={"last": value / 100, "oracle": value / 100}, known_classes=oracle,
                **({} if oracle else fields))
         for (row, oracle), values in accuracies.items() for task, value in zip(TASKS, values, strict=False)
     ]  # fmt: skip
@@ -212,18 +215,18 @@ def test_the_oracle_and_its_gap_are_next_to_the_row() -> None:
     found = summary()
     rules = texts(found, "rules")
     assert rules["last"] == ["71.0", "75.0"]
-    assert rules[TOLD] == ["80.5", "-"]
+    assert rules[KNOWN_CLASSES] == ["80.5", "-"]
     assert rules["gap, points"] == ["+9.5", "-"]
-    by_task = texts(found, "told-blobs")
+    by_task = texts(found, "known-classes-blobs")
     assert (by_task[TASKS[0]], by_task[TASKS[1]]) == (["+10.0", "+1.0"], ["+9.0", "-"])
     assert by_task["mean (2)"] == ["+9.5", "-"]
-    assert texts(found, "missing")["row"] == [f"all pairs, {TOLD}"]
+    assert texts(found, "missing")["row"] == [f"all pairs, {KNOWN_CLASSES}"]
     assert (found.n_done, found.n_trainings) == (7, 8)
     for text in (as_markdown(found), as_latex(found)):
-        assert TOLD in text
+        assert KNOWN_CLASSES in text
         assert "+9.5" in text
-    without = summary(told=False)
-    assert TOLD not in as_markdown(without)
+    without = summary(known_classes=False)
+    assert KNOWN_CLASSES not in as_markdown(without)
     assert without.foreign_records == 3
 
 
@@ -232,10 +235,10 @@ def test_the_oracle_is_never_compared() -> None:
     assert best_variant(found, "last") == Variant("all pairs")  # though the oracle of plan is better
     ranking = rank_variants(found, "last")
     assert ranking is None or set(ranking.variants) == {Variant("plan"), Variant("all pairs")}
-    only = Summary(found.grid, [record for record in found.records if record.told])
+    only = Summary(found.grid, [record for record in found.records if record.known_classes])
     assert only.mean(Variant("plan"), "last").mean is None
     assert best_variant(only, "last") is None
-    first = Summary(found.grid, [record for record in found.records if record.told or record.task == TASKS[0]])
+    first = Summary(found.grid, [record for record in found.records if record.known_classes or record.task == TASKS[0]])
     assert first.finished_tasks == (("blobs", TASKS[0]),)  # an oracle does not make a task count
     assert first.mean(Variant("plan"), "last").mean == pytest.approx(70.0)
 
@@ -254,9 +257,9 @@ def test_a_small_table_of_presence(tmp_path: Path) -> None:
     page = write_grid_page(tmp_path, files=False, summary=found).read_text(encoding="utf-8")
     assert "Which classes are there" in page
     assert "presence AUC" in page
-    assert TOLD in page
+    assert KNOWN_CLASSES in page
     head, *lines = write_tables(tmp_path, found)[0].read_text(encoding="utf-8").splitlines()
-    assert {"told", "share_auc", "presence_auc", "presence_brier", "lost_classes"} <= set(head.split(","))
+    assert {"known_classes", "share_auc", "presence_auc", "presence_brier", "lost_classes"} <= set(head.split(","))
     assert len(lines) == 14
 
 
@@ -268,4 +271,4 @@ def test_two_folders_compare_oracles_with_oracles(tmp_path: Path) -> None:
         for record in found.records:
             append(tmp_path / name, record)
     rows = {row.variant.label: row.difference for row in compare_folders(tmp_path / "one", tmp_path / "two").rows}
-    assert rows == {"plan": 0.0, f"plan, {TOLD}": 0.0, "all pairs": 0.0, f"all pairs, {TOLD}": 0.0}
+    assert rows == {"plan": 0.0, f"plan, {KNOWN_CLASSES}": 0.0, "all pairs": 0.0, f"all pairs, {KNOWN_CLASSES}": 0.0}
