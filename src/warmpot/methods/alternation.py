@@ -36,16 +36,21 @@ from warmpot.losses import LabelLoss
 from warmpot.methods.base import Method
 from warmpot.methods.coordinates import group_counts, principal_axes, split_classes, variance_follows_mean
 from warmpot.methods.refit import PlannedBound, descend, fit_classifier, fit_ridge, mapped, tightest_plan
+from warmpot.methods.structured import structured_probabilities
 from warmpot.nets import SCALES, Network, NetworkSettings, Outputs, build_network
 from warmpot.nets.network import NARROW, Projection
 from warmpot.transport import Solution
 from warmpot.weights import ClassPresence, estimate_presence, predicted_shares
-from warmpot.weights.presence import discriminant_axes
+from warmpot.weights.presence import FEW, discriminant_axes
 
 __all__ = ["Alternation", "DatasetPlan", "FullSettings", "RoundResult", "Rounds"]
 
 OBJECTIVES = ("cross_entropy", "bound")
 UNKNOWNS = ("head", "metric", "origin", "shift")
+LEAST = 1e-4
+"""Added to averaged probabilities, so that no pair is ruled out."""
+OWN_ROUNDS = 2
+"""Rounds after those that average with structured prediction, which use the classifier's outputs alone."""
 
 
 class DatasetPlan(NamedTuple):
@@ -114,7 +119,7 @@ class FullSettings:
     Attributes
     ----------
     rounds : int
-        Plans solved.
+        Plans solved while alpha grows; two more follow if the outputs were averaged with structured prediction.
     scale : str
         Of the inputs, as in `NetworkSettings`; but "auto" is "roots" for 64 columns or more whose variance within
         classes follows their mean (`variance_follows_mean`), as it does after a ReLU; not for a method that does not
@@ -166,11 +171,6 @@ class FullSettings:
         for name in ("bound_beta", "feature_start"):
             check_fraction(name, getattr(self, name))
 
-    @property
-    def all_rounds(self) -> int:
-        """Rounds of both kinds."""
-        return self.rounds + (self.bound_rounds if self.objective == "bound" else 0)
-
     def feature_weight(self, number: int) -> float:
         """Return the factor of feature distances in the bound's round `number`, from 1."""
         ramp = self.bound_rounds // 2
@@ -197,7 +197,7 @@ class Alternation(Rounds):
             allowed = "classes, and a method that adapts: the loss of the bound is a metric on class probabilities"
             raise InputError('full.objective "bound"', got=got, allowed=allowed, remedy='Use "cross_entropy".')
         self.method, self.task, self.full, self.loss = method, task, settings, loss
-        self.n_rounds, self.expected_share = settings.all_rounds, method.expected_share
+        self.expected_share = method.expected_share
         self.labels = torch.as_tensor(task.ys)
         n_outputs, classes = task.n_classes or 1, not task.for_regression
         targets = functional.one_hot(self.labels, n_outputs) if classes else self.labels[:, None]
@@ -224,6 +224,18 @@ class Alternation(Rounds):
         if grouped:
             self.groups = torch.eye(n_groups)[split_classes(self.xs.numpy(), self.labels.numpy(), n_outputs)]
         self.training_weights = torch.full((len(self.xs),), 1.0 / len(self.xs), dtype=torch.float64)
+        # Structured prediction works on the sphere, where narrow tables do not lie. With few classes, one too many
+        # would split the cluster of another.
+        self.averaged = self.unit and self.presence is not None and self.presence.expected_number >= FEW
+        self.first_rounds = settings.rounds + OWN_ROUNDS * self.averaged
+        self.n_rounds = self.first_rounds + (settings.bound_rounds if settings.objective == "bound" else 0)
+
+    @cached_property
+    def structured(self) -> Tensor:
+        """Class probabilities of the target by structured prediction."""
+        assert self.presence is not None
+        xs, xt = self.xs.numpy(), self.xt.numpy()
+        return torch.from_numpy(structured_probabilities(xs, self.labels.numpy(), xt, self.presence))
 
     @cached_property
     def presence(self) -> ClassPresence | None:  # type: ignore[override]
@@ -299,15 +311,18 @@ class Alternation(Rounds):
 
     def round(self, number: int) -> RoundResult | None:
         """Solve the plan and refit; None if the method has no plan."""
-        if number > self.full.rounds:
-            return self._bound_round(number - self.full.rounds)
-        progress = (number - 1) / max(self.full.rounds - 1, 1)
+        if number > self.first_rounds:
+            return self._bound_round(number - self.first_rounds)
+        progress = min((number - 1) / max(self.full.rounds - 1, 1), 1.0)
         source, target = self.outputs()
+        logits = target.logits
+        if self.averaged and number <= self.full.rounds:
+            logits = (0.5 * (logits.double().softmax(dim=1) + self.structured) + LEAST).log()
         smooth = self.full.smooth if number > self.full.smooth_after and not self.task.for_regression else 0.0
         features = source.features.numpy(), target.features.numpy()
         costs = PairCosts(*features, neighbours=self.full.neighbours, smooth=smooth)
-        presence = self._presence_given(target.logits)
-        plan = self.method.plan(costs, self.labels, target.logits, progress, self.loss, presence)
+        presence = self._presence_given(logits)
+        plan = self.method.plan(costs, self.labels, logits, progress, self.loss, presence)
         if plan is None:
             return None
         solution = plan.solution

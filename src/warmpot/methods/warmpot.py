@@ -19,8 +19,9 @@ from warmpot.methods.base import BatchContext, Memory, Method, Phase, StepResult
 from warmpot.methods.losses import mean_entropy, ramped
 from warmpot.nets import Outputs
 from warmpot.transport import BlockCost, Solution, solve_partial, solve_partial_blocks
-from warmpot.weights import estimate_alpha, estimate_beta, normalized, plan_weights
+from warmpot.weights import estimate_alpha, estimate_beta, normalized, plan_weights, predicted_shares
 from warmpot.weights.formulas import SMALLEST_BETA
+from warmpot.weights.presence import FEW
 
 __all__ = ["BatchPlan", "Warmpot", "plan_over_all"]
 
@@ -139,24 +140,37 @@ class Warmpot(Method[Memory]):
         """Return the mass to move after a share `progress` of the training, on the way to `alpha`; never above it."""
         return ramped(self.alpha_start, alpha, progress, self.ramp)
 
+    def supply(
+        self, outputs: Tensor, labels: Tensor, presence: FloatArray | None = None
+    ) -> tuple[float, FloatArray | None]:
+        """Return beta, estimated if it is not given, and factors of the classes' capacities ``1 / (beta n_s)``.
+
+        With the probabilities of the classes and an automatic beta, beta is the share of the source in classes that are
+        present, and the factors are the probabilities. A class can then supply its part if all classes that are present
+        have about the same share. With few of them that is a poor guess: one class more or less, and all shares
+        change. So with few, a class can supply at least its probability times the share predicted.
+        """
+        codes = labels.cpu().numpy()
+        if self.beta != "auto":
+            return self.beta, None
+        if presence is None:
+            return estimate_beta(outputs, codes) if outputs.shape[1] > 1 else PAPER_BETA, None
+        beta = max(float(presence[codes].mean()), 1 / len(codes))
+        if presence.sum() >= FEW:
+            return beta, presence
+        sizes = np.maximum(np.bincount(codes, minlength=len(presence)), 1) / len(codes)
+        return beta, presence * np.maximum(1.0, predicted_shares(outputs) * beta / sizes)
+
     def masses(
         self, outputs: Tensor, labels: Tensor, progress: float, presence: FloatArray | None = None
     ) -> tuple[float, float]:
-        """Return the mass to move and beta, estimated where they are not given.
-
-        Beta is the share of the source in classes that are present, if their probabilities are given.
-        """
-        with_classes, codes, outputs = outputs.shape[1] > 1, labels.cpu(), outputs.detach()
-        if self.beta != "auto":
-            beta, presence = self.beta, None
-        elif presence is not None:
-            beta = max(float(presence[codes.numpy()].mean()), 1 / len(codes))
-        else:
-            beta = estimate_beta(outputs, codes) if with_classes else PAPER_BETA
+        """Return the mass to move and beta, estimated where they are not given."""
+        outputs = outputs.detach()
+        beta, supply = self.supply(outputs, labels, presence)
         alpha = self.alpha
         if alpha == "auto":
-            probabilities = outputs.double().softmax(dim=1).cpu().numpy() if with_classes else None
-            alpha = PAPER_ALPHA if probabilities is None else estimate_alpha(probabilities, codes, beta, presence)
+            probabilities = outputs.double().softmax(dim=1).cpu().numpy() if outputs.shape[1] > 1 else None
+            alpha = PAPER_ALPHA if probabilities is None else estimate_alpha(probabilities, labels.cpu(), beta, supply)
         return self.alpha_at(progress, alpha), beta
 
     def _eta1_of(self, rms: float) -> float:
@@ -201,13 +215,13 @@ class Warmpot(Method[Memory]):
     ) -> DatasetPlan:  # fmt: skip
         """Return the exact plan over all pairs.
 
-        With `presence` and an automatic beta, a source sample has the capacity ``presence(y) / (beta n_s)``: a class
-        can supply what the target is expected to have of it, and an absent one nothing.
+        With `presence` and an automatic beta, a class can supply what the target is expected to have of it, and an
+        absent one nothing (`supply`).
         """
         cost = costs.joint(labels, outputs, eta1=self._eta1_of(costs.rms), eta2=self.eta2, loss=loss)
         alpha, beta = self.masses(outputs, labels, progress, presence)
-        supply = presence[labels.numpy()] if presence is not None and self.beta == "auto" else None
-        return plan_over_all(cost, beta=beta, mass=alpha, supply=supply)
+        supply = self.supply(outputs, labels, presence)[1]
+        return plan_over_all(cost, beta=beta, mass=alpha, supply=None if supply is None else supply[labels.numpy()])
 
     def rounds(self, task: Task, settings: FullSettings, loss: LabelLoss, seed: int) -> Alternation:
         """Solve the plan over all pairs, refit the classifier, and repeat."""

@@ -25,7 +25,7 @@ from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.errors import InputError
 from warmpot.weights.formulas import class_codes
 
-__all__ = ["STATES", "ClassPresence", "discriminant_axes", "estimate_presence", "with_signs"]
+__all__ = ["STATES", "ClassPresence", "discriminant_axes", "estimate_presence", "unit_rows", "with_signs"]
 
 STATES = ("present", "doubtful", "absent")
 CERTAIN = 0.95
@@ -38,6 +38,8 @@ AXES = 256
 """Principal axes kept: the discriminant needs a covariance."""
 MOST = 5000
 """Samples of a domain that are looked at; drawn at random from more."""
+FEW = 5
+"""Fewer expected classes are few: a class more or less then changes the shares of all others much."""
 ROUNDS = 3
 """Of simulation: the first with class sets of any size, the others with sets drawn from the probabilities so far."""
 
@@ -192,15 +194,16 @@ def _shares(masses: FloatArray) -> FloatArray:
 def _principal(xs: FloatArray, xt: FloatArray, unit: bool) -> tuple[FloatArray, FloatArray]:
     """Coordinates on the principal axes of both domains; of length 1 before and after if `unit`."""
     x = np.concatenate([xs, xt]).astype(np.float64)
-    x = _unit(x) if unit else x / max(np.abs(x).max(), 1e-300)
+    x = unit_rows(x) if unit else x / max(np.abs(x).max(), 1e-300)
     x -= x.mean(axis=0)
     if (width := x.shape[1]) > AXES:
         x = x @ eigh(x.T @ x, subset_by_index=[width - AXES, width - 1])[1]
-    x = _unit(x) if unit else x / max(float(x.std()), 1e-300)
+    x = unit_rows(x) if unit else x / max(float(x.std()), 1e-300)
     return x[: len(xs)], x[len(xs) :]
 
 
-def _unit(x: FloatArray) -> FloatArray:
+def unit_rows(x: FloatArray) -> FloatArray:
+    """Rows scaled to length 1; rows of zeros stay."""
     scaled: FloatArray = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
     return scaled
 
@@ -277,10 +280,10 @@ def _nearest_class(
 ) -> tuple[IntArray, FloatArray]:
     """Predict the target, and count how often the nearest target samples are predicted the same."""
     source, target = (xs - centre) @ axes, (xt - centre) @ axes
-    source, target = (_unit(source), _unit(target)) if unit else (source, target)
+    source, target = (unit_rows(source), unit_rows(target)) if unit else (source, target)
     sizes = one_hot.sum(axis=0)
     means = one_hot.T @ source / np.maximum(sizes, 1)[:, None]
-    means = _unit(means) if unit else means
+    means = unit_rows(means) if unit else means
     scores = target @ means.T - 0.5 * (means * means).sum(axis=1)
     predicted = np.where(sizes > 0, scores, -np.inf).argmax(axis=1)
     counts = np.bincount(predicted)
@@ -361,7 +364,7 @@ class _Simulator:
         labels = self.labels[second]
         draws = self.rng.standard_normal((self.n_classes, len(self.deviations)))
         target = self.xs[second] + (self.move + draws @ self.deviations)[labels]
-        target = _unit(target) if self.unit else target
+        target = unit_rows(target) if self.unit else target
         look = _look(self.xs[first], self.labels[first], target, self.n_classes, self.unit)
         return look.evidence[self.split], np.isin(np.flatnonzero(self.split), labels)
 

@@ -1,0 +1,108 @@
+"""Structured prediction of the target: classes are found as clusters, for several sets of possible classes.
+
+A second opinion next to the classifier of the full engine. That one labels target samples one by one, so a shift can
+put all samples of a class onto another class. Clusters of the target that start at the means of the source classes move
+with the shift. After SPL (Wang and Breckon, AAAI 2020), with three differences: Fisher's discriminant in place of the
+supervised locality-preserving projection, clusters of the target restricted to classes that are likely there, and an
+average over such sets of classes, since their number is uncertain.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warmpot._typing import FloatArray, IntArray
+from warmpot.weights import ClassPresence
+from warmpot.weights.presence import discriminant_axes, unit_rows
+
+__all__ = ["structured_probabilities"]
+
+SIZES = (0.8, 1.0, 1.2, 1.5)
+"""Sizes of the sets of most probable classes, over the expected number of classes."""
+STEPS = 10
+"""Steps in which the labelled share of the target grows to 1."""
+CLUSTER_STEPS = 20
+SHARPNESS = 20.0
+"""Of class probabilities ``exp(-sharpness * distance)`` on the unit sphere."""
+
+
+def structured_probabilities(xs: FloatArray, labels: IntArray, xt: FloatArray, presence: ClassPresence) -> FloatArray:
+    """Return class probabilities of the target samples, averaged over sets of the most probable classes.
+
+    Parameters
+    ----------
+    xs, xt : (n_s, d) and (n_t, d) arrays
+        Features of both domains, rows about as long as each other.
+    labels : (n_s,) array of int
+        Class codes of the source samples.
+    presence : ClassPresence
+        Which classes are likely there.
+
+    Returns
+    -------
+    (n_t, C) array
+        Rows sum to 1.
+    """
+    number = len(presence.probability)
+    order = np.argsort(-presence.probability, kind="stable")[: max(np.count_nonzero(presence.probability), 1)]
+    sizes = [int(np.clip(round(size * presence.expected_number), 1, len(order))) for size in SIZES]
+    x = np.concatenate([xs, xt]).astype(np.float64)
+    total = np.zeros((len(xt), number))
+    for size in set(sizes):
+        classes = np.sort(order[:size])
+        used = np.flatnonzero(np.isin(labels, classes))
+        rows = np.concatenate([used, len(xs) + np.arange(len(xt))])
+        codes = np.searchsorted(classes, labels[used])
+        total[:, classes] += sizes.count(size) * _labelled_in_steps(x[rows], np.eye(size)[codes])
+    return total / len(sizes)
+
+
+def _labelled_in_steps(x: FloatArray, one_hot: FloatArray) -> FloatArray:
+    """Return class probabilities of the rows of x that follow the source, whose classes `one_hot` gives.
+
+    In every step the discriminant is fitted to the source and to the target samples labelled so far, and the target is
+    labelled by the nearest of source means and clusters; the most certain of each class count in the next step.
+    """
+    x = x - x.mean(axis=0)
+    n, classes = one_hot.shape
+    chosen, labelled = np.zeros(len(x) - n), np.zeros((len(x) - n, classes))
+    for step in range(1, STEPS + 1):
+        axes = discriminant_axes(x, np.concatenate([one_hot, labelled]), np.concatenate([np.ones(n), chosen]))
+        projected = unit_rows(x @ axes)
+        source, target = projected[:n], projected[n:]
+        means = unit_rows(one_hot.T @ source / np.maximum(one_hot.sum(axis=0), 1)[:, None])
+        scores = np.maximum(_near(target, means), _near(target, _clusters(target, means)))
+        predicted = scores.argmax(axis=1)
+        labelled, chosen = np.eye(classes)[predicted], _most_certain(scores.max(axis=1), predicted, step / STEPS)
+    probabilities: FloatArray = scores / scores.sum(axis=1, keepdims=True)
+    return probabilities
+
+
+def _near(x: FloatArray, centres: FloatArray) -> FloatArray:
+    """Class probabilities from the distances to centres; rows have length 1."""
+    distances = -SHARPNESS * np.sqrt(np.maximum(2 - 2 * x @ centres.T, 0))
+    likely = np.exp(distances - distances.max(axis=1, keepdims=True))
+    probabilities: FloatArray = likely / likely.sum(axis=1, keepdims=True)
+    return probabilities
+
+
+def _clusters(x: FloatArray, centres: FloatArray) -> FloatArray:
+    """Spherical k-means from given centres; a cluster that loses all samples keeps its centre."""
+    for _ in range(CLUSTER_STEPS):
+        nearest = np.eye(len(centres))[(x @ centres.T).argmax(axis=1)]
+        sums = nearest.T @ x
+        moved = np.where(nearest.any(axis=0)[:, None], unit_rows(sums), centres)
+        if np.array_equal(moved, centres):
+            break
+        centres = moved
+    return centres
+
+
+def _most_certain(certainty: FloatArray, predicted: IntArray, share: float) -> FloatArray:
+    """Mark this share of the samples of each predicted class, at least one, the most certain first."""
+    order = np.lexsort((-certainty, predicted))
+    counts = np.bincount(predicted)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order)) - (np.cumsum(counts) - counts)[predicted[order]]
+    chosen: FloatArray = (rank < np.maximum(share * counts, 1)[predicted]).astype(float)
+    return chosen

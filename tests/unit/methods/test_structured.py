@@ -1,0 +1,139 @@
+"""Structured prediction: its parts against brute force, what it is for, and its place in the full engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warmpot.data import Task, as_table, make_task
+from warmpot.methods import Warmpot
+from warmpot.methods.alternation import Alternation
+from warmpot.methods.structured import _clusters, _labelled_in_steps, _most_certain, structured_probabilities
+from warmpot.train import fit, load_config
+from warmpot.weights import ClassPresence
+from warmpot.weights.presence import unit_rows
+
+
+def presence_of(probability: Any) -> ClassPresence:
+    probability = np.asarray(probability, float)
+    return ClassPresence(probability, probability / probability.sum(), {})
+
+
+def blobs(present: int = 6, classes: int = 9, width: int = 70, shift: float = 1.0) -> tuple[Any, Any, Any, Any]:
+    """Gaussian classes in so many columns that the engine takes them as embeddings; the target has the first ones."""
+    rng = np.random.default_rng(3)
+    centres = 1.5 * rng.normal(size=(classes, width))
+    ys, yt = np.repeat(np.arange(classes), 12), np.repeat(np.arange(present), 15)
+    xs = centres[ys] + rng.normal(size=(len(ys), width))
+    xt = centres[yt] + rng.normal(size=(len(yt), width)) + shift * rng.normal(size=width)
+    return xs, ys, xt, yt
+
+
+def blob_task(**settings: Any) -> Task:
+    xs, ys, xt, _ = blobs(**settings)
+    return make_task(as_table(xs, ys), as_table(xt))[0]
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.integers(0, 4)), min_size=1, max_size=40),
+    st.sampled_from([0.1, 0.5, 0.9, 1.0]),
+)
+def test_the_most_certain_of_each_class_are_chosen(samples: list[tuple[float, int]], share: float) -> None:
+    certainty, predicted = (np.array(column) for column in zip(*samples, strict=True))
+    chosen = _most_certain(certainty, predicted, share)
+    for c in np.unique(predicted):
+        own = predicted == c
+        # as many as lie below the share of the class, and at least one
+        count = sum(rank < max(share * own.sum(), 1) for rank in range(own.sum()))
+        assert chosen[own].sum() == count
+        assert certainty[own & (chosen > 0)].min() >= certainty[own & (chosen == 0)].max(initial=-1.0)
+
+
+def test_clusters_are_a_fixed_point_and_empty_ones_stay() -> None:
+    rng = np.random.default_rng(0)
+    x = unit_rows(rng.normal(size=(60, 5)) + np.array([4.0, 0, 0, 0, 0]))
+    start = unit_rows(np.vstack([np.eye(5)[0], x[0], -np.eye(5)[0]]))
+    centres = _clusters(x, start)
+    nearest = (x @ centres.T).argmax(axis=1)
+    assert set(nearest) == {0, 1}
+    for c in (0, 1):
+        np.testing.assert_allclose(centres[c], unit_rows(x[nearest == c].mean(axis=0)[None])[0], atol=1e-12)
+    np.testing.assert_array_equal(centres[2], start[2])
+
+
+def test_clusters_follow_a_shift_that_nearest_means_do_not() -> None:
+    """One of four classes is turned by half of the angle to the next: by the nearest mean, half of it is lost."""
+    rng = np.random.default_rng(1)
+    labels = np.repeat(np.arange(4), 40)
+
+    def drawn(turned: float) -> Any:
+        angles = np.deg2rad(90.0 * labels + turned * (labels == 0)) + 0.1 * rng.normal(size=len(labels))
+        return np.stack([np.cos(angles), np.sin(angles), 0.05 * rng.normal(size=len(labels))], axis=1)
+
+    xs, xt = drawn(0.0), drawn(45.0)
+    means = np.stack([xs[labels == c].mean(axis=0) for c in range(4)])
+    assert (unit_rows(xt) @ unit_rows(means).T).argmax(axis=1)[:40].mean() > 0.3
+    found = _labelled_in_steps(np.concatenate([xs, xt]), np.eye(4)[labels])
+    np.testing.assert_array_equal(found.argmax(axis=1), labels)
+
+
+def test_rows_sum_to_one_and_impossible_classes_get_nothing() -> None:
+    xs, ys, xt, yt = blobs()
+    probability = np.array([0.9, 1, 1, 0.8, 1, 1, 0.6, 0, 0])
+    found = structured_probabilities(xs, ys, xt, presence_of(probability))
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    assert not found[:, 7:].any()
+    assert (found.argmax(axis=1) == yt).mean() > 0.9
+
+
+def test_one_possible_class_gets_everything() -> None:
+    xs, ys, xt, _ = blobs()
+    found = structured_probabilities(xs, ys, xt, presence_of(np.eye(9)[4]))
+    np.testing.assert_array_equal(found, np.tile(np.eye(9)[4], (len(xt), 1)))
+
+
+def test_it_is_averaged_in_for_embeddings_with_enough_classes() -> None:
+    def steps(task: Task, **full: Any) -> int:
+        return len(fit(task, load_config("full", changes={"full": full})).history)
+
+    assert steps(blob_task()) == 8  # six with the average, two without
+    assert steps(blob_task(), rounds=1) == 3
+    assert steps(blob_task(present=2)) == 6  # too few classes are expected
+    assert steps(blob_task(width=10)) == 6  # measurements, not embeddings
+
+
+def test_an_interrupted_run_with_it_goes_on_bit_for_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, work = load_config("full"), Alternation.round
+
+    def stopped(self: Alternation, number: int) -> Any:
+        if number == 4:
+            raise KeyboardInterrupt
+        return work(self, number)
+
+    whole = fit(blob_task(), config, out=tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(Alternation, "round", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            fit(blob_task(), config, out=tmp_path / "stopped")
+    resumed = fit(blob_task(), config, out=tmp_path / "stopped", resume=True)
+    np.testing.assert_array_equal(whole.outputs, resumed.outputs)
+    assert whole.history == resumed.history
+
+
+def test_with_few_classes_a_class_can_supply_what_is_predicted() -> None:
+    labels = torch.arange(8).repeat(5)
+    outputs = torch.tensor([[9.0, 0, 0, 0, 0, 0, 0, 0]]).repeat(10, 1)
+    method = Warmpot(alpha=0.5, beta="auto")
+    few, many = np.array([1, 1, 0.5, 0, 0, 0, 0, 0]), np.array([1.0, 1, 1, 1, 1, 1, 0, 0])
+    beta, supply = method.supply(outputs, labels, few)
+    assert beta == pytest.approx(2.5 / 8)
+    # all samples are predicted as class 0: it can supply all of the target; the others 1/K times their probability
+    np.testing.assert_allclose(supply / 8 / beta, [1, 1 / 2.5, 0.5 / 2.5, 0, 0, 0, 0, 0])
+    beta, supply = method.supply(outputs, labels, many)
+    np.testing.assert_allclose(supply / 8 / beta, many / 6)
