@@ -1,10 +1,10 @@
-"""Structured prediction of the target: classes are found as clusters, for several sets of possible classes.
+"""Structured prediction of the target: pseudo-labels from its clusters, for several sets of possible classes.
 
-A second opinion next to the classifier of the full engine. That one labels target samples one by one, so a shift can
-put all samples of a class onto another class. Clusters of the target that start at the means of the source classes move
-with the shift. After SPL (Wang and Breckon, AAAI 2020), with three differences: Fisher's discriminant in place of the
-supervised locality-preserving projection, clusters of the target restricted to classes that are likely there, and an
-average over such sets of classes, since their number is uncertain.
+The classifier of the full engine labels target samples one by one, so a shift can put all samples of a class onto
+another class. Clusters of the target that start at the means of the source classes move with the shift. After SPL (Wang
+and Breckon, AAAI 2020). Deviations: Fisher's discriminant in place of the supervised locality-preserving projection;
+sharper probabilities; k-means on the sphere; at least one sample of each predicted class counts; no last pass with all
+target samples; and an average over sets of the classes that are likely there, since their number is uncertain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["structured_probabilities"]
 SIZES = (0.8, 1.0, 1.2, 1.5)
 """Sizes of the sets of most probable classes, over the expected number of classes."""
 STEPS = 10
-"""Steps in which the labelled share of the target grows to 1."""
+"""A tenth of the target counts in the second discriminant, nine tenths in the last."""
 CLUSTER_STEPS = 20
 SHARPNESS = 20.0
 """Of class probabilities ``exp(-sharpness * distance)`` on the unit sphere."""
@@ -61,7 +61,8 @@ def _labelled_in_steps(x: FloatArray, one_hot: FloatArray) -> FloatArray:
     """Return class probabilities of the rows of x that follow the source, whose classes `one_hot` gives.
 
     In every step the discriminant is fitted to the source and to the target samples labelled so far, and the target is
-    labelled by the nearest of source means and clusters; the most certain of each class count in the next step.
+    labelled by the larger of the probabilities from source means and from clusters; the most certain of each class
+    count in the next step.
     """
     x = x - x.mean(axis=0)
     n, classes = one_hot.shape

@@ -11,7 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warmpot.costs import PairCosts
 from warmpot.data import Task, as_table, make_task
+from warmpot.losses import get_label_loss
 from warmpot.methods import Warmpot
 from warmpot.methods.alternation import Alternation
 from warmpot.methods.structured import _clusters, _labelled_in_steps, _most_certain, structured_probabilities
@@ -137,3 +139,33 @@ def test_with_few_classes_a_class_can_supply_what_is_predicted() -> None:
     np.testing.assert_allclose(supply / 8 / beta, [1, 1 / 2.5, 0.5 / 2.5, 0, 0, 0, 0, 0])
     beta, supply = method.supply(outputs, labels, many)
     np.testing.assert_allclose(supply / 8 / beta, many / 6)
+
+
+def test_plans_see_the_average_first_and_the_classifier_alone_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, plan = list[torch.Tensor](), Warmpot.plan
+
+    def recorded(self: Warmpot, costs: Any, labels: Any, outputs: torch.Tensor, *rest: Any) -> Any:
+        seen.append(outputs)
+        return plan(self, costs, labels, outputs, *rest)
+
+    monkeypatch.setattr(Warmpot, "plan", recorded)
+    config = load_config("full", changes={"full": {"rounds": 2}})
+    rounds = config.built_method.rounds(blob_task(), config.full, config.label_loss, 0)
+    rounds.start()
+    for number in (1, 2, 3, 4):
+        own = rounds.outputs()[1].logits
+        rounds.round(number)
+        mean = (0.5 * (own.double().softmax(dim=1) + rounds.structured) + 1e-4).log()
+        torch.testing.assert_close(seen[-1], mean if number <= 2 else own)
+
+
+def test_the_plan_uses_the_capacities_of_few_classes() -> None:
+    rng, labels = np.random.default_rng(0), torch.arange(8).repeat(5)
+    costs = PairCosts(rng.normal(size=(40, 3)), rng.normal(size=(10, 3)))
+    outputs = torch.tensor([[9.0, 0, 0, 0, 0, 0, 0, 0]]).repeat(10, 1)
+    method = Warmpot(alpha="auto", beta="auto", eta1=0.1, ramp=0)
+    presence = np.array([1, 1, 0.5, 0, 0, 0, 0, 0])
+    expected = float(outputs.double().softmax(dim=1)[0, 0])  # all that is predicted can be supplied
+    assert method.masses(outputs, labels, 1.0, presence)[0] == pytest.approx(expected)
+    solution = method.plan(costs, labels, outputs, 1.0, get_label_loss("cross_entropy"), presence).solution
+    np.testing.assert_allclose(np.asarray(solution.p)[::8].sum(), expected)  # of class 0
