@@ -154,6 +154,7 @@ class Record:
     def from_dict(cls, fields: Mapping[str, Any]) -> Record:
         """Undo `to_dict`; unknown fields of other versions are ignored, missing ones have their default."""
         names = {each.name for each in dataclasses.fields(cls)}
+        fields = {"known_classes": fields.get("told", False), **fields}  # its old name: an oracle stays an oracle
         return cls(**{name: value for name, value in fields.items() if name in names})
 
 

@@ -272,3 +272,9 @@ def test_two_folders_compare_oracles_with_oracles(tmp_path: Path) -> None:
             append(tmp_path / name, record)
     rows = {row.variant.label: row.difference for row in compare_folders(tmp_path / "one", tmp_path / "two").rows}
     assert rows == {"plan": 0.0, f"plan, {KNOWN_CLASSES}": 0.0, "all pairs": 0.0, f"all pairs, {KNOWN_CLASSES}": 0.0}
+
+
+def test_an_oracle_of_an_older_version_stays_an_oracle() -> None:
+    fields = {"key": "k", "dataset": "d", "task": "t", "row": "r", "preset": "full", "seed": 0}
+    for told in (False, True):
+        assert Record.from_dict({**fields, "told": told}).known_classes is told
