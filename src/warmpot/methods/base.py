@@ -353,9 +353,13 @@ class Method(Component[M]):
         Whether the target takes part; if not, not even the scale of features is computed from it.
     weights : str
         The weighting it has in its paper, by name; "own": it weighs source samples itself, by its plan for instance.
+    status : str
+        What its presets with the authors' settings are: a reproduction, or "interpretation: ..." with the reason, where
+        the authors' code could not be read.
     """
 
     reference: ClassVar[str]
+    status: ClassVar[str] = "reproduction of the official code's objective"
     tags: ClassVar[tuple[str, ...]] = ()
     engines: ClassVar[tuple[str, ...]] = ("minibatch",)
     uses_target: ClassVar[bool] = True

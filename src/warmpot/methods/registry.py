@@ -1,6 +1,7 @@
 """The methods and weightings by name: those of this package, and those that other packages register.
 
-A package adds its own through entry points, in its ``pyproject.toml``:
+Every module of this package is imported, and the methods and weightings defined in it are known by their names: a new
+one is a new file. Another package adds its own through entry points, in its ``pyproject.toml``:
 
     [project.entry-points."warmpot.methods"]
     mine = "my_package.my_module:MyMethod"
@@ -12,33 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
+from inspect import isabstract
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, TypeVar
 
 from warmpot._settings import from_mapping, suggestion
 from warmpot.errors import InputError
-from warmpot.methods.ar import Ar
-from warmpot.methods.arpm import Arpm
-from warmpot.methods.ba3us import Ba3us
 from warmpot.methods.base import Component, Method
-from warmpot.methods.critic_weighting import Capped, Chi2Ball
-from warmpot.methods.jumbot import Jumbot
-from warmpot.methods.mpot import Mpot
-from warmpot.methods.pwan import Pwan
-from warmpot.methods.source_only import SourceOnly
 from warmpot.methods.warmpot import Warmpot
-from warmpot.methods.weighting import ClassShare, Plan, Presence, Uniform, Weighting
+from warmpot.methods.weighting import Weighting
 
 __all__ = ["DEFAULT_METHOD", "METHODS", "OWN", "WEIGHTINGS", "get_method", "get_weighting", "make_method",
            "make_weighting", "method_names", "register_method", "register_weighting", "weighting_names"]  # fmt: skip
 
-METHODS: dict[str, type[Method[Any]]] = {
-    cls.name: cls for cls in (Warmpot, Mpot, Jumbot, Ba3us, Pwan, Ar, Arpm, SourceOnly)
-}
+METHODS: dict[str, type[Method[Any]]] = {}
 """The methods of this package, and those that a script has registered."""
-WEIGHTINGS: dict[str, type[Weighting[Any]]] = {
-    cls.name: cls for cls in (Uniform, ClassShare, Presence, Chi2Ball, Capped, Plan)
-}
+WEIGHTINGS: dict[str, type[Weighting[Any]]] = {}
 """The weightings of this package, and those that a script has registered."""
 DEFAULT_METHOD = Warmpot.name
 OWN = "own"
@@ -135,3 +128,20 @@ def make_weighting(name: str, params: Mapping[str, Any] | None = None) -> Weight
     True
     """
     return from_mapping(get_weighting(name), params or {}, "weight_params")
+
+
+def _register_package() -> None:
+    """Register what the modules of this package define, WARMPOT first."""
+    package, folder = __name__.rpartition(".")[0], str(Path(__file__).parent)
+    modules = sorted(f"{package}.{module.name}" for module in iter_modules([folder]))
+    for name in sorted(modules, key=lambda name: name != Warmpot.__module__):
+        for cls in vars(import_module(name)).values():
+            if not isinstance(cls, type) or cls.__module__ != name or isabstract(cls) or "name" not in vars(cls):
+                continue
+            if issubclass(cls, Method):
+                register_method(cls)
+            elif issubclass(cls, Weighting):
+                register_weighting(cls)
+
+
+_register_package()

@@ -18,9 +18,8 @@ from warmpot.report.sections.parts import chosen_iterate
 from warmpot.train.finished_run import UNKNOWN, FinishedRun
 from warmpot.train.recipes import preset_names
 
-__all__ = ["OURS", "PRESETS", "REPRODUCTION", "provenance_section", "repeat_command", "status"]
+__all__ = ["OURS", "PRESETS", "provenance_section", "repeat_command", "status"]
 
-REPRODUCTION = "reproduction of the official code's objective"
 PRESETS = {
     "paper": "the paper's formulas as printed",
     **dict.fromkeys(("mpot-imagenet", "jumbot-imagenet"), "interpretation: its authors did not run it there"),
@@ -29,7 +28,7 @@ PRESETS = {
         "interpretation: the paper gives one number and no code",
     ),
 }
-"""Presets that are not reproductions; docs/methods.md has the same list."""
+"""Presets with another status than their method; docs/methods.md has the same list."""
 PAPERS = "resnet50.tv_in1k"
 OURS = ("frozen", "tuned")
 """Parts of the names of presets whose training loop is not that of the paper."""
@@ -89,7 +88,7 @@ def status(run: FinishedRun) -> str:
         return "baseline"
     if run.setting("engine") == "full" or any(mark in preset for mark in OURS):
         return "ours: the objective is the method's, the training loop is not"
-    text = PRESETS.get(preset, REPRODUCTION) + _other_network(run)
+    text: str = PRESETS.get(preset, method.status) + _other_network(run)
     changed = any(not change.startswith(NEUTRAL) for change in run.changed_settings)
     return text + (", with other settings: see below" if changed else "")
 
