@@ -161,17 +161,16 @@ class Warmpot(Method[Memory]):
         sizes = np.maximum(np.bincount(codes, minlength=len(presence)), 1) / len(codes)
         return beta, presence * np.maximum(1.0, predicted_shares(outputs) * beta / sizes)
 
-    def masses(
-        self, outputs: Tensor, labels: Tensor, progress: float, presence: FloatArray | None = None
-    ) -> tuple[float, float]:
-        """Return the mass to move and beta, estimated where they are not given."""
-        outputs = outputs.detach()
-        beta, supply = self.supply(outputs, labels, presence)
+    def mass(
+        self, outputs: Tensor, labels: Tensor, progress: float, beta: float, supply: FloatArray | None = None
+    ) -> float:
+        """Return the mass to move, estimated if alpha is not given; `beta` and `supply` are what `supply` returns."""
         alpha = self.alpha
         if alpha == "auto":
+            outputs = outputs.detach()
             probabilities = outputs.double().softmax(dim=1).cpu().numpy() if outputs.shape[1] > 1 else None
             alpha = PAPER_ALPHA if probabilities is None else estimate_alpha(probabilities, labels.cpu(), beta, supply)
-        return self.alpha_at(progress, alpha), beta
+        return self.alpha_at(progress, alpha)
 
     def _eta1_of(self, rms: float) -> float:
         return math.sqrt(2.0) / max(rms, 1e-30) if self.eta1 == "auto" else self.eta1
@@ -187,7 +186,8 @@ class Warmpot(Method[Memory]):
         """Solve the plan of a batch; no gradient goes through it."""
         eta1 = self._eta1_of(rms_distance(source.features, target.features) if self.eta1 == "auto" else 1.0)
         cost = joint_cost(source.features, labels, target.features, target.logits, eta1=eta1, eta2=self.eta2, loss=loss)
-        n, (alpha, beta) = len(labels), self.masses(target.logits, labels, progress)
+        n, beta = len(labels), self.supply(target.logits.detach(), labels)[0]
+        alpha = self.mass(target.logits, labels, progress, beta)
         capacity = np.full(n, 1.0 / (beta * n))
         # A plan short of its tolerance is still feasible; the log shows it, and training continues.
         solution = solve_partial(cost.detach(), a=capacity, mass=alpha, eps=self._eps_of(cost), throw=False)
@@ -219,8 +219,8 @@ class Warmpot(Method[Memory]):
         absent one nothing (`supply`).
         """
         cost = costs.joint(labels, outputs, eta1=self._eta1_of(costs.rms), eta2=self.eta2, loss=loss)
-        alpha, beta = self.masses(outputs, labels, progress, presence)
-        supply = self.supply(outputs, labels, presence)[1]
+        beta, supply = self.supply(outputs, labels, presence)
+        alpha = self.mass(outputs, labels, progress, beta, supply)
         return plan_over_all(cost, beta=beta, mass=alpha, supply=None if supply is None else supply[labels.numpy()])
 
     def rounds(self, task: Task, settings: FullSettings, loss: LabelLoss, seed: int) -> Alternation:

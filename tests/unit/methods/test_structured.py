@@ -166,6 +166,6 @@ def test_the_plan_uses_the_capacities_of_few_classes() -> None:
     method = Warmpot(alpha="auto", beta="auto", eta1=0.1, ramp=0)
     presence = np.array([1, 1, 0.5, 0, 0, 0, 0, 0])
     expected = float(outputs.double().softmax(dim=1)[0, 0])  # all that is predicted can be supplied
-    assert method.masses(outputs, labels, 1.0, presence)[0] == pytest.approx(expected)
+    assert method.mass(outputs, labels, 1.0, *method.supply(outputs, labels, presence)) == pytest.approx(expected)
     solution = method.plan(costs, labels, outputs, 1.0, get_label_loss("cross_entropy"), presence).solution
     np.testing.assert_allclose(np.asarray(solution.p)[::8].sum(), expected)  # of class 0
