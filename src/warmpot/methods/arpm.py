@@ -231,13 +231,16 @@ def pca_head(source: Tensor, labels: Tensor, target: Tensor, otherwise: Tensor) 
 
     The axis along which a source sample is furthest from the target's mean votes for the sample's class; row k is the
     mean of the axes that the samples of class k voted for, or that of `otherwise` (C, d) without samples. C is at most
-    n_t and d. The largest entry of every axis is positive: the sign of an axis is free, and the votes depend on it.
+    n_t and d. The sign of an axis is free, and the votes depend on it: the target sample that is furthest from the mean
+    along an axis is on its positive side. That is the rule of scikit-learn 1.3, which the official code pins; later
+    releases make the largest entry of the axis positive.
     """
     n_classes = len(otherwise)
     x = target.double().cpu()
     centre = x.mean(dim=0)
     axes = torch.linalg.eigh((x - centre).T @ (x - centre)).eigenvectors.T.flip(0)[:n_classes]
-    axes = axes * axes.gather(1, axes.abs().argmax(dim=1, keepdim=True)).sign()
+    scores = (x - centre) @ axes.T
+    axes = axes * scores.gather(0, scores.abs().argmax(dim=0, keepdim=True)).sign().T
     votes = ((source.double().cpu() - centre) @ axes.T).argmax(dim=1)
     counts = torch.zeros(n_classes, n_classes, dtype=torch.float64)
     counts.index_put_((labels.cpu(), votes), torch.ones(len(votes), dtype=torch.float64), accumulate=True)

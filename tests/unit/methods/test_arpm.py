@@ -243,10 +243,15 @@ def test_never_nan_for_certain_predictions() -> None:
     assert torch.isfinite(features.grad).all()  # type: ignore[arg-type]
 
 
+def _scores(found: PCA, target: np.ndarray) -> list[tuple[np.ndarray, list[float]]]:
+    """Every axis with the scores of the target along it."""
+    return [(axis, [float(axis @ (x - found.mean_)) for x in target]) for axis in found.components_]
+
+
 def _expected_head(source: np.ndarray, labels: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Follow docs/method-specifications.md, ARPM, with sklearn's PCA and loops."""
     found = PCA(n_components=CLASSES, svd_solver="full").fit(target)
-    axes = np.array([axis * np.sign(axis[np.abs(axis).argmax()]) for axis in found.components_])
+    axes = np.array([axis if max(scores) > -min(scores) else -axis for axis, scores in _scores(found, target)])
     rows = []
     for k in range(CLASSES):
         votes = [int(np.argmax(axes @ (x - found.mean_))) for x in source[labels == k]]
@@ -270,6 +275,16 @@ def test_the_head_starts_from_the_principal_axes_of_the_target_and_can_learn(sph
     method.step(scene.context([0, 1], BEFORE), memory).loss.backward()
     optimizer.step()
     assert not torch.allclose(scene.network.head.weight, start)
+
+
+def test_the_farthest_target_sample_decides_the_sign_of_an_axis() -> None:
+    """The target varies along (3, -1) alone, farthest on the side of (-3, 1): its largest *entry* would say (3, -1)."""
+    axis = torch.tensor([3.0, -1.0]) / math.sqrt(10.0)
+    target = torch.outer(torch.tensor([-5.0, 1.0, 2.0, 2.0]), axis)
+    target = target + 1e-3 * torch.outer(torch.tensor([1.0, -1.0, 0.0, 0.0]), axis.flip(0))
+    source, labels = torch.outer(torch.tensor([-1.0, -2.0]), axis), torch.tensor([0, 0])
+    found = pca_head(source, labels, target, torch.zeros(2, 2))
+    torch.testing.assert_close(found[0], -axis.double(), atol=1e-3, rtol=0.0)
 
 
 def test_a_class_without_samples_keeps_its_row() -> None:
