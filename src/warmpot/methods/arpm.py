@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from warmpot._checks import check_count, check_nonnegative, check_positive
+from warmpot.errors import InputError
 from warmpot.methods.base import (
     BatchContext,
     DatasetPass,
@@ -38,6 +39,8 @@ NEIGHBOUR_WEIGHT = 0.1
 """Of each neighbour of a neighbour."""
 SAME = 1e-6
 """Entries of directions that differ by less are the same up to rounding."""
+ROUNDED = 1e-6
+"""Shares of recipes are rounded to seven digits."""
 CHUNK = 2048
 """Rows for which neighbours are searched at once."""
 
@@ -115,7 +118,8 @@ class Arpm(Method[TargetBank]):
     neighbours, second_neighbours : int
         Nearest target samples by the cosine of pooled features, and of each of them (VisDA: 5 and 5).
     start : float
-        Share of the training after which both terms of the target begin; they need a classifier.
+        Share of the training after which both terms of the target begin, not before the weights are first computed:
+        they make the classifier's clusters certain, those on outlier classes too.
     pca_head : bool
         Start the head from principal axes of the target (`pca_head`); not together with a warm-up, which it
         would undo. Off in the recipe for frozen features: they cannot move towards such a head.
@@ -173,6 +177,13 @@ class Arpm(Method[TargetBank]):
     def phases(self) -> tuple[Phase, ...]:
         """The source alone, then the terms of the target too."""
         return Phase("source", self.start, adapts=False), Phase(TARGET)
+
+    def check_first_refresh(self, share: float) -> None:
+        """Refuse terms of the target that begin before the first weights."""
+        if self.start < share - ROUNDED:
+            got, allowed = f"{self.start:.4g}, before the source is first weighted", f"at least {share:.4g}"
+            remedy = "Raise it, or let weight_params.periods be larger: the source is weighted after the first period."
+            raise InputError("params.start", got=got, allowed=allowed, remedy=remedy)
 
     def make_memory(self, setup: Setup) -> TargetBank:
         """Make an empty bank."""

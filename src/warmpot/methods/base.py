@@ -375,6 +375,12 @@ class Method(Component[M]):
         """The parts of the training, in order."""
         return (Phase("train"),)
 
+    def check_first_refresh(self, share: float) -> None:
+        """Refuse parameters that do not fit the share of the training after which weights are first computed.
+
+        Default: any. Weights are equal until then; 0 is for weightings that weigh from the first step on.
+        """
+
     def extra_batches(self, progress: TrainProgress, source_batch: int) -> Mapping[str, BatchSpec]:  # noqa: ARG002
         """Return the batches of a step besides source and target, by name."""
         return {}

@@ -167,6 +167,11 @@ class CriticWeighting(Weighting[CriticWeightMemory]):
     def __post_init__(self) -> None:
         check_count("periods", self.periods)
 
+    @property
+    def first_refresh(self) -> float:
+        """After the first period."""
+        return 1.0 / self.periods
+
     @abstractmethod
     def _solve(self, scores: FloatArray, of_target: float) -> FloatArray:
         """Return weights that sum to 1, by the scores of the source and the mean score of the target."""

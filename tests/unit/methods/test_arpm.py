@@ -15,10 +15,11 @@ from sklearn.decomposition import PCA
 
 from warmpot._settings import from_mapping
 from warmpot.errors import InputError
-from warmpot.methods import BatchContext, DatasetPass, Setup, TrainProgress
+from warmpot.methods import BatchContext, DatasetPass, Setup, TrainProgress, make_weighting
 from warmpot.methods.arpm import Arpm, TargetBank, pca_head
 from warmpot.methods.base import progress_at
 from warmpot.nets import Network, NetworkSettings, build_network
+from warmpot.train import load_config
 from warmpot.train.recipes import read_preset
 
 N_TARGET, N_SOURCE, INPUTS, CLASSES = 12, 9, 5, 3
@@ -328,11 +329,47 @@ def test_recipes_differ_in_weights_alone(name: str) -> None:
     recipe = read_preset(name)
     found = from_mapping(Arpm, recipe["params"], "params")
     assert found == Arpm(start=found.start, pca_head=not name.endswith("frozen"))
-    assert found.start == pytest.approx(1 / 6, abs=1e-6)
+    assert found.start == pytest.approx(0.375 if name.endswith("frozen") else 1 / 6, abs=1e-6)
     assert recipe["minibatch"]["network"]["sphere"] == "auto"
     assert recipe["weights"] == {"arpm": "chi2_ball", "warmpot": "capped", "plan": "plan"}[
         ([*name.removesuffix("-frozen").split("-")])[-1]
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("start", "weights", "params"),
+    [
+        (0.16, "chi2_ball", {"periods": 6}),
+        (0.9, "chi2_ball", {"periods": 1}),  # no refresh at all
+        (0.3, "capped", {"periods": 2}),
+        (0.3, "plan", {"scope": "dataset", "periods": 3}),
+        (0.3, "class_share", {"periods": 3}),
+    ],
+)
+def test_its_terms_do_not_begin_before_the_first_weights(start: float, weights: str, params: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="start"):
+        Arpm(start=start).check_first_refresh(make_weighting(weights, params).first_refresh)
+
+
+def test_a_run_without_weights_before_the_terms_of_the_target_is_refused() -> None:
+    with pytest.raises(InputError) as error:
+        load_config("arpm-frozen", changes={"params": {"start": 0.125}, "weight_params": {"periods": 4}})
+    assert (error.value.what, error.value.allowed) == ("config.params.start", "at least 0.25")
+    assert "periods" in error.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("start", "weights", "params"),
+    [
+        (0.1666666, "chi2_ball", {"periods": 6}),  # rounded
+        (1.0, "chi2_ball", {"periods": 1}),
+        (0.0, "uniform", {}),
+        (0.0, "plan", {"scope": "batch", "periods": 3}),
+        (0.0, "class_share", {"periods": 3, "from_start": True}),
+    ],
+)
+def test_its_terms_may_begin_with_the_first_weights(start: float, weights: str, params: dict[str, Any]) -> None:
+    Arpm(start=start).check_first_refresh(make_weighting(weights, params).first_refresh)
 
 
 @pytest.mark.parametrize("name", ["arpm-imagenet", "arpm-warmpot-imagenet"])
