@@ -301,8 +301,8 @@ def train_in_batches(
         with closing(trainer.steps(begin)) as steps:
             for step, batches in steps:
                 result, target = trainer.step(step, batches)
-                trainer.health.see(target.logits)
                 done = step + 1
+                trainer.health.see(target.logits, done / settings.steps)
                 if done % settings.log_every == 0 or done == settings.steps:
                     weights = torch.ones(1) if result.weights is None else result.weights
                     line = _line(done, result, trainer.health.check(done / settings.steps, weights))
