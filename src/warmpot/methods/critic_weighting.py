@@ -156,21 +156,29 @@ class CriticWeighting(Weighting[CriticWeightMemory]):
     periods : int
         The critic is trained and the source is weighed at the start of each of this many equal periods of the
         training but the first: weights are equal until then.
+    early : float
+        Share of the training after which there is one more refresh (AR on Office-31); 0: none.
     critic : CriticSettings
     """
 
     passes: ClassVar[Mapping[Domain, tuple[str, ...]]] = {"source": ("features",), "target": ("features",)}
 
     periods: int = 6
+    early: float = 0.0
     critic: CriticSettings = field(default_factory=CriticSettings)
 
     def __post_init__(self) -> None:
         check_count("periods", self.periods)
+        check_nonnegative("early", self.early, maximum=1.0)
 
     @property
     def first_refresh(self) -> float:
-        """After the first period."""
-        return 1.0 / self.periods
+        """After the first period, or the early one."""
+        return min(self.early or 1.0, 1.0 / self.periods)
+
+    def _is_due(self, progress: TrainProgress) -> bool:
+        early = round(self.early * progress.steps)
+        return progress.starts_period(self.periods) or (self.early > 0 and progress.step == early)
 
     @abstractmethod
     def _solve(self, scores: FloatArray, of_target: float) -> FloatArray:
@@ -182,7 +190,7 @@ class CriticWeighting(Weighting[CriticWeightMemory]):
 
     def refresh(self, memory: CriticWeightMemory, progress: TrainProgress, request: PassRequest) -> None:
         """Train the critic and weigh the whole source."""
-        if not progress.starts_period(self.periods):
+        if not self._is_due(progress):
             return
         data, weights = request(), memory.weights
         source, target = (part.features.to(weights) for part in (data.source, data.target))

@@ -55,22 +55,25 @@ def _scores(memory: CriticWeightMemory, x: torch.Tensor) -> np.ndarray:
         return np.asarray(memory.critic(x).double())
 
 
-def test_looks_only_when_a_stretch_begins_and_weights_are_equal_before() -> None:
+@pytest.mark.parametrize(("early", "expected"), [(0.0, [3, 6]), (1 / 9, [1, 3, 6])], ids=["periods", "early"])
+def test_looks_only_when_a_stretch_begins_and_weights_are_equal_before(early: float, expected: list[int]) -> None:
     looked: list[DatasetPass] = []
-    weighting = dataclasses.replace(BOTH[0], critic=dataclasses.replace(SMALL, steps=1), periods=3)
+    weighting = dataclasses.replace(BOTH[0], critic=dataclasses.replace(SMALL, steps=1), periods=3, early=early)
+    assert weighting.first_refresh == expected[0] / 9
     memory = _memory(weighting)
 
     def look() -> DatasetPass:
         looked.append(_whole())
         return looked[-1]
 
-    counts = []
+    steps = []
     for step in range(9):
+        before = len(looked)
         weighting.refresh(memory, TrainProgress(step, 9), look)
-        counts.append(len(looked))
+        steps += [step] * (len(looked) - before)
         if not looked:
             assert torch.equal(memory.weights, torch.ones(N_SOURCE))
-    assert counts == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert steps == expected
     assert not torch.equal(memory.weights, torch.ones(N_SOURCE))
 
 
