@@ -350,7 +350,8 @@ class Method(Component[M]):
     engines : tuple of str
         Which engines can train it: "minibatch" needs `step`, "full" needs `rounds`.
     uses_target : bool
-        Whether the target takes part; if not, not even the scale of features is computed from it.
+        Whether the target takes part. If not, it does not pass the network in training: BatchNorm has statistics of the
+        source alone, `BatchContext.target` has no rows, and the scale of features is the source's.
     weights : str
         The weighting it has in its paper, by name; "own": it weighs source samples itself, by its plan for instance.
     status : str

@@ -64,7 +64,10 @@ class _Trainer:
         self.network: Network = self.model.module.network
         extra = [self.learner.extra_batches(step, self.settings.source_batch) for step in range(steps)]
         rank, world = fabric.global_rank, fabric.world_size
-        self.batches = Batches(task, self.settings, config.seed, rank=rank, world=world, extra=extra)
+        # A target that is passed only to be ignored would still move the statistics of BatchNorm.
+        self.batches = Batches(
+            task, self.settings, config.seed, rank=rank, world=world, extra=extra, target=method.uses_target
+        )
         self.health = Health(self.learner.expected_share, self.learner.adapts_from, self.learner.settles_at)
 
     def _build(self, task: Task, n_outputs: int) -> Network:
@@ -103,7 +106,10 @@ class _Trainer:
         return self.config.images.processes if self.config.images is not None and self.batches.decodes else 0
 
     def step(self, step: int, batches: StepBatches) -> tuple[StepResult, Outputs]:
-        """Train on the batches of a step; return the method's result, and the outputs of the target batch."""
+        """Train on the batches of a step; return the method's result, and the outputs of the target batch.
+
+        They have no rows for a method that does not use the target.
+        """
         factor = self.settings.optimizer.decay(self.learner.decay_step(step))
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.optimizer.lr * group["lr_scale"] * factor
@@ -134,12 +140,14 @@ class _Trainer:
         uses_source = self.learner.phase(step).uses_source
         passed = {name: x for name, x in inputs.items() if uses_source or name != "source"}
         outputs: dict[str, Outputs] = self.model(passed)
-        if not uses_source:
-            outputs["source"] = Outputs(*(part[:0] for part in outputs["target"] if part is not None))
+        for name, other in (("source", "target"), ("target", "source")):
+            if name not in outputs:
+                outputs[name] = Outputs(*(part[:0] for part in outputs[other] if part is not None))
         if self._joins:
             outputs = {name: self._gathered(part) for name, part in outputs.items()}
             batches = {name: self._with_all(batch) for name, batch in batches.items()}
-        source, target = batches["source"], batches["target"]
+        source, target = batches["source"], batches.get("target")
+        rows, pseudo_labels = (None, None) if target is None else (target.rows, target.labels)
         assert source.labels is not None
         extra = {
             name: NamedBatch(outputs[name], batch.rows, batch.labels, batch.x, domain=self.batches.domain(name))
@@ -148,8 +156,9 @@ class _Trainer:
         }
         return BatchContext(
             outputs["source"], source.labels, outputs["target"], TrainProgress(step, self.settings.steps),
-            self.config.label_loss, source.rows, target.rows, extra=extra, inputs=inputs["source"],
-            target_inputs=inputs["target"], network=self.network, forward=self._forward, pseudo_labels=target.labels,
+            self.config.label_loss, source.rows, rows, extra=extra, inputs=inputs["source"],
+            target_inputs=inputs.get("target"), network=self.network, forward=self._forward,
+            pseudo_labels=pseudo_labels,
         )  # fmt: skip
 
     @property
@@ -302,7 +311,8 @@ def train_in_batches(
             for step, batches in steps:
                 result, target = trainer.step(step, batches)
                 done = step + 1
-                trainer.health.see(target.logits, done / settings.steps)
+                if len(target.logits):
+                    trainer.health.see(target.logits, done / settings.steps)
                 if done % settings.log_every == 0 or done == settings.steps:
                     weights = torch.ones(1) if result.weights is None else result.weights
                     line = _line(done, result, trainer.health.check(done / settings.steps, weights))

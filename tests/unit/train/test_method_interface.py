@@ -33,6 +33,7 @@ from warmpot.methods import (
     Rounds,
     SamplePool,
     Setup,
+    SourceOnly,
     StepResult,
     TrainProgress,
     alternation,
@@ -145,6 +146,40 @@ def test_a_phase_without_the_source(method: TwoPhases) -> None:
     # BatchNorm has seen both domains in the first phase; then the target, and its second view
     assert int(network.bottleneck[1].num_batches_tracked) == 3 * 2 + 3 * 2
     assert fitted.training_weights.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("joint", [False, True], ids=["separate", "joint"])
+@pytest.mark.parametrize("warmup", [0.0, 0.5])
+def test_a_method_that_does_not_use_the_target_never_passes_it(joint: bool, warmup: float) -> None:
+    """BatchNorm's statistics, and with them all predictions, depend on the source alone."""
+    network = {"bottleneck": "bn", "joint": joint}
+    settings = {**FEW["minibatch"], "warmup": warmup, "network": network}
+    config = load_config("source-only-frozen", changes={"minibatch": settings})
+    task = make_task()
+    other = Task(task.xs, task.ys, 5 - 3 * task.xt[:17], task.classes)
+    networks = [fit(each, config).predictor.network for each in (task, other)]
+    norm = networks[0].bottleneck[1]
+    assert int(norm.num_batches_tracked) == STEPS
+    for mine, theirs in zip(networks[0].state_dict().values(), networks[1].state_dict().values(), strict=True):
+        assert torch.equal(mine, theirs)
+    x = torch.from_numpy(task.xt)
+    assert torch.equal(networks[0](x).logits, networks[1](x).logits)
+
+
+def test_a_method_that_does_not_use_the_target_gets_no_rows_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    contexts: list[BatchContext] = []
+    step = SourceOnly.step
+
+    def recording(self: SourceOnly, context: BatchContext, memory: Memory) -> StepResult:
+        contexts.append(context)
+        return step(self, context, memory)
+
+    monkeypatch.setattr(SourceOnly, "step", recording)
+    fitted = fit(make_task(), load_config("source-only-frozen", changes=FEW))
+    assert [len(context.source.logits) for context in contexts] == [BATCH] * STEPS
+    assert all(len(part) == 0 for context in contexts for part in context.target[:2])
+    assert all(context.target_rows is None and context.target_inputs is None for context in contexts)
+    assert all("effective_weights" in line and "effective_classes" not in line for line in fitted.history)
 
 
 def test_decay_starts_again_with_a_phase(method: TwoPhases) -> None:
