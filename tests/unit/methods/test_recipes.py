@@ -101,6 +101,11 @@ def test_the_loop_is_the_official_one(preset: str) -> None:
     assert not differing(loop.network, network)
 
 
+def test_only_the_imagenet_code_of_warmpot_starts_as_torch_does() -> None:
+    starts = {name: load_config(name).minibatch.network.init for name in ("official", "imagenet-caltech", *LOOPS)}
+    assert {name for name, init in starts.items() if init == "torch"} == {"imagenet-caltech"}
+
+
 @pytest.mark.parametrize("preset", PARAMS)
 def test_the_constants_are_the_official_ones(preset: str) -> None:
     assert not differing(load_config(preset).params, PARAMS[preset])
