@@ -241,7 +241,8 @@ class DatasetPass:
     ----------
     source, target : Outputs, or functions that return them
         Of all samples, detached. A function is called when the domain is first read: a pass takes time. It holds the
-        parts that the method or weighting names in `Component.passes`; others are None.
+        parts that the method or weighting names in `Component.passes`; others are None. That of the source may be
+        called with rows too, for these alone.
     labels : (n_s,) tensor
         Source labels.
     network : Network
@@ -250,7 +251,7 @@ class DatasetPass:
     """
 
     def __init__(
-        self, source: Outputs | Callable[[], Outputs], target: Outputs | Callable[[], Outputs],
+        self, source: Outputs | Callable[..., Outputs], target: Outputs | Callable[[], Outputs],
         labels: Tensor, network: Network, loss: LabelLoss = CROSS_ENTROPY,
     ) -> None:  # fmt: skip
         self._source, self._target = source, target
@@ -260,6 +261,13 @@ class DatasetPass:
     def source(self) -> Outputs:
         """Outputs of all source samples."""
         return self._source if isinstance(self._source, Outputs) else self._source()
+
+    def of_source(self, rows: Tensor) -> Outputs:
+        """Return the outputs of some source samples; unless `source` was read, only they pass the network."""
+        if not isinstance(self._source, Outputs) and "source" not in self.__dict__:
+            return self._source(rows)
+        parts = self.source._asdict().items()
+        return Outputs.of(**{name: part[rows.to(part.device)] for name, part in parts if part is not None})
 
     @cached_property
     def target(self) -> Outputs:

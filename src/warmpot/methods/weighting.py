@@ -49,6 +49,10 @@ class Weighting(Component[M]):
     def weigh(self, memory: M, batch: NamedBatch, context: BatchContext) -> Tensor:
         """Return the weights (n,) of labelled samples of a step, detached; of all its batches on one scale."""
 
+    def source_rows(self, memory: M) -> Tensor | None:  # noqa: ARG002
+        """Return the source samples that are weighed now, which source batches are drawn from; None: all."""
+        return None
+
     def current_weights(self, memory: M, labels: Tensor) -> Tensor | None:  # noqa: ARG002
         """Return the weights of all source samples that are in force now; None when every batch has its own."""
         return None

@@ -174,7 +174,10 @@ class _Trainer:
     def request_pass(self) -> DatasetPass:
         """Return both domains as the network sees them now, the same in all processes."""
         self.align()
-        source = functools.partial(self.outputs, self.batches.xs, self.learner.pass_parts("source"))
+
+        def source(rows: Tensor | None = None) -> Outputs:
+            return self.outputs(_rows(self.batches.xs, rows), self.learner.pass_parts("source"))
+
         target = functools.partial(self.outputs, self.batches.xt, self.learner.pass_parts("target"))
         labels = self.batches.ys.to(self.fabric.device)
         return DatasetPass(source, target, labels, self.network, self.config.label_loss)
@@ -194,11 +197,17 @@ class _Trainer:
         share = -(-len(x) // world)
         # Equal shares can be gathered: the last ones are filled up with the last row, and cut again.
         rows = np.minimum(np.arange(share) + share * self.fabric.global_rank, len(x) - 1)
-        mine = x if world == 1 else x[rows] if isinstance(x, np.ndarray) else x.subset(rows)
+        mine = x if world == 1 else _rows(x, torch.from_numpy(rows))
+        tensors: dict[str, Tensor] = {}
         self.network.eval()
         with torch.no_grad():
-            passed = [self._parts(block, parts) for block in blocks(mine, self._workers)]
-            tensors = {part: torch.cat([block[part] for block in passed]) for part in parts}
+            start = 0
+            for block in blocks(mine, self._workers):
+                for part, values in self._parts(block, parts).items():
+                    # Filled in place: joining the blocks at the end would need the memory twice.
+                    whole = tensors.setdefault(part, values.new_empty(len(mine), *values.shape[1:]))
+                    whole[start : start + len(block)] = values
+                start += len(block)
         self.network.train()
         if world > 1:
             gathered: dict[str, Any] = {part: self.fabric.all_gather(tensor) for part, tensor in tensors.items()}
@@ -240,14 +249,16 @@ class _Trainer:
         transport = float(cost) / mass if cost is not None and mass > 0 else None
         return Snapshot(step, network, source, target, transport)
 
-    def results(self, network: Network, task: Task) -> tuple[Outputs, Outputs]:
+    def results(self, network: Network, task: Task, rows: Tensor | None = None) -> tuple[Outputs, Outputs]:
         """Return the outputs of a network, the present one on the CPU, for both domains.
 
-        Features pass in the precision that they came in; what must be loaded passes where the training runs.
+        Features pass in the precision that they came in; what must be loaded passes where the training runs. `rows` are
+        the source samples to pass; default: all.
         """
+        xs = _rows(task.xs, rows)
         if task.xs.ndim == 2:
-            return apply_network(network, task.xs), apply_network(network, task.xt)
-        passes = (self.outputs(x) for x in (task.xs, task.xt))
+            return apply_network(network, xs), apply_network(network, task.xt)
+        passes = (self.outputs(x) for x in (xs, task.xt))
         source, target = (Outputs(*(part.cpu().double() for part in outputs[:2])) for outputs in passes)
         return source, target
 
@@ -277,6 +288,14 @@ class _Trainer:
         self.health.load(part("health."))
         chosen.load(checkpoint.tensors, checkpoint.facts)
         return checkpoint.step
+
+
+def _rows(x: Rows, rows: Tensor | None) -> Rows:
+    """Return some rows of a domain, or all."""
+    if rows is None:
+        return x
+    picked = rows.cpu().numpy()
+    return x[picked] if isinstance(x, np.ndarray) else x.subset(picked)
 
 
 def _diverged(step: int, got: str) -> DivergedError:
@@ -334,12 +353,15 @@ def train_in_batches(
         trainer.align()
         learner = trainer.learner
         network = learner.final_network(copy.deepcopy(trainer.network)).cpu().eval()
-        source, target = trainer.results(network, task)
+        rows = learner.source_rows()  # without a plan over all pairs, a large source need not pass as a whole
+        source, target = trainer.results(network, task, rows)
     step = settings.steps if chosen.step is None else chosen.step
     labels = torch.as_tensor(task.ys)
-    plan = learner.final_plan(DatasetPass(source, target, labels, network, config.label_loss))
+    of_source = labels if rows is None else labels[rows.cpu()]
+    plan = learner.final_plan(DatasetPass(source, target, of_source, network, config.label_loss))
     solution, weights = None if plan is None else plan.solution, learner.training_weights(labels)
-    return Trained(network, settings.network, history, source, target, step, solution, weights)
+    rows = None if rows is None else rows.cpu()
+    return Trained(network, settings.network, history, source, target, step, solution, weights, source_rows=rows)
 
 
 def _line(step: int, result: StepResult, signs: dict[str, float]) -> dict[str, Any]:

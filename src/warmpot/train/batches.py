@@ -110,7 +110,7 @@ class Batches:
             if one is None or other is None:
                 return one is other
             pairs = zip(one, other, strict=True)
-            return all(a is b or (a is not None and b is not None and torch.equal(a, b)) for a, b in pairs)
+            return all(a is b or (a is not None and b is not None and torch.equal(a.cpu(), b.cpu())) for a, b in pairs)
 
         if unknown := set(pools) - set(self._specs):
             remedy = "Ask for it in `Method.extra_batches`."

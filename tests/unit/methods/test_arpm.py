@@ -18,7 +18,7 @@ from warmpot.errors import InputError
 from warmpot.methods import BatchContext, DatasetPass, Setup, TrainProgress, make_weighting
 from warmpot.methods.arpm import Arpm, TargetBank, pca_head
 from warmpot.methods.base import progress_at
-from warmpot.nets import Network, NetworkSettings, build_network
+from warmpot.nets import Network, NetworkSettings, Outputs, build_network
 from warmpot.train import load_config
 from warmpot.train.recipes import read_preset
 
@@ -296,6 +296,26 @@ def test_a_class_without_samples_keeps_its_row() -> None:
     assert (found[[0, 2]].norm(dim=1) >= 1 / math.sqrt(3)).all()
 
 
+def test_the_head_starts_from_a_few_source_samples() -> None:
+    scene, whole = _Scene(), _Scene().look()
+    asked: list[torch.Tensor] = []
+
+    def of_source(rows: torch.Tensor | None = None) -> Outputs:
+        assert rows is not None, "the whole source passed"
+        asked.append(rows)
+        return Outputs.of(features=whole.source.features[rows])
+
+    method = Arpm(head_samples=6)
+    lazy = DatasetPass(of_source, whole.target, whole.labels, scene.network)
+    before = scene.network.head.weight.detach().clone()
+    method.refresh(scene.memory(method), progress_at(0, 12, method.phases), lambda: lazy)
+    (rows,) = asked
+    assert len(rows.unique()) == 6
+    axes = pca_head(whole.source.features[rows], whole.labels[rows], whole.target.features, before)
+    expected = torch.nn.functional.normalize(axes, dim=1).float()
+    torch.testing.assert_close(scene.network.head.weight.detach(), expected, atol=1e-5, rtol=0.0)
+
+
 def _head_after(method: Arpm, scene: _Scene) -> tuple[torch.Tensor, torch.Tensor]:
     network: Network = scene.network
     before = network.head.weight.detach().clone()
@@ -314,7 +334,15 @@ def test_the_head_is_left_alone_with_too_few_samples_or_when_asked(caplog: pytes
 
 
 @pytest.mark.parametrize(
-    "params", [{"power": 1.0}, {"power_weight": -1.0}, {"consistency": -1.0}, {"neighbours": 0}, {"start": 1.5}]
+    "params",
+    [
+        {"power": 1.0},
+        {"power_weight": -1.0},
+        {"consistency": -1.0},
+        {"neighbours": 0},
+        {"start": 1.5},
+        {"head_samples": 0},
+    ],
 )
 def test_bad_parameters(params: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(params))):
@@ -377,5 +405,6 @@ def test_imagenet_recipes(name: str) -> None:
     recipe = read_preset(name)
     assert recipe["weight_params"]["periods"] == 10
     assert recipe["params"]["start"] == 0.1
+    assert recipe["params"]["head_samples"] == recipe["weight_params"]["subset"] == 128000
     assert recipe["minibatch"]["network"]["width"] == 4096
     assert recipe["minibatch"]["optimizer"]["decay_rate"] == 0.0004

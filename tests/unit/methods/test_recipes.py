@@ -65,9 +65,15 @@ WEIGHTS: dict[str, tuple[str, dict[str, Any]]] = {
     "pwan": ("class_share", {"hard": False, "periods": 50, "from_start": True}),
     "pwan-imagenet": ("class_share", {"hard": False, "from_start": True}),
     "ar": ("chi2_ball", {"rho": 5.0, "adjust": True, "periods": 10, "critic": {**AR_CRITIC, "steps": 3000}}),
-    "ar-imagenet": ("chi2_ball", {"rho": 5.0, "adjust": True, "periods": 50, "critic": {**AR_CRITIC, "steps": 6000}}),
+    "ar-imagenet": (
+        "chi2_ball",
+        {"rho": 5.0, "adjust": True, "periods": 50, "subset": 72000, "critic": {**AR_CRITIC, "steps": 6000}},
+    ),
     "arpm": ("chi2_ball", {"rho": 5.0, "adjust": False, "periods": 6, "critic": ARPM_CRITIC}),
-    "arpm-imagenet": ("chi2_ball", {"rho": 5.0, "adjust": False, "periods": 10, "critic": ARPM_CRITIC}),
+    "arpm-imagenet": (
+        "chi2_ball",
+        {"rho": 5.0, "adjust": False, "periods": 10, "subset": 128000, "critic": ARPM_CRITIC},
+    ),
     "ba3us-office31": ("class_share", {"hard": False, "periods": 10, "from_start": False}),
     "ar-office31": (
         "chi2_ball",

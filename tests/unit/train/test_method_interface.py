@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.metadata
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,7 @@ from warmpot.methods import (
 )
 from warmpot.nets import Network, NetworkSettings, Outputs, build_network
 from warmpot.train import fit, load_config
+from warmpot.train.batch_engine import _Trainer
 from warmpot.train.finished_run import read_run
 
 N_SOURCE, N_TARGET, CLASSES, WIDTH, STEPS, BATCH = 40, 30, 4, 5, 6, 8
@@ -146,6 +148,48 @@ def test_a_phase_without_the_source(method: TwoPhases) -> None:
     # BatchNorm has seen both domains in the first phase; then the target, and its second view
     assert int(network.bottleneck[1].num_batches_tracked) == 3 * 2 + 3 * 2
     assert fitted.training_weights.sum() == pytest.approx(1.0)
+
+
+SUBSET: dict[str, Any] = {
+    "minibatch": {**FEW["minibatch"], "steps": 12, "checkpoint_every": 5, "sampler": "shuffled"},
+    "weight_params": {"periods": 3, "subset": 16, "critic": {"hidden": 8, "steps": 3, "batch": 4}},
+    "params": {"start": 0.5, "pca_head": True, "head_samples": 20},
+}
+
+
+def test_a_weighting_may_pass_and_train_on_a_subset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every refresh passes new rows of the source and no others; batches come from them until the next."""
+    passed: list[int] = []
+    batches: list[set[int]] = []
+    outputs_of, step_of = _Trainer.outputs, Learner.step
+
+    def counting(self: _Trainer, x: Any, *rest: Any) -> Outputs:
+        passed.append(len(x))
+        return outputs_of(self, x, *rest)
+
+    def recording(self: Learner, step: int, context: BatchContext) -> StepResult:
+        assert context.rows is not None
+        batches.append(set(context.rows.tolist()))
+        return step_of(self, step, context)
+
+    monkeypatch.setattr(_Trainer, "outputs", counting)
+    monkeypatch.setattr(Learner, "step", recording)
+    config = load_config("arpm-frozen", changes=SUBSET)
+    fitted = fit(make_task(), config, out=tmp_path / "run")
+    assert sorted(set(passed)) == [16, 20, N_TARGET]  # a subset, the start of the head, the target
+    subsets = [set().union(*batches[start : start + 4]) for start in (0, 4, 8)]
+    assert len(subsets[0]) > 16
+    assert len(subsets[1]) == len(subsets[2]) == 16
+    assert subsets[1] != subsets[2]
+    assert set(np.flatnonzero(fitted.training_weights).tolist()) <= subsets[2]
+    assert fitted.presence is not None
+    resumed = tmp_path / "resumed"
+    shutil.copytree(tmp_path / "run", resumed)
+    for late in ("step-00000010", "step-00000012"):
+        shutil.rmtree(resumed / "checkpoints" / late, ignore_errors=True)
+    again = fit(make_task(), config, out=resumed, resume=True)
+    np.testing.assert_array_equal(again.outputs, fitted.outputs)
+    np.testing.assert_array_equal(again.training_weights, fitted.training_weights)
 
 
 @pytest.mark.parametrize("joint", [False, True], ids=["separate", "joint"])
