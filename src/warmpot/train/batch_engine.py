@@ -244,10 +244,11 @@ class _Trainer:
         """Show the network as it is now, apart from the one that is trained."""
         self.align()
         network = copy.deepcopy(self.network).cpu().eval()
-        source, target = self.results(network, task)
+        rows = self.learner.source_rows()
+        source, target = self.results(network, task, rows)
         cost, mass = result.metrics.get("transport"), float(result.metrics.get("alpha", 0.0))
         transport = float(cost) / mass if cost is not None and mass > 0 else None
-        return Snapshot(step, network, source, target, transport)
+        return Snapshot(step, network, source, target, transport, None if rows is None else rows.cpu())
 
     def results(self, network: Network, task: Task, rows: Tensor | None = None) -> tuple[Outputs, Outputs]:
         """Return the outputs of a network, the present one on the CPU, for both domains.

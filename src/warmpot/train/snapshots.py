@@ -27,6 +27,7 @@ class Snapshot(NamedTuple):
 
     The network is in evaluation mode, on the CPU, as it is applied to the target; `Network.for_source` is applied to
     the source. It changes when training continues. `transport` is the cost of the last plan per unit of mass.
+    `source_rows` are the samples that `source` has the outputs of; None: all.
     """
 
     step: int
@@ -34,6 +35,7 @@ class Snapshot(NamedTuple):
     source: Outputs
     target: Outputs
     transport: float | None
+    source_rows: Tensor | None = None
 
 
 class Trained(NamedTuple):

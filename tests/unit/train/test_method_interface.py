@@ -42,6 +42,7 @@ from warmpot.methods import (
     registry,
 )
 from warmpot.nets import Network, NetworkSettings, Outputs, build_network
+from warmpot.select import fit_chosen
 from warmpot.train import fit, load_config
 from warmpot.train.batch_engine import _Trainer
 from warmpot.train.finished_run import read_run
@@ -183,6 +184,8 @@ def test_a_weighting_may_pass_and_train_on_a_subset(monkeypatch: pytest.MonkeyPa
     assert subsets[1] != subsets[2]
     assert set(np.flatnonzero(fitted.training_weights).tolist()) <= subsets[2]
     assert fitted.presence is not None
+    chosen = fit_chosen(make_task(), load_config("arpm-frozen", changes={**SUBSET, "choose": "neighbours"}))
+    assert [line["step"] for line in chosen.history if "score" in line] == [5, 10, 12]
     resumed = tmp_path / "resumed"
     shutil.copytree(tmp_path / "run", resumed)
     for late in ("step-00000010", "step-00000012"):
