@@ -103,8 +103,11 @@ def holding_table() -> str:
     stages = {
         "pass over the source in training: 256 features and logits, float32": 4 * n * (256 + CLASSES),
         "PWAN's, at its start: 2,048 pooled features too": 4 * n * (pooled + 256 + CLASSES),
-        "AR's: 4,096 features and logits": 4 * n * (4096 + CLASSES),
-        "ARPM's: 2,048 pooled features too": 4 * n * (pooled + 4096 + CLASSES),
+        "AR's: 4,096 features of 72,000 samples, and those of the target": 4 * (72_000 + m) * 4096,
+        "ARPM's: 4,096 features of 128,000 samples; of the target, 2,048 pooled features too": 4
+        * (128_000 * 4096 + m * (pooled + 4096)),
+        "the critic's copy of these features, ARPM": 4 * (128_000 + m) * 4096,
+        "end of a run of ARPM: features and logits of the last subset, float64": 8 * 128_000 * (4096 + CLASSES),
         "end of a run: 256 features and logits of the source, float64": 8 * n * (256 + CLASSES),
         "a weight for every source sample": 4 * n,
         "plan: points, float32": 4 * n * WIDTH,
@@ -153,7 +156,7 @@ def passes_table(results: Results) -> str:
         config = load_config(recipe)
         settings, (source, target) = config.minibatch, passes_of(config)
         trained = settings.steps * (settings.source_batch + settings.target_batch)
-        passed = source * WHOLE + target * TARGETS
+        passed = source * (getattr(config.built_weighting, "subset", None) or WHOLE) + target * TARGETS
         seconds = trained / results.unit("resnet50-trained") + passed / results.unit("resnet50")
         rows.append([name, f"{settings.steps:,}", f"{trained / 1e6:.1f} M", f"{source}", f"{target}",
                      f"{passed / 1e6:.1f} M", duration(seconds)])  # fmt: skip

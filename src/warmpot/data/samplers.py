@@ -18,7 +18,7 @@ from warmpot._interop import is_torch
 from warmpot._typing import IntArray
 from warmpot.errors import InputError
 
-__all__ = ["ClassBalanced", "Sampler", "Shuffled", "make_sampler"]
+__all__ = ["ClassBalanced", "Sampler", "Shuffled", "draw_rows", "make_sampler"]
 
 KINDS = ("balanced", "shuffled")
 
@@ -106,6 +106,17 @@ class ClassBalanced(Sampler):
         # Extra places since the block began go to turns 0, 1, ..., C - 1, 0, ...: count those of each class.
         extra = (rest * self._extra - turn + classes - 1) // classes
         return step * self._each + blocks * each_block + extra
+
+
+def draw_rows(n: int, count: int, seed: int, step: int) -> IntArray:
+    """Draw `count` of `n` rows without replacement, by seed and step alone; in the order of the data set.
+
+    Examples
+    --------
+    >>> draw_rows(5, 5, seed=0, step=3).tolist()
+    [0, 1, 2, 3, 4]
+    """
+    return np.sort(np.random.default_rng([seed, step, 1]).choice(n, size=count, replace=False)).astype(np.int64)
 
 
 def make_sampler(kind: str, batch: int, seed: int = 0, *, n: int | None = None, labels: Any = None) -> Sampler:

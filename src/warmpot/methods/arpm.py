@@ -12,6 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from warmpot._checks import check_count, check_nonnegative, check_positive
+from warmpot.data.samplers import draw_rows
+from warmpot.errors import InputError
 from warmpot.methods.base import (
     BatchContext,
     DatasetPass,
@@ -38,8 +40,10 @@ NEIGHBOUR_WEIGHT = 0.1
 """Of each neighbour of a neighbour."""
 SAME = 1e-6
 """Entries of directions that differ by less are the same up to rounding."""
+ROUNDED = 1e-6
+"""Shares of recipes are rounded to seven digits."""
 CHUNK = 2048
-"""Rows for which neighbours are searched at once."""
+"""Rows for which neighbours are searched, or votes counted, at once."""
 
 
 def _directions(outputs: Outputs) -> Tensor:
@@ -60,7 +64,7 @@ class TargetBank(Memory):
 
     def __init__(self, setup: Setup, count: int) -> None:
         super().__init__()
-        n = setup.n_target
+        n, self.seed = setup.n_target, setup.seed
         self.register_buffer("features", torch.zeros(n, setup.pooled))
         self.register_buffer("scores", torch.zeros(n, setup.n_classes))
         self.register_buffer("nearest", torch.zeros(n, min(count, n - 1), dtype=torch.long))
@@ -115,10 +119,13 @@ class Arpm(Method[TargetBank]):
     neighbours, second_neighbours : int
         Nearest target samples by the cosine of pooled features, and of each of them (VisDA: 5 and 5).
     start : float
-        Share of the training after which both terms of the target begin; they need a classifier.
+        Share of the training after which both terms of the target begin, not before the weights are first computed:
+        they make the classifier's clusters certain, those on outlier classes too.
     pca_head : bool
         Start the head from principal axes of the target (`pca_head`); not together with a warm-up, which it
         would undo. Off in the recipe for frozen features: they cannot move towards such a head.
+    head_samples : int or None
+        Source samples that this start of the head is computed from, drawn at random (on ImageNet, 128000); None: all.
 
     Notes
     -----
@@ -159,6 +166,7 @@ class Arpm(Method[TargetBank]):
     second_neighbours: int = 3
     start: float = 1 / 6
     pca_head: bool = True
+    head_samples: int | None = None
 
     def __post_init__(self) -> None:
         check_nonnegative("label_smooth", self.label_smooth, maximum=1.0)
@@ -168,11 +176,20 @@ class Arpm(Method[TargetBank]):
         for name in ("neighbours", "second_neighbours"):
             check_count(name, getattr(self, name))
         check_nonnegative("start", self.start, maximum=1.0)
+        if self.head_samples is not None:
+            check_count("head_samples", self.head_samples)
 
     @property
     def phases(self) -> tuple[Phase, ...]:
         """The source alone, then the terms of the target too."""
         return Phase("source", self.start, adapts=False), Phase(TARGET)
+
+    def check_first_refresh(self, share: float) -> None:
+        """Refuse terms of the target that begin before the first weights."""
+        if self.start < share - ROUNDED:
+            got, allowed = f"{self.start:.4g}, before the source is first weighted", f"at least {share:.4g}"
+            remedy = "Raise it, or let weight_params.periods be larger: the source is weighted after the first period."
+            raise InputError("params.start", got=got, allowed=allowed, remedy=remedy)
 
     def make_memory(self, setup: Setup) -> TargetBank:
         """Make an empty bank."""
@@ -181,7 +198,7 @@ class Arpm(Method[TargetBank]):
     def refresh(self, memory: TargetBank, progress: TrainProgress, request: PassRequest) -> None:
         """Set the head before the first step; fill the bank before the first step that uses it."""
         if progress.step == 0 and self.pca_head:
-            _start_head(request())
+            _start_head(request(), self.head_samples, memory.seed)
         if progress.phase == TARGET and progress.starts_phase:
             target, head = request().target, request().network.head
             # At step 0 the head is newer than the outputs.
@@ -213,15 +230,21 @@ class Arpm(Method[TargetBank]):
         return -NEIGHBOUR_WEIGHT * (p * wanted).sum(dim=1).mean()
 
 
-def _start_head(data: DatasetPass) -> None:
+def _start_head(data: DatasetPass, samples: int | None, seed: int) -> None:
     head, features = data.network.head, data.target.features
     n_classes, limit = head.out_features, min(features.shape)
     if n_classes > limit:
         reason = "the head starts at random: %d classes need as many target samples and features, here at least %d"
         logger.info(reason, n_classes, limit)
         return
+    n, labels = len(data.labels), data.labels
+    if samples is None or samples >= n:
+        of_source = data.source
+    else:
+        rows = torch.from_numpy(draw_rows(n, samples, seed, step=0))
+        of_source, labels = data.of_source(rows), labels[rows.to(labels.device)]
     with torch.no_grad():
-        weight = pca_head(data.source.features, data.labels, features, head.weight.detach()).to(head.weight)
+        weight = pca_head(of_source.features, labels, features, head.weight.detach()).to(head.weight)
         # In place: assigning would cut a distributed wrapper's hooks.
         (head.raw_weight if isinstance(head, SphereHead) else head.weight).copy_(weight)
 
@@ -231,14 +254,19 @@ def pca_head(source: Tensor, labels: Tensor, target: Tensor, otherwise: Tensor) 
 
     The axis along which a source sample is furthest from the target's mean votes for the sample's class; row k is the
     mean of the axes that the samples of class k voted for, or that of `otherwise` (C, d) without samples. C is at most
-    n_t and d. The largest entry of every axis is positive: the sign of an axis is free, and the votes depend on it.
+    n_t and d. The sign of an axis is free, and the votes depend on it: the target sample that is furthest from the mean
+    along an axis is on its positive side. That is the rule of scikit-learn 1.3, which the official code pins; later
+    releases make the largest entry of the axis positive.
     """
     n_classes = len(otherwise)
     x = target.double().cpu()
     centre = x.mean(dim=0)
     axes = torch.linalg.eigh((x - centre).T @ (x - centre)).eigenvectors.T.flip(0)[:n_classes]
-    axes = axes * axes.gather(1, axes.abs().argmax(dim=1, keepdim=True)).sign()
-    votes = ((source.double().cpu() - centre) @ axes.T).argmax(dim=1)
+    scores = (x - centre) @ axes.T
+    axes = axes * scores.gather(0, scores.abs().argmax(dim=0, keepdim=True)).sign().T
+    # A part at a time: in float64 the features of a large source take more memory than the pass that they come from.
+    parts = torch.split(source, CHUNK)
+    votes = torch.cat([((part.double().cpu() - centre) @ axes.T).argmax(dim=1) for part in parts])
     counts = torch.zeros(n_classes, n_classes, dtype=torch.float64)
     counts.index_put_((labels.cpu(), votes), torch.ones(len(votes), dtype=torch.float64), accumulate=True)
     per_class = counts.sum(dim=1, keepdim=True)

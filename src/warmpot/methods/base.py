@@ -241,7 +241,8 @@ class DatasetPass:
     ----------
     source, target : Outputs, or functions that return them
         Of all samples, detached. A function is called when the domain is first read: a pass takes time. It holds the
-        parts that the method or weighting names in `Component.passes`; others are None.
+        parts that the method or weighting names in `Component.passes`; others are None. That of the source may be
+        called with rows too, for these alone.
     labels : (n_s,) tensor
         Source labels.
     network : Network
@@ -250,7 +251,7 @@ class DatasetPass:
     """
 
     def __init__(
-        self, source: Outputs | Callable[[], Outputs], target: Outputs | Callable[[], Outputs],
+        self, source: Outputs | Callable[..., Outputs], target: Outputs | Callable[[], Outputs],
         labels: Tensor, network: Network, loss: LabelLoss = CROSS_ENTROPY,
     ) -> None:  # fmt: skip
         self._source, self._target = source, target
@@ -260,6 +261,13 @@ class DatasetPass:
     def source(self) -> Outputs:
         """Outputs of all source samples."""
         return self._source if isinstance(self._source, Outputs) else self._source()
+
+    def of_source(self, rows: Tensor) -> Outputs:
+        """Return the outputs of some source samples; unless `source` was read, only they pass the network."""
+        if not isinstance(self._source, Outputs) and "source" not in self.__dict__:
+            return self._source(rows)
+        parts = self.source._asdict().items()
+        return Outputs.of(**{name: part[rows.to(part.device)] for name, part in parts if part is not None})
 
     @cached_property
     def target(self) -> Outputs:
@@ -350,7 +358,8 @@ class Method(Component[M]):
     engines : tuple of str
         Which engines can train it: "minibatch" needs `step`, "full" needs `rounds`.
     uses_target : bool
-        Whether the target takes part; if not, not even the scale of features is computed from it.
+        Whether the target takes part. If not, it does not pass the network in training: BatchNorm has statistics of the
+        source alone, `BatchContext.target` has no rows, and the scale of features is the source's.
     weights : str
         The weighting it has in its paper, by name; "own": it weighs source samples itself, by its plan for instance.
     status : str
@@ -374,6 +383,12 @@ class Method(Component[M]):
     def phases(self) -> tuple[Phase, ...]:
         """The parts of the training, in order."""
         return (Phase("train"),)
+
+    def check_first_refresh(self, share: float) -> None:
+        """Refuse parameters that do not fit the share of the training after which weights are first computed.
+
+        Default: any. Weights are equal until then; 0 is for weightings that weigh from the first step on.
+        """
 
     def extra_batches(self, progress: TrainProgress, source_batch: int) -> Mapping[str, BatchSpec]:  # noqa: ARG002
         """Return the batches of a step besides source and target, by name."""

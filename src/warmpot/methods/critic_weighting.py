@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 
 from warmpot._checks import check_count, check_fraction, check_nonnegative, check_positive
 from warmpot._typing import FloatArray
+from warmpot.data.samplers import draw_rows
 from warmpot.methods.base import BatchContext, Domain, NamedBatch, PassRequest, Setup, TrainProgress
 from warmpot.methods.weighting import Weighting, WeightMemory
 from warmpot.nets import Critic, gradient_penalty
@@ -34,6 +35,8 @@ GROWTH = 1.2
 """Factor by which AR changes rho."""
 SMALLEST_RHO = 1e-3
 """Weights are equal, for all that matters."""
+NO_ROW = -1
+"""Fills the rows of a subset before the first is drawn."""
 CHUNK = 16384
 """Rows that are scored at once."""
 
@@ -120,13 +123,18 @@ class CriticSettings:
 
 
 class CriticWeightMemory(WeightMemory):
-    """A weight for every source sample; the critic they come from, unless there is a fresh one every time."""
+    """A weight for every source sample; the critic they come from, unless there is a fresh one every time.
+
+    `rows` are those of the subset that is weighed, if not all are: none before the first refresh.
+    """
 
     seed: Tensor
+    rows: Tensor | None
 
-    def __init__(self, n: int, width: int, settings: CriticSettings, seed: int) -> None:
+    def __init__(self, n: int, width: int, settings: CriticSettings, seed: int, subset: int | None = None) -> None:
         super().__init__(n)
         self.register_buffer("seed", torch.tensor(seed))
+        self.register_buffer("rows", None if subset is None or subset >= n else torch.full((subset,), NO_ROW))
         self.critic: Critic | None = None
         self._optimizer: Optimizer | None = None
         if not settings.fresh:
@@ -135,6 +143,17 @@ class CriticWeightMemory(WeightMemory):
     def optimizers(self) -> dict[str, Optimizer]:
         """Return the critic's."""
         return {} if self._optimizer is None else {"critic": self._optimizer}
+
+    @property
+    def subset_rows(self) -> Tensor | None:
+        """The rows that are weighed; None: all."""
+        return self.rows if self.rows is not None and self.rows[0] != NO_ROW else None
+
+    def draw(self, step: int) -> Tensor | None:
+        """Draw the subset of a refresh, in the order of the data set; return None where all are weighed."""
+        if self.rows is not None:
+            self.rows.copy_(torch.from_numpy(draw_rows(len(self.weights), len(self.rows), int(self.seed), step)))
+        return self.rows
 
     def trained_critic(self, settings: CriticSettings, source: Tensor, target: Tensor, step: int) -> Critic:
         """Train the critic, or a fresh one, on all features as they are at a step."""
@@ -156,16 +175,35 @@ class CriticWeighting(Weighting[CriticWeightMemory]):
     periods : int
         The critic is trained and the source is weighed at the start of each of this many equal periods of the
         training but the first: weights are equal until then.
+    early : float
+        Share of the training after which there is one more refresh (AR on Office-31); 0: none.
+    subset : int or None
+        For a large source: so many samples are drawn at every refresh. Only they pass the network and are weighed, and
+        source batches are drawn from them until the next (on ImageNet, AR has 72000 and ARPM 128000); None: all.
     critic : CriticSettings
     """
 
     passes: ClassVar[Mapping[Domain, tuple[str, ...]]] = {"source": ("features",), "target": ("features",)}
 
     periods: int = 6
+    early: float = 0.0
+    subset: int | None = None
     critic: CriticSettings = field(default_factory=CriticSettings)
 
     def __post_init__(self) -> None:
         check_count("periods", self.periods)
+        check_nonnegative("early", self.early, maximum=1.0)
+        if self.subset is not None:
+            check_count("subset", self.subset)
+
+    @property
+    def first_refresh(self) -> float:
+        """After the first period, or the early one."""
+        return min(self.early or 1.0, 1.0 / self.periods)
+
+    def _is_due(self, progress: TrainProgress) -> bool:
+        early = round(self.early * progress.steps)
+        return progress.starts_period(self.periods) or (self.early > 0 and progress.step == early)
 
     @abstractmethod
     def _solve(self, scores: FloatArray, of_target: float) -> FloatArray:
@@ -173,19 +211,25 @@ class CriticWeighting(Weighting[CriticWeightMemory]):
 
     def make_memory(self, setup: Setup) -> CriticWeightMemory:
         """Remember a weight for every source sample, and the critic."""
-        return CriticWeightMemory(setup.n_source, setup.width, self.critic, setup.seed)
+        return CriticWeightMemory(setup.n_source, setup.width, self.critic, setup.seed, self.subset)
 
     def refresh(self, memory: CriticWeightMemory, progress: TrainProgress, request: PassRequest) -> None:
-        """Train the critic and weigh the whole source."""
-        if not progress.starts_period(self.periods):
+        """Train the critic and weigh the source, or a new subset of it."""
+        if not self._is_due(progress):
             return
         data, weights = request(), memory.weights
-        source, target = (part.features.to(weights) for part in (data.source, data.target))
+        rows = memory.draw(progress.step)
+        of_source = data.source if rows is None else data.of_source(rows)
+        source, target = (part.features.to(weights) for part in (of_source, data.target))
         logger.info("step %d: the critic trains for %d steps", progress.step, self.critic.steps)
         critic = memory.trained_critic(self.critic, source, target, progress.step)
         ds, dt = (_scores(critic, part) for part in (source, target))
         solved = self._solve(ds, float(dt.mean()))
-        weights.copy_(torch.from_numpy(len(ds) * solved))
+        values = torch.from_numpy(len(ds) * solved).to(weights)
+        if rows is None:
+            weights.copy_(values)
+        else:
+            weights.zero_()[rows] = values
         logger.info(
             "step %d: the critic's score of the source is %.4g above the target's, %.4g with the new weights",
             progress.step, ds.mean() - dt.mean(), solved @ ds - dt.mean(),
@@ -194,6 +238,10 @@ class CriticWeighting(Weighting[CriticWeightMemory]):
     def weigh(self, memory: CriticWeightMemory, batch: NamedBatch, context: BatchContext) -> Tensor:  # noqa: ARG002
         """Look the samples up."""
         return memory.weights[batch.rows]
+
+    def source_rows(self, memory: CriticWeightMemory) -> Tensor | None:
+        """Return the subset of the last refresh."""
+        return memory.subset_rows
 
     def current_weights(self, memory: CriticWeightMemory, labels: Tensor) -> Tensor:  # noqa: ARG002
         """Return the weights of the last refresh."""
@@ -227,8 +275,8 @@ class Chi2Ball(CriticWeighting):
 
     - Theirs solves by cvxpy, ours exactly (`chi2_ball_weights`): no tiny negative weights, no splits of large sources,
       whose leftover rows had weight 0.
-    - On ImageNet theirs draws a subset at every refresh and samples from it by the weights. Ours puts the weights of
-      the whole source into the loss, as on Office-Home: it aims at the same mean, with more variance.
+    - On ImageNet theirs draws a subset at every refresh and samples from it by the weights. Ours samples from it
+      uniformly and puts the weights into the loss, as on Office-Home: it aims at the same mean, with more variance.
     - Rows for the critic are drawn independently, theirs are shuffled in epochs.
     - ARPM's moving average of the critic is kept but never read there: left out.
     - AR's dropout stays on when it scores, so that its weights are noisy; ours is off, unless ``critic.noisy_scores``.

@@ -122,7 +122,12 @@ class Learner(nn.Module):
 
     def pools(self) -> Mapping[str, SamplePool]:
         """Return what batches are drawn from, where that is not the whole domain."""
-        return self.method.pools(self.of_method)
+        rows = self.source_rows()
+        return {**({} if rows is None else {"source": SamplePool(rows)}), **self.method.pools(self.of_method)}
+
+    def source_rows(self) -> Tensor | None:
+        """Return the source samples that the weighting weighs now; None: all."""
+        return None if self.weighting is None else self.weighting.source_rows(self.of_weighting)
 
     def refresh(self, step: int, request: PassRequest) -> None:
         """Do what is due before a step."""

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from warmpot._checks import check_fraction, check_nonnegative, check_positive
+from warmpot._checks import check_choice, check_fraction, check_nonnegative, check_positive
 from warmpot._typing import FloatArray
 from warmpot.costs import PairCosts, joint_cost, rms_distance
 from warmpot.data import Task
@@ -27,6 +27,8 @@ __all__ = ["BatchPlan", "Warmpot", "plan_over_all"]
 
 PAPER_ALPHA, PAPER_BETA = 0.8, 0.35
 """What "auto" means where there are no classes."""
+SAME_STEP = 1e-9
+"""Shares of the training that differ by less are the same step: recipes have rounded ones."""
 AUTO_EPS = 0.05
 """Of the standard deviation of the batch's cost."""
 
@@ -84,11 +86,15 @@ class Warmpot(Method[Memory]):
         Weight of the mean entropy of target predictions (the authors' ImageNet-Caltech code: .1).
     alpha_start, ramp : float
         Alpha grows linearly from `alpha_start` to `alpha` over the share `ramp` of the training.
+    ramp_rule : "linear" or "code"
+        "linear": as the paper says, never above alpha. "code": the authors' code, ``alpha_start + alpha i / r`` up to
+        and with the last step r of the ramp, at most 1: above the line throughout, and by `alpha_start` at its end,
+        after which it drops to alpha.
 
     Notes
     -----
-    Deviations from paper and code (docs/theory.md, Paper, code and package): the code's ramp
-    overshoots alpha by .01 at its last step, ours never exceeds alpha; the code solves with 1000 fixed iterations in
+    Deviations from paper and code (docs/theory.md, Paper, code and package): the code's ramp overshoots alpha by .01 at
+    its last step, ours never exceeds alpha, unless ``ramp_rule: code``; the code solves with 1000 fixed iterations in
     numpy, ours to a duality gap; the code reports the best evaluation by target labels, we report the last iterate.
     """
 
@@ -110,8 +116,10 @@ class Warmpot(Method[Memory]):
     entropy: float = 0.0
     alpha_start: float = 0.01
     ramp: float = 0.5
+    ramp_rule: str = "linear"
 
     def __post_init__(self) -> None:
+        check_choice("ramp_rule", self.ramp_rule, ("linear", "code"))
         for name in ("alpha", "beta"):
             if getattr(self, name) != "auto":
                 check_fraction(name, getattr(self, name))
@@ -137,7 +145,9 @@ class Warmpot(Method[Memory]):
         return Phase("ramp", self.ramp), Phase("constant")
 
     def alpha_at(self, progress: float, alpha: float) -> float:
-        """Return the mass to move after a share `progress` of the training, on the way to `alpha`; never above it."""
+        """Return the mass to move after a share `progress` of the training, on the way to `alpha`."""
+        if self.ramp_rule == "code" and self.ramp > 0 and progress <= self.ramp + SAME_STEP and progress < 1:
+            return min(self.alpha_start + alpha * progress / self.ramp, 1.0)
         return ramped(self.alpha_start, alpha, progress, self.ramp)
 
     def supply(

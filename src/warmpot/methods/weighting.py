@@ -40,9 +40,18 @@ __all__ = ["ClassShare", "Plan", "Presence", "Uniform", "WeightMemory", "Weighti
 class Weighting(Component[M]):
     """Weights of source samples, for any method with a weighted source loss."""
 
+    @property
+    def first_refresh(self) -> float:
+        """Share of the training after which weights are first computed, equal ones before; 1: never."""
+        return 0.0
+
     @abstractmethod
     def weigh(self, memory: M, batch: NamedBatch, context: BatchContext) -> Tensor:
         """Return the weights (n,) of labelled samples of a step, detached; of all its batches on one scale."""
+
+    def source_rows(self, memory: M) -> Tensor | None:  # noqa: ARG002
+        """Return the source samples that are weighed now, which source batches are drawn from; None: all."""
+        return None
 
     def current_weights(self, memory: M, labels: Tensor) -> Tensor | None:  # noqa: ARG002
         """Return the weights of all source samples that are in force now; None when every batch has its own."""
@@ -121,6 +130,11 @@ class ClassShare(_ByClass):
 
     def __post_init__(self) -> None:
         check_count("periods", self.periods)
+
+    @property
+    def first_refresh(self) -> float:
+        """Before the first step, or after the first period."""
+        return 0.0 if self.from_start else 1.0 / self.periods
 
     def refresh(self, memory: WeightMemory, progress: TrainProgress, request: PassRequest) -> None:
         """Take the shares of the whole target."""
@@ -205,6 +219,11 @@ class Plan(Weighting[Memory]):
     def expected_share(self) -> float:
         """As of the plan."""
         return self._method().expected_share
+
+    @property
+    def first_refresh(self) -> float:
+        """Over all pairs: after the first period."""
+        return 1.0 / self.periods if self.scope == "dataset" else 0.0
 
     def make_memory(self, setup: Setup) -> Memory:
         """Remember a weight for every source sample."""

@@ -30,6 +30,7 @@ __all__ = [
 
 BOTTLENECKS = ("linear", "bn", "bn_relu", "bn_relu_dropout", "relu_dropout", "none", "projection")
 HEADS = ("linear", "weight_norm")
+INITS = ("xavier", "torch")
 DROPOUT = 0.5
 SCALES = ("none", "rows", "roots", "columns", "auto")
 NARROW = 64
@@ -83,6 +84,9 @@ class NetworkSettings:
         In training, pass source and target as one batch, so that BatchNorm sees both together (PWAN).
     head : "linear" or "weight_norm"
         Without a sphere: a linear layer, with weight normalisation if asked for (SHOT++).
+    init : "xavier" or "torch"
+        How linear layers start: Xavier-normal with zero biases (the authors' Office-Home code), or as torch.nn.Linear
+        does by default, weights and biases uniform up to 1 / sqrt(number of inputs) (their ImageNet-Caltech code).
     """
 
     scale: str = "none"
@@ -93,11 +97,13 @@ class NetworkSettings:
     sphere: float | Literal["auto"] | None = None
     joint: bool = False
     head: str = "linear"
+    init: str = "xavier"
 
     def __post_init__(self) -> None:
         check_choice("scale", self.scale, SCALES)
         check_choice("bottleneck", self.bottleneck, BOTTLENECKS)
         check_choice("head", self.head, HEADS)
+        check_choice("init", self.init, INITS)
         check_positive("radius", self.radius)
         check_count("width", self.width)
         if self.sphere is None:
@@ -250,7 +256,7 @@ class Pair(nn.Module):
 def build_network(
     settings: NetworkSettings, n_inputs: int, n_outputs: int, *, seed: int, backbone: nn.Module | None = None
 ) -> Network:
-    """Build a network with the authors' initialisation: Xavier-normal weights from `seed`, zero biases.
+    """Build a network with weights drawn from `seed`.
 
     Parameters
     ----------
@@ -267,9 +273,9 @@ def build_network(
         layers = [Projection(n_inputs, settings.width, settings.unit_features)]
     elif settings.bottleneck != "none":
         further = {"bn": nn.BatchNorm1d(settings.width), "relu": nn.ReLU(), "dropout": nn.Dropout(DROPOUT)}
-        layers = [make_linear(n_inputs, settings.width, generator)]
+        layers = [make_linear(n_inputs, settings.width, generator, settings.init)]
         layers += [further[name] for name in settings.bottleneck.split("_") if name != "linear"]
-    head = make_linear(width, n_outputs, generator)
+    head = make_linear(width, n_outputs, generator, settings.init)
     if settings.head == "weight_norm":
         head = WeightNormHead(head)
     if settings.sphere is not None:
@@ -292,9 +298,13 @@ def make_scale(kind: str, n_inputs: int, radius: float = 1.0) -> nn.Module:
     return ColumnScale(n_inputs, radius) if kind == "columns" else RowScale(radius, roots=kind == "roots")
 
 
-def make_linear(n_in: int, n_out: int, generator: torch.Generator) -> nn.Linear:
-    """Make a linear layer with Xavier-normal weights and zero biases."""
+def make_linear(n_in: int, n_out: int, generator: torch.Generator, init: str = "xavier") -> nn.Linear:
+    """Make a linear layer that starts as `NetworkSettings.init` says."""
     layer = nn.Linear(n_in, n_out, device="meta").to_empty(device="cpu")  # does not draw from the global generator
+    if init == "torch":
+        for part in (layer.weight, layer.bias):
+            nn.init.uniform_(part, -(n_in**-0.5), n_in**-0.5, generator=generator)
+        return layer
     nn.init.xavier_normal_(layer.weight, generator=generator)
     nn.init.zeros_(layer.bias)
     return layer

@@ -61,18 +61,21 @@ def hold_out(task: Task, share: float, seed: int) -> tuple[Task, HeldOut]:
 
 def candidate_from_snapshot(snapshot: Snapshot, task: Task, held: HeldOut | None = None) -> Candidate:
     """Return what a validator may use of a snapshot; inputs are scaled as the engines scale them by default."""
-    network = snapshot.network
+    network, xs, ys = snapshot.network, task.xs, np.asarray(task.ys, np.int64)
+    if snapshot.source_rows is not None:
+        rows = snapshot.source_rows.numpy()
+        xs, ys = xs[rows] if isinstance(xs, np.ndarray) else xs.subset(rows), ys[rows]
     outputs = apply_network(network.for_source(), held.x) if held is not None else None
     return Candidate(
         source_features=snapshot.source.features.numpy(),
         source_logits=snapshot.source.logits.numpy(),
-        source_labels=np.asarray(task.ys, np.int64),
+        source_labels=ys,
         target_features=snapshot.target.features.numpy(),
         target_logits=snapshot.target.logits.numpy(),
         held_features=outputs.features.numpy() if outputs else None,
         held_logits=outputs.logits.numpy() if outputs else None,
         held_labels=held.y if held else None,
-        **_scaled_inputs(task.xs, task.xt, *([held.x] if held else [])),
+        **_scaled_inputs(xs, task.xt, *([held.x] if held else [])),
         transport=snapshot.transport,
         head=(network.head.weight.detach().numpy(), network.head.bias.detach().numpy()),
     )

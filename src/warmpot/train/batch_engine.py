@@ -64,7 +64,10 @@ class _Trainer:
         self.network: Network = self.model.module.network
         extra = [self.learner.extra_batches(step, self.settings.source_batch) for step in range(steps)]
         rank, world = fabric.global_rank, fabric.world_size
-        self.batches = Batches(task, self.settings, config.seed, rank=rank, world=world, extra=extra)
+        # A target that is passed only to be ignored would still move the statistics of BatchNorm.
+        self.batches = Batches(
+            task, self.settings, config.seed, rank=rank, world=world, extra=extra, target=method.uses_target
+        )
         self.health = Health(self.learner.expected_share, self.learner.adapts_from, self.learner.settles_at)
 
     def _build(self, task: Task, n_outputs: int) -> Network:
@@ -103,7 +106,10 @@ class _Trainer:
         return self.config.images.processes if self.config.images is not None and self.batches.decodes else 0
 
     def step(self, step: int, batches: StepBatches) -> tuple[StepResult, Outputs]:
-        """Train on the batches of a step; return the method's result, and the outputs of the target batch."""
+        """Train on the batches of a step; return the method's result, and the outputs of the target batch.
+
+        They have no rows for a method that does not use the target.
+        """
         factor = self.settings.optimizer.decay(self.learner.decay_step(step))
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.optimizer.lr * group["lr_scale"] * factor
@@ -134,12 +140,14 @@ class _Trainer:
         uses_source = self.learner.phase(step).uses_source
         passed = {name: x for name, x in inputs.items() if uses_source or name != "source"}
         outputs: dict[str, Outputs] = self.model(passed)
-        if not uses_source:
-            outputs["source"] = Outputs(*(part[:0] for part in outputs["target"] if part is not None))
+        for name, other in (("source", "target"), ("target", "source")):
+            if name not in outputs:
+                outputs[name] = Outputs(*(part[:0] for part in outputs[other] if part is not None))
         if self._joins:
             outputs = {name: self._gathered(part) for name, part in outputs.items()}
             batches = {name: self._with_all(batch) for name, batch in batches.items()}
-        source, target = batches["source"], batches["target"]
+        source, target = batches["source"], batches.get("target")
+        rows, pseudo_labels = (None, None) if target is None else (target.rows, target.labels)
         assert source.labels is not None
         extra = {
             name: NamedBatch(outputs[name], batch.rows, batch.labels, batch.x, domain=self.batches.domain(name))
@@ -148,8 +156,9 @@ class _Trainer:
         }
         return BatchContext(
             outputs["source"], source.labels, outputs["target"], TrainProgress(step, self.settings.steps),
-            self.config.label_loss, source.rows, target.rows, extra=extra, inputs=inputs["source"],
-            target_inputs=inputs["target"], network=self.network, forward=self._forward, pseudo_labels=target.labels,
+            self.config.label_loss, source.rows, rows, extra=extra, inputs=inputs["source"],
+            target_inputs=inputs.get("target"), network=self.network, forward=self._forward,
+            pseudo_labels=pseudo_labels,
         )  # fmt: skip
 
     @property
@@ -165,7 +174,10 @@ class _Trainer:
     def request_pass(self) -> DatasetPass:
         """Return both domains as the network sees them now, the same in all processes."""
         self.align()
-        source = functools.partial(self.outputs, self.batches.xs, self.learner.pass_parts("source"))
+
+        def source(rows: Tensor | None = None) -> Outputs:
+            return self.outputs(_rows(self.batches.xs, rows), self.learner.pass_parts("source"))
+
         target = functools.partial(self.outputs, self.batches.xt, self.learner.pass_parts("target"))
         labels = self.batches.ys.to(self.fabric.device)
         return DatasetPass(source, target, labels, self.network, self.config.label_loss)
@@ -185,11 +197,17 @@ class _Trainer:
         share = -(-len(x) // world)
         # Equal shares can be gathered: the last ones are filled up with the last row, and cut again.
         rows = np.minimum(np.arange(share) + share * self.fabric.global_rank, len(x) - 1)
-        mine = x if world == 1 else x[rows] if isinstance(x, np.ndarray) else x.subset(rows)
+        mine = x if world == 1 else _rows(x, torch.from_numpy(rows))
+        tensors: dict[str, Tensor] = {}
         self.network.eval()
         with torch.no_grad():
-            passed = [self._parts(block, parts) for block in blocks(mine, self._workers)]
-            tensors = {part: torch.cat([block[part] for block in passed]) for part in parts}
+            start = 0
+            for block in blocks(mine, self._workers):
+                for part, values in self._parts(block, parts).items():
+                    # Filled in place: joining the blocks at the end would need the memory twice.
+                    whole = tensors.setdefault(part, values.new_empty(len(mine), *values.shape[1:]))
+                    whole[start : start + len(block)] = values
+                start += len(block)
         self.network.train()
         if world > 1:
             gathered: dict[str, Any] = {part: self.fabric.all_gather(tensor) for part, tensor in tensors.items()}
@@ -226,19 +244,22 @@ class _Trainer:
         """Show the network as it is now, apart from the one that is trained."""
         self.align()
         network = copy.deepcopy(self.network).cpu().eval()
-        source, target = self.results(network, task)
+        rows = self.learner.source_rows()
+        source, target = self.results(network, task, rows)
         cost, mass = result.metrics.get("transport"), float(result.metrics.get("alpha", 0.0))
         transport = float(cost) / mass if cost is not None and mass > 0 else None
-        return Snapshot(step, network, source, target, transport)
+        return Snapshot(step, network, source, target, transport, None if rows is None else rows.cpu())
 
-    def results(self, network: Network, task: Task) -> tuple[Outputs, Outputs]:
+    def results(self, network: Network, task: Task, rows: Tensor | None = None) -> tuple[Outputs, Outputs]:
         """Return the outputs of a network, the present one on the CPU, for both domains.
 
-        Features pass in the precision that they came in; what must be loaded passes where the training runs.
+        Features pass in the precision that they came in; what must be loaded passes where the training runs. `rows` are
+        the source samples to pass; default: all.
         """
+        xs = _rows(task.xs, rows)
         if task.xs.ndim == 2:
-            return apply_network(network, task.xs), apply_network(network, task.xt)
-        passes = (self.outputs(x) for x in (task.xs, task.xt))
+            return apply_network(network, xs), apply_network(network, task.xt)
+        passes = (self.outputs(x) for x in (xs, task.xt))
         source, target = (Outputs(*(part.cpu().double() for part in outputs[:2])) for outputs in passes)
         return source, target
 
@@ -268,6 +289,14 @@ class _Trainer:
         self.health.load(part("health."))
         chosen.load(checkpoint.tensors, checkpoint.facts)
         return checkpoint.step
+
+
+def _rows(x: Rows, rows: Tensor | None) -> Rows:
+    """Return some rows of a domain, or all."""
+    if rows is None:
+        return x
+    picked = rows.cpu().numpy()
+    return x[picked] if isinstance(x, np.ndarray) else x.subset(picked)
 
 
 def _diverged(step: int, got: str) -> DivergedError:
@@ -301,8 +330,9 @@ def train_in_batches(
         with closing(trainer.steps(begin)) as steps:
             for step, batches in steps:
                 result, target = trainer.step(step, batches)
-                trainer.health.see(target.logits)
                 done = step + 1
+                if len(target.logits):
+                    trainer.health.see(target.logits, done / settings.steps)
                 if done % settings.log_every == 0 or done == settings.steps:
                     weights = torch.ones(1) if result.weights is None else result.weights
                     line = _line(done, result, trainer.health.check(done / settings.steps, weights))
@@ -324,12 +354,15 @@ def train_in_batches(
         trainer.align()
         learner = trainer.learner
         network = learner.final_network(copy.deepcopy(trainer.network)).cpu().eval()
-        source, target = trainer.results(network, task)
+        rows = learner.source_rows()  # without a plan over all pairs, a large source need not pass as a whole
+        source, target = trainer.results(network, task, rows)
     step = settings.steps if chosen.step is None else chosen.step
     labels = torch.as_tensor(task.ys)
-    plan = learner.final_plan(DatasetPass(source, target, labels, network, config.label_loss))
+    of_source = labels if rows is None else labels[rows.cpu()]
+    plan = learner.final_plan(DatasetPass(source, target, of_source, network, config.label_loss))
     solution, weights = None if plan is None else plan.solution, learner.training_weights(labels)
-    return Trained(network, settings.network, history, source, target, step, solution, weights)
+    rows = None if rows is None else rows.cpu()
+    return Trained(network, settings.network, history, source, target, step, solution, weights, source_rows=rows)
 
 
 def _line(step: int, result: StepResult, signs: dict[str, float]) -> dict[str, Any]:

@@ -69,12 +69,12 @@ class Batches:
 
     A batch, and the random view of every image in it, is a function of seed, step and sample pools alone: a resumed
     run, or one with more decoding processes, gets the same. `rank` is the number of this process among `world`;
-    `extra` has the further batches of every step.
+    `extra` has the further batches of every step. Without `target` there are no target batches.
     """
 
     def __init__(
         self, task: Task, settings: MinibatchSettings, seed: int,
-        *, rank: int = 0, world: int = 1, extra: Sequence[Mapping[str, BatchSpec]] = (),
+        *, rank: int = 0, world: int = 1, extra: Sequence[Mapping[str, BatchSpec]] = (), target: bool = True,
     ) -> None:  # fmt: skip
         for name in ("source_batch", "target_batch"):
             if getattr(settings, name) % world:
@@ -85,7 +85,7 @@ class Batches:
         self.ys = torch.as_tensor(task.ys)
         self._seed, self._rank, self._world = seed, rank, world
         self._balanced = settings.sampler == "balanced" and not task.for_regression
-        self._extra = extra if any(extra) else ()
+        self._extra, self._main = extra if any(extra) else (), ("source", "target") if target else ("source",)
         self._specs = {
             "source": BatchSpec(settings.source_batch, "source"),
             "target": BatchSpec(settings.target_batch, "target"),
@@ -110,7 +110,7 @@ class Batches:
             if one is None or other is None:
                 return one is other
             pairs = zip(one, other, strict=True)
-            return all(a is b or (a is not None and b is not None and torch.equal(a, b)) for a, b in pairs)
+            return all(a is b or (a is not None and b is not None and torch.equal(a.cpu(), b.cpu())) for a, b in pairs)
 
         if unknown := set(pools) - set(self._specs):
             remedy = "Ask for it in `Method.extra_batches`."
@@ -145,7 +145,7 @@ class Batches:
 
     def at(self, step: int) -> StepBatches:
         """Return this process's share of the batches of a step."""
-        batches = {"source": self._draw("source", step), "target": self._draw("target", step)}
+        batches = {name: self._draw(name, step) for name in self._main}
         for name, spec in (self._extra[step] if self._extra else {}).items():
             size = spec.size - spec.size % self._world  # equal shares, which processes can gather
             if size >= self._least:

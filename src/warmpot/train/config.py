@@ -237,6 +237,8 @@ class RunConfig:
         self._set("weights", method.weights if self.weights is None else self.weights)
         self._check_weights(method)
         weighting = None if self.weights in (None, OWN) else make_weighting(self.weights, self.weight_params)
+        if weighting is not None and self.engine == "minibatch":
+            method.check_first_refresh(weighting.first_refresh)
         self._set("built_weighting", weighting)
         resolved = dataclasses.asdict(weighting) if weighting is not None else {}  # type: ignore[call-overload]
         self._set("weight_params", resolved)

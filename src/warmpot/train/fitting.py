@@ -197,5 +197,6 @@ def _presence(trained: Trained, task: Task) -> ClassPresence:
     presence, logits = trained.presence, trained.target.logits
     if presence is None:
         xs, xt = (outputs.features.double().numpy() for outputs in (trained.source, trained.target))
-        presence = estimate_presence(xs, task.ys, xt, n_classes=logits.shape[1], unit=xs.shape[1] >= NARROW)
+        ys = task.ys if trained.source_rows is None else task.ys[trained.source_rows.numpy()]
+        presence = estimate_presence(xs, ys, xt, n_classes=logits.shape[1], unit=xs.shape[1] >= NARROW)
     return presence.given(predicted_shares(logits), len(logits))

@@ -40,7 +40,8 @@ class _RoundTrainer:
             self.health.expected_classes = self.rounds.presence.expected_number
         if start is not None:
             self.rounds.load(start.tensors)
-            self.health.load({name: start.tensors[name] for name in self.health.state()})
+            state = self.health.state()
+            self.health.load({name: tensor for name, tensor in start.tensors.items() if name in state})
             self.chosen.load(start.tensors, start.facts)
             return start.step
         self.rounds.start()

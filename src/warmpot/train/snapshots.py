@@ -27,6 +27,7 @@ class Snapshot(NamedTuple):
 
     The network is in evaluation mode, on the CPU, as it is applied to the target; `Network.for_source` is applied to
     the source. It changes when training continues. `transport` is the cost of the last plan per unit of mass.
+    `source_rows` are the samples that `source` has the outputs of; None: all.
     """
 
     step: int
@@ -34,13 +35,15 @@ class Snapshot(NamedTuple):
     source: Outputs
     target: Outputs
     transport: float | None
+    source_rows: Tensor | None = None
 
 
 class Trained(NamedTuple):
     """What an engine returns: of the iterate `step`, the network, the outputs of both domains, and weights.
 
     `plan` is that over all pairs; `training_weights` are what each source sample counted in training, and sum to 1;
-    `presence` is the training's estimate of which classes are in the target, if it made one.
+    `presence` is the training's estimate of which classes are in the target, if it made one. `source_rows` are the
+    samples that `source` has the outputs of; None: all.
     """
 
     network: Network
@@ -52,6 +55,7 @@ class Trained(NamedTuple):
     plan: Solution[csr_array] | None
     training_weights: Tensor
     presence: ClassPresence | None = None
+    source_rows: Tensor | None = None
 
 
 class Chooser(Protocol):

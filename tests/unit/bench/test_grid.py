@@ -587,3 +587,15 @@ def test_durations_are_formatted() -> None:
         "95 s",
         "3 min",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "periods", "every"), [("imagenet-caltech-ablation", 24, 2000), ("office-home-ablation", 10, 500)]
+)
+def test_the_ablation_grids_weigh_as_the_paper_says(name: str, periods: int, every: int) -> None:
+    """Section 5.3: weights again every 2000 or 500 steps, and BA3US weights from counted predictions."""
+    rows = {row.name: load_config(row.preset, changes=row.changes) for row in load_grid(name).rows}
+    shares, ball = rows["class share"], rows["chi2 ball"]
+    assert (shares.weight_params["hard"], shares.weight_params["periods"]) == (True, periods)
+    assert (ball.weight_params["rho"], ball.weight_params["periods"]) == (5.0, periods)
+    assert shares.minibatch.steps == ball.minibatch.steps == every * periods

@@ -13,6 +13,7 @@ from warmpot._settings import from_mapping
 from warmpot.errors import InputError
 from warmpot.methods import BatchContext, Memory, TrainProgress
 from warmpot.methods.ar import Ar
+from warmpot.methods.base import progress_at
 from warmpot.nets import NetworkSettings, build_network
 from warmpot.train.recipes import read_preset
 
@@ -52,6 +53,15 @@ def test_loss_by_hand(smoothing: float, entropy: float) -> None:
     assert not result.weights.requires_grad
 
 
+@pytest.mark.parametrize(("step", "counts"), [(999, False), (1000, True), (2999, True)])
+def test_the_entropy_counts_from_its_start(step: int, counts: bool) -> None:
+    method, (context, _) = Ar(entropy=2.0, start=1 / 3), _context()
+    progress = progress_at(step, 3000, method.phases)
+    assert progress.phase == ("target" if counts else "source")
+    result = method.step(dataclasses.replace(context, progress=progress), Memory())
+    assert float(result.loss.detach()) == pytest.approx(_by_hand(context, 0.0, 2.0 * counts), rel=1e-5)
+
+
 def _gradients(entropy: float) -> dict[str, torch.Tensor]:
     context, network = _context()
     Ar(entropy=entropy).step(context, Memory()).loss.backward()
@@ -80,13 +90,15 @@ def test_never_nan_for_certain_predictions_or_a_batch_without_weight() -> None:
     assert torch.isfinite(result.weights).all()
 
 
-@pytest.mark.parametrize("params", [{"entropy": -1.0}, {"label_smooth": 1.5}])
+@pytest.mark.parametrize("params", [{"entropy": -1.0}, {"label_smooth": 1.5}, {"start": 1.5}])
 def test_bad_parameters(params: dict[str, float]) -> None:
     with pytest.raises(InputError, match=next(iter(params))):
         Ar(**params)
 
 
-@pytest.mark.parametrize(("name", "radius"), [("ar", 10.0), ("ar-imagenet", 20.0), ("ar-frozen", 10.0)])
+@pytest.mark.parametrize(
+    ("name", "radius"), [("ar", 10.0), ("ar-imagenet", 20.0), ("ar-office31", 8.5), ("ar-frozen", 10.0)]
+)
 def test_recipes(name: str, radius: float) -> None:
     recipe = read_preset(name)
     assert from_mapping(Ar, recipe["params"], "params") == Ar()

@@ -15,10 +15,11 @@ from sklearn.decomposition import PCA
 
 from warmpot._settings import from_mapping
 from warmpot.errors import InputError
-from warmpot.methods import BatchContext, DatasetPass, Setup, TrainProgress
+from warmpot.methods import BatchContext, DatasetPass, Setup, TrainProgress, make_weighting
 from warmpot.methods.arpm import Arpm, TargetBank, pca_head
 from warmpot.methods.base import progress_at
-from warmpot.nets import Network, NetworkSettings, build_network
+from warmpot.nets import Network, NetworkSettings, Outputs, build_network
+from warmpot.train import load_config
 from warmpot.train.recipes import read_preset
 
 N_TARGET, N_SOURCE, INPUTS, CLASSES = 12, 9, 5, 3
@@ -243,10 +244,15 @@ def test_never_nan_for_certain_predictions() -> None:
     assert torch.isfinite(features.grad).all()  # type: ignore[arg-type]
 
 
+def _scores(found: PCA, target: np.ndarray) -> list[tuple[np.ndarray, list[float]]]:
+    """Every axis with the scores of the target along it."""
+    return [(axis, [float(axis @ (x - found.mean_)) for x in target]) for axis in found.components_]
+
+
 def _expected_head(source: np.ndarray, labels: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Follow docs/method-specifications.md, ARPM, with sklearn's PCA and loops."""
     found = PCA(n_components=CLASSES, svd_solver="full").fit(target)
-    axes = np.array([axis * np.sign(axis[np.abs(axis).argmax()]) for axis in found.components_])
+    axes = np.array([axis if max(scores) > -min(scores) else -axis for axis, scores in _scores(found, target)])
     rows = []
     for k in range(CLASSES):
         votes = [int(np.argmax(axes @ (x - found.mean_))) for x in source[labels == k]]
@@ -272,12 +278,42 @@ def test_the_head_starts_from_the_principal_axes_of_the_target_and_can_learn(sph
     assert not torch.allclose(scene.network.head.weight, start)
 
 
+def test_the_farthest_target_sample_decides_the_sign_of_an_axis() -> None:
+    """The target varies along (3, -1) alone, farthest on the side of (-3, 1): its largest *entry* would say (3, -1)."""
+    axis = torch.tensor([3.0, -1.0]) / math.sqrt(10.0)
+    target = torch.outer(torch.tensor([-5.0, 1.0, 2.0, 2.0]), axis)
+    target = target + 1e-3 * torch.outer(torch.tensor([1.0, -1.0, 0.0, 0.0]), axis.flip(0))
+    source, labels = torch.outer(torch.tensor([-1.0, -2.0]), axis), torch.tensor([0, 0])
+    found = pca_head(source, labels, target, torch.zeros(2, 2))
+    torch.testing.assert_close(found[0], -axis.double(), atol=1e-3, rtol=0.0)
+
+
 def test_a_class_without_samples_keeps_its_row() -> None:
     rng = torch.Generator().manual_seed(0)
     otherwise, labels = torch.randn(3, 4, generator=rng), torch.tensor([0, 0, 2])
     found = pca_head(torch.randn(3, 4, generator=rng), labels, torch.randn(5, 4, generator=rng), otherwise)
     torch.testing.assert_close(found[1], otherwise[1].double())
     assert (found[[0, 2]].norm(dim=1) >= 1 / math.sqrt(3)).all()
+
+
+def test_the_head_starts_from_a_few_source_samples() -> None:
+    scene, whole = _Scene(), _Scene().look()
+    asked: list[torch.Tensor] = []
+
+    def of_source(rows: torch.Tensor | None = None) -> Outputs:
+        assert rows is not None, "the whole source passed"
+        asked.append(rows)
+        return Outputs.of(features=whole.source.features[rows])
+
+    method = Arpm(head_samples=6)
+    lazy = DatasetPass(of_source, whole.target, whole.labels, scene.network)
+    before = scene.network.head.weight.detach().clone()
+    method.refresh(scene.memory(method), progress_at(0, 12, method.phases), lambda: lazy)
+    (rows,) = asked
+    assert len(rows.unique()) == 6
+    axes = pca_head(whole.source.features[rows], whole.labels[rows], whole.target.features, before)
+    expected = torch.nn.functional.normalize(axes, dim=1).float()
+    torch.testing.assert_close(scene.network.head.weight.detach(), expected, atol=1e-5, rtol=0.0)
 
 
 def _head_after(method: Arpm, scene: _Scene) -> tuple[torch.Tensor, torch.Tensor]:
@@ -298,7 +334,15 @@ def test_the_head_is_left_alone_with_too_few_samples_or_when_asked(caplog: pytes
 
 
 @pytest.mark.parametrize(
-    "params", [{"power": 1.0}, {"power_weight": -1.0}, {"consistency": -1.0}, {"neighbours": 0}, {"start": 1.5}]
+    "params",
+    [
+        {"power": 1.0},
+        {"power_weight": -1.0},
+        {"consistency": -1.0},
+        {"neighbours": 0},
+        {"start": 1.5},
+        {"head_samples": 0},
+    ],
 )
 def test_bad_parameters(params: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(params))):
@@ -313,11 +357,47 @@ def test_recipes_differ_in_weights_alone(name: str) -> None:
     recipe = read_preset(name)
     found = from_mapping(Arpm, recipe["params"], "params")
     assert found == Arpm(start=found.start, pca_head=not name.endswith("frozen"))
-    assert found.start == pytest.approx(1 / 6, abs=1e-6)
+    assert found.start == pytest.approx(0.375 if name.endswith("frozen") else 1 / 6, abs=1e-6)
     assert recipe["minibatch"]["network"]["sphere"] == "auto"
     assert recipe["weights"] == {"arpm": "chi2_ball", "warmpot": "capped", "plan": "plan"}[
         ([*name.removesuffix("-frozen").split("-")])[-1]
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("start", "weights", "params"),
+    [
+        (0.16, "chi2_ball", {"periods": 6}),
+        (0.9, "chi2_ball", {"periods": 1}),  # no refresh at all
+        (0.3, "capped", {"periods": 2}),
+        (0.3, "plan", {"scope": "dataset", "periods": 3}),
+        (0.3, "class_share", {"periods": 3}),
+    ],
+)
+def test_its_terms_do_not_begin_before_the_first_weights(start: float, weights: str, params: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="start"):
+        Arpm(start=start).check_first_refresh(make_weighting(weights, params).first_refresh)
+
+
+def test_a_run_without_weights_before_the_terms_of_the_target_is_refused() -> None:
+    with pytest.raises(InputError) as error:
+        load_config("arpm-frozen", changes={"params": {"start": 0.125}, "weight_params": {"periods": 4}})
+    assert (error.value.what, error.value.allowed) == ("config.params.start", "at least 0.25")
+    assert "periods" in error.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("start", "weights", "params"),
+    [
+        (0.1666666, "chi2_ball", {"periods": 6}),  # rounded
+        (1.0, "chi2_ball", {"periods": 1}),
+        (0.0, "uniform", {}),
+        (0.0, "plan", {"scope": "batch", "periods": 3}),
+        (0.0, "class_share", {"periods": 3, "from_start": True}),
+    ],
+)
+def test_its_terms_may_begin_with_the_first_weights(start: float, weights: str, params: dict[str, Any]) -> None:
+    Arpm(start=start).check_first_refresh(make_weighting(weights, params).first_refresh)
 
 
 @pytest.mark.parametrize("name", ["arpm-imagenet", "arpm-warmpot-imagenet"])
@@ -325,5 +405,6 @@ def test_imagenet_recipes(name: str) -> None:
     recipe = read_preset(name)
     assert recipe["weight_params"]["periods"] == 10
     assert recipe["params"]["start"] == 0.1
+    assert recipe["params"]["head_samples"] == recipe["weight_params"]["subset"] == 128000
     assert recipe["minibatch"]["network"]["width"] == 4096
     assert recipe["minibatch"]["optimizer"]["decay_rate"] == 0.0004

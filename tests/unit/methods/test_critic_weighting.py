@@ -55,22 +55,25 @@ def _scores(memory: CriticWeightMemory, x: torch.Tensor) -> np.ndarray:
         return np.asarray(memory.critic(x).double())
 
 
-def test_looks_only_when_a_stretch_begins_and_weights_are_equal_before() -> None:
+@pytest.mark.parametrize(("early", "expected"), [(0.0, [3, 6]), (1 / 9, [1, 3, 6])], ids=["periods", "early"])
+def test_looks_only_when_a_stretch_begins_and_weights_are_equal_before(early: float, expected: list[int]) -> None:
     looked: list[DatasetPass] = []
-    weighting = dataclasses.replace(BOTH[0], critic=dataclasses.replace(SMALL, steps=1), periods=3)
+    weighting = dataclasses.replace(BOTH[0], critic=dataclasses.replace(SMALL, steps=1), periods=3, early=early)
+    assert weighting.first_refresh == expected[0] / 9
     memory = _memory(weighting)
 
     def look() -> DatasetPass:
         looked.append(_whole())
         return looked[-1]
 
-    counts = []
+    steps = []
     for step in range(9):
+        before = len(looked)
         weighting.refresh(memory, TrainProgress(step, 9), look)
-        counts.append(len(looked))
+        steps += [step] * (len(looked) - before)
         if not looked:
             assert torch.equal(memory.weights, torch.ones(N_SOURCE))
-    assert counts == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert steps == expected
     assert not torch.equal(memory.weights, torch.ones(N_SOURCE))
 
 
@@ -292,3 +295,47 @@ def test_recipes_name_settings_that_exist(variant: str) -> None:
     assert of_ar.critic.fresh
     if not variant:
         assert (ball.critic.hidden, ball.critic.steps, ball.critic.batch) == (1024, 15000, 36)
+
+
+@pytest.mark.parametrize("weighting", BOTH, ids=lambda w: w.name)
+def test_a_subset_is_all_that_passes_and_is_weighted(weighting: CriticWeighting) -> None:
+    whole, asked = _whole(), []
+
+    def of_source(rows: torch.Tensor | None = None) -> Outputs:
+        assert rows is not None, "the whole source passed"
+        asked.append(rows.clone())
+        return Outputs.of(features=whole.source.features[rows])
+
+    weighting = dataclasses.replace(weighting, subset=40)
+    memory = _memory(weighting)
+    assert weighting.source_rows(memory) is None  # all, until the first refresh
+    for step in (DUE, 2 * DUE):
+        lazy = DatasetPass(of_source, whole.target, whole.labels, whole.network)
+        weighting.refresh(memory, TrainProgress(step, CLOCK_STEPS), lambda data=lazy: data)
+    first, rows = asked
+    assert not torch.equal(first, rows)
+    assert rows.tolist() == sorted(set(rows.tolist()))
+    assert len(rows) == 40
+    assert torch.equal(weighting.source_rows(memory), rows)  # type: ignore[arg-type]
+    others = torch.ones(N_SOURCE, dtype=torch.bool).index_fill(0, rows, False)
+    assert not memory.weights[others].any()
+    assert float(memory.weights[rows].mean()) == pytest.approx(1.0, rel=1e-5)
+    outliers = memory.weights[whole.labels == 1].sum() / memory.weights.sum()
+    assert float(outliers) < 0.1
+    resumed = _memory(weighting)
+    resumed.load_state_dict(copy.deepcopy(memory.state_dict()))
+    assert torch.equal(weighting.source_rows(resumed), rows)  # type: ignore[arg-type]
+
+
+def test_a_subset_of_all_is_the_whole_source() -> None:
+    found = []
+    for subset in (None, N_SOURCE, 2 * N_SOURCE):
+        weighting = dataclasses.replace(BOTH[0], subset=subset)
+        memory = _memory(weighting)
+        weighting.refresh(memory, TrainProgress(DUE, CLOCK_STEPS), _whole)
+        assert weighting.source_rows(memory) is None
+        found.append(memory.weights)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+    with pytest.raises(InputError, match="subset"):
+        Chi2Ball(subset=0)

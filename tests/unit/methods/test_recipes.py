@@ -13,6 +13,7 @@ SGD = {"name": "sgd", "lr": 1e-3, "momentum": 0.9, "nesterov": True, "weight_dec
 ADAM = {"name": "adam", "lr": 1e-4, "weight_decay": 1e-3, "decay_rate": 1e-3, "decay_power": 0.75, "backbone": 0.1,
         "bottleneck": 1.0, "head": 1.0}  # fmt: skip
 SLOW = {**SGD, "decay_rate": 4e-4}
+OFFICE31 = {**SGD, "lr": 1e-4}
 LINEAR = {"scale": "none", "bottleneck": "linear", "width": 256, "sphere": None, "joint": False}
 BN = {**LINEAR, "bottleneck": "bn_relu", "joint": True}
 ARPM_CRITIC = {"hidden": 1024, "steps": 15000, "batch": 36, "lr": 1e-3, "spectral": True, "fresh": False}
@@ -29,6 +30,11 @@ LOOPS: dict[str, tuple[int, int, str, dict[str, Any], dict[str, Any]]] = {
     "ar-imagenet": (100000, 36, "shuffled", SLOW, {**LINEAR, "sphere": 20.0, "width": 4096}),
     "arpm": (3000, 64, "shuffled", SGD, {**LINEAR, "sphere": "auto"}),
     "arpm-imagenet": (20000, 64, "shuffled", SLOW, {**LINEAR, "sphere": "auto", "width": 4096}),
+    "mpot-office31": (2000, 65, "balanced", OFFICE31, LINEAR),
+    "jumbot-office31": (2000, 65, "balanced", OFFICE31, LINEAR),
+    "ba3us-office31": (2000, 36, "shuffled", OFFICE31, LINEAR),
+    "ar-office31": (3000, 36, "shuffled", SGD, {**LINEAR, "sphere": 8.5}),
+    "arpm-office31": (4000, 64, "shuffled", {**SGD, "lr": 5e-4}, {**LINEAR, "sphere": "auto"}),
 }
 PARAMS: dict[str, dict[str, Any]] = {
     "mpot": {"eta1": 0.03, "eta2": 7.5, "eps": 0.5, "loss_scale": 1.0, "alpha_start": 0.01, "ramp": 0.5},
@@ -44,6 +50,12 @@ PARAMS: dict[str, dict[str, Any]] = {
     "arpm": {"label_smooth": 0.1, "power": 6.0, "power_weight": 0.3, "consistency": 1.0, "neighbours": 4,
              "second_neighbours": 3, "pca_head": True},
     "arpm-imagenet": {"label_smooth": 0.1, "power": 6.0, "power_weight": 0.3, "start": 0.1},
+    "mpot-office31": {"alpha": 0.25, "eta1": 0.03, "eta2": 7.5, "eps": 0.5, "loss_scale": 1.0, "ramp": 0.5},
+    "jumbot-office31": {"eta1": 0.003, "eta2": 0.75, "eps": 0.01, "tau": 0.06, "loss_scale": 10.0},
+    "ba3us-office31": {"adversarial": 1.0, "entropy": 0.1, "complement": 5.0, "augmentation": 0.25, "periods": 10},
+    "ar-office31": {"entropy": 0.1, "label_smooth": 0.0, "start": 0.0},
+    "arpm-office31": {"label_smooth": 0.1, "power": 6.0, "power_weight": 1.0, "consistency": 1.0, "neighbours": 4,
+                      "second_neighbours": 3, "start": 0.375, "pca_head": True},
 }  # fmt: skip
 WEIGHTS: dict[str, tuple[str, dict[str, Any]]] = {
     "mpot": ("uniform", {}),
@@ -53,9 +65,21 @@ WEIGHTS: dict[str, tuple[str, dict[str, Any]]] = {
     "pwan": ("class_share", {"hard": False, "periods": 50, "from_start": True}),
     "pwan-imagenet": ("class_share", {"hard": False, "from_start": True}),
     "ar": ("chi2_ball", {"rho": 5.0, "adjust": True, "periods": 10, "critic": {**AR_CRITIC, "steps": 3000}}),
-    "ar-imagenet": ("chi2_ball", {"rho": 5.0, "adjust": True, "periods": 50, "critic": {**AR_CRITIC, "steps": 6000}}),
+    "ar-imagenet": (
+        "chi2_ball",
+        {"rho": 5.0, "adjust": True, "periods": 50, "subset": 72000, "critic": {**AR_CRITIC, "steps": 6000}},
+    ),
     "arpm": ("chi2_ball", {"rho": 5.0, "adjust": False, "periods": 6, "critic": ARPM_CRITIC}),
-    "arpm-imagenet": ("chi2_ball", {"rho": 5.0, "adjust": False, "periods": 10, "critic": ARPM_CRITIC}),
+    "arpm-imagenet": (
+        "chi2_ball",
+        {"rho": 5.0, "adjust": False, "periods": 10, "subset": 128000, "critic": ARPM_CRITIC},
+    ),
+    "ba3us-office31": ("class_share", {"hard": False, "periods": 10, "from_start": False}),
+    "ar-office31": (
+        "chi2_ball",
+        {"rho": 5.0, "adjust": True, "periods": 6, "early": 0.0666667, "critic": {**AR_CRITIC, "steps": 3000}},
+    ),
+    "arpm-office31": ("chi2_ball", {"rho": 5.0, "adjust": False, "periods": 8, "critic": ARPM_CRITIC}),
     "arpm-warmpot": ("capped", {"beta": 0.3333333, "periods": 6, "critic": ARPM_CRITIC}),
     "arpm-plan": ("plan", {"scope": "dataset", "alpha": 1.0, "beta": 0.3333333, "eta2": 0.0, "periods": 6}),
 }
@@ -81,6 +105,11 @@ def test_the_loop_is_the_official_one(preset: str) -> None:
     assert loop.warmup == 0
     assert not differing(loop.optimizer, optimizer)
     assert not differing(loop.network, network)
+
+
+def test_only_the_imagenet_code_of_warmpot_starts_as_torch_does() -> None:
+    starts = {name: load_config(name).minibatch.network.init for name in ("official", "imagenet-caltech", *LOOPS)}
+    assert {name for name, init in starts.items() if init == "torch"} == {"imagenet-caltech"}
 
 
 @pytest.mark.parametrize("preset", PARAMS)

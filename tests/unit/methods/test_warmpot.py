@@ -13,6 +13,7 @@ from warmpot.errors import InputError
 from warmpot.losses import LABEL_LOSSES
 from warmpot.methods import METHODS, BatchContext, Memory, SourceOnly, TrainProgress, Warmpot, make_method
 from warmpot.nets import Outputs
+from warmpot.train import load_config
 
 
 def context(source: Outputs, labels: torch.Tensor, target: Outputs, progress: float, loss: str) -> BatchContext:
@@ -96,6 +97,23 @@ def test_automatic_eps_of_a_single_pair() -> None:
     assert torch.isfinite(result.loss)
 
 
+def test_the_ramp_of_the_code() -> None:
+    """As ``i * alpha / 2500 + .01`` for i up to 2500, then alpha; never more than all of the target."""
+    steps = (0, 1000, 2499, 2500, 2501, 4000)
+    home = Warmpot(ramp_rule="code")
+    expected = [0.01 + 0.8 * i / 2500 if i <= 2500 else 0.8 for i in steps]
+    assert [home.alpha_at(i / 5000, 0.8) for i in steps] == pytest.approx(expected)
+    recipe = load_config("imagenet-caltech", changes={"params": {"ramp_rule": "code"}})
+    method, n = recipe.built_method, recipe.minibatch.steps
+    assert isinstance(method, Warmpot)
+    expected = [0.01 + 0.075946 * i / 2500 if i <= 2500 else 0.075946 for i in steps]
+    assert [method.alpha_at(i / n, 0.075946) for i in steps] == pytest.approx(expected)
+    assert home.alpha_at(0.5, 0.995) == 1.0
+    assert Warmpot(ramp=0.0, ramp_rule="code").alpha_at(0.0, 0.8) == 0.8
+    assert Warmpot(ramp=1.0, ramp_rule="code").alpha_at(1.0, 0.8) == 0.8  # after the training
+    assert {load_config(name).params["ramp_rule"] for name in ("official", "imagenet-caltech", "paper")} == {"linear"}
+
+
 def test_the_ramp_is_the_papers() -> None:
     method = Warmpot()
     assert [method.alpha_at(step / 5000, 0.8) for step in (0, 1250, 2500, 4000)] == pytest.approx(
@@ -107,7 +125,8 @@ def test_the_ramp_is_the_papers() -> None:
     ("params", "match"),
     [
         ({"alpha": 1.5}, "alpha"), ({"beta": 0}, "beta"), ({"eps": -1.0}, "eps"), ({"eta1": -0.1}, "eta1"),
-        ({"eta1": 0, "eta2": 0}, "eta1"), ({"ramp": 2.0}, "ramp"), ({"alfa": 0.5}, "Did you mean 'alpha'"),
+        ({"eta1": 0, "eta2": 0}, "eta1"), ({"ramp": 2.0}, "ramp"), ({"ramp_rule": "steep"}, "ramp_rule"),
+        ({"alfa": 0.5}, "Did you mean 'alpha'"),
         ({"alpha": "many"}, "alpha"), ({"normalize_weights": 1}, "bool"),
     ],
 )  # fmt: skip

@@ -319,3 +319,17 @@ def test_the_bottleneck_of_dan_drops_half_of_the_positive_part() -> None:
     kept = drawn > 0
     assert torch.allclose(drawn[kept], 2 * tested[kept])
     assert 0.4 < float(kept.float().mean() / (tested > 0).float().mean()) < 0.6
+
+
+def test_layers_can_start_as_torch_does_by_default() -> None:
+    settings = NetworkSettings(bottleneck="bn_relu", width=5, init="torch")
+    network = build_network(settings, 7, 3, seed=11)
+    with torch.random.fork_rng():
+        torch.manual_seed(11)
+        expected = torch.nn.Linear(7, 5), torch.nn.Linear(5, 3)
+    for mine, theirs in zip((network.bottleneck[0], network.head), expected, strict=True):
+        torch.testing.assert_close(mine.weight, theirs.weight)
+        torch.testing.assert_close(mine.bias, theirs.bias)
+    assert not build_network(NetworkSettings(width=5), 7, 3, seed=11).head.bias.any()
+    with pytest.raises(InputError, match="init"):
+        NetworkSettings(init="zeros")

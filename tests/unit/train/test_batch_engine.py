@@ -178,6 +178,36 @@ def test_divergence_is_an_error_with_a_remedy() -> None:
         fit(make_small_task(), config)
 
 
+def _entropies(health: Health, *sharpness: float, steps: int = 200) -> None:
+    """Show logits that are sharpened step by step, from the first to the last number."""
+    logits = torch.eye(8).repeat(4, 1)
+    for step, factor in enumerate(torch.linspace(*sharpness, 60).tolist() + [sharpness[-1]] * (steps - 60)):
+        health.see(factor * logits, (steps + step) / (2 * steps))
+
+
+def test_health_warns_when_predictions_become_certain_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    def text(health: Health, *sharpness: float, resumed: bool = False) -> str:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            for step in range(100):
+                health.see(sharpness[0] * torch.eye(8), step / 200)
+            if resumed:
+                state, health = health.state(), Health(0.28, 0.5)
+                health.load(state)
+            _entropies(health, *sharpness)
+        return caplog.text
+
+    fell = text(Health(0.28, 0.5), 1.0, 8.0)
+    assert "the entropy of target predictions fell from" in fell
+    assert "later start" in fell
+    assert fell.count("collapse?") == 1
+    assert text(Health(0.28, 0.5), 1.0, 8.0, resumed=True) == fell
+    assert text(Health(0.28, 0.5), 1.0, 2.5) == ""  # to about a half
+    assert text(Health(0.28, 0.0), 1.0, 8.0) == ""  # no steps on the source to compare with
+    assert text(Health(0.28, 1.0), 1.0, 8.0) == ""  # the source alone
+    assert text(Health(0.28, 0.5), 5.0, 12.0) == ""  # certain before
+
+
 def _watch(health: Health, caplog: pytest.LogCaptureFixture, *seen: tuple[float, torch.Tensor, torch.Tensor]) -> str:
     caplog.clear()
     with caplog.at_level(logging.WARNING):

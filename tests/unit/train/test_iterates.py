@@ -79,7 +79,8 @@ def test_a_resumed_run_keeps_what_was_kept_before(task, tmp_path, preset, change
 
 @pytest.mark.parametrize(("wanted", "equal"), [(4, True), (12, False)], ids=["before the first weights", "after"])
 def test_weights_belong_to_the_kept_iterate(task, wanted, equal):
-    changes = {**QUICK, "weight_params": {"periods": 2, "critic": {"hidden": 8, "steps": 3}}}
+    weighting = {"periods": 2, "critic": {"hidden": 8, "steps": 3}}
+    changes = {**QUICK, "weight_params": weighting, "params": {"start": 0.5}}
     fitted = fit(task, load_config("arpm-frozen", changes=changes), chooser=Wants(wanted), progress_bar=False)
     assert fitted.step == wanted
     assert (np.ptp(fitted.source_weights) == 0) == equal

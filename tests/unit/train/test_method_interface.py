@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.metadata
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ from warmpot.methods import (
     Rounds,
     SamplePool,
     Setup,
+    SourceOnly,
     StepResult,
     TrainProgress,
     alternation,
@@ -40,7 +42,9 @@ from warmpot.methods import (
     registry,
 )
 from warmpot.nets import Network, NetworkSettings, Outputs, build_network
+from warmpot.select import fit_chosen
 from warmpot.train import fit, load_config
+from warmpot.train.batch_engine import _Trainer
 from warmpot.train.finished_run import read_run
 
 N_SOURCE, N_TARGET, CLASSES, WIDTH, STEPS, BATCH = 40, 30, 4, 5, 6, 8
@@ -145,6 +149,84 @@ def test_a_phase_without_the_source(method: TwoPhases) -> None:
     # BatchNorm has seen both domains in the first phase; then the target, and its second view
     assert int(network.bottleneck[1].num_batches_tracked) == 3 * 2 + 3 * 2
     assert fitted.training_weights.sum() == pytest.approx(1.0)
+
+
+SUBSET: dict[str, Any] = {
+    "minibatch": {**FEW["minibatch"], "steps": 12, "checkpoint_every": 5, "sampler": "shuffled"},
+    "weight_params": {"periods": 3, "subset": 16, "critic": {"hidden": 8, "steps": 3, "batch": 4}},
+    "params": {"start": 0.5, "pca_head": True, "head_samples": 20},
+}
+
+
+def test_a_weighting_may_pass_and_train_on_a_subset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Every refresh passes new rows of the source and no others; batches come from them until the next."""
+    passed: list[int] = []
+    batches: list[set[int]] = []
+    outputs_of, step_of = _Trainer.outputs, Learner.step
+
+    def counting(self: _Trainer, x: Any, *rest: Any) -> Outputs:
+        passed.append(len(x))
+        return outputs_of(self, x, *rest)
+
+    def recording(self: Learner, step: int, context: BatchContext) -> StepResult:
+        assert context.rows is not None
+        batches.append(set(context.rows.tolist()))
+        return step_of(self, step, context)
+
+    monkeypatch.setattr(_Trainer, "outputs", counting)
+    monkeypatch.setattr(Learner, "step", recording)
+    config = load_config("arpm-frozen", changes=SUBSET)
+    fitted = fit(make_task(), config, out=tmp_path / "run")
+    assert sorted(set(passed)) == [16, 20, N_TARGET]  # a subset, the start of the head, the target
+    subsets = [set().union(*batches[start : start + 4]) for start in (0, 4, 8)]
+    assert len(subsets[0]) > 16
+    assert len(subsets[1]) == len(subsets[2]) == 16
+    assert subsets[1] != subsets[2]
+    assert set(np.flatnonzero(fitted.training_weights).tolist()) <= subsets[2]
+    assert fitted.presence is not None
+    chosen = fit_chosen(make_task(), load_config("arpm-frozen", changes={**SUBSET, "choose": "neighbours"}))
+    assert [line["step"] for line in chosen.history if "score" in line] == [5, 10, 12]
+    resumed = tmp_path / "resumed"
+    shutil.copytree(tmp_path / "run", resumed)
+    for late in ("step-00000010", "step-00000012"):
+        shutil.rmtree(resumed / "checkpoints" / late, ignore_errors=True)
+    again = fit(make_task(), config, out=resumed, resume=True)
+    np.testing.assert_array_equal(again.outputs, fitted.outputs)
+    np.testing.assert_array_equal(again.training_weights, fitted.training_weights)
+
+
+@pytest.mark.parametrize("joint", [False, True], ids=["separate", "joint"])
+@pytest.mark.parametrize("warmup", [0.0, 0.5])
+def test_a_method_that_does_not_use_the_target_never_passes_it(joint: bool, warmup: float) -> None:
+    """BatchNorm's statistics, and with them all predictions, depend on the source alone."""
+    network = {"bottleneck": "bn", "joint": joint}
+    settings = {**FEW["minibatch"], "warmup": warmup, "network": network}
+    config = load_config("source-only-frozen", changes={"minibatch": settings})
+    task = make_task()
+    other = Task(task.xs, task.ys, 5 - 3 * task.xt[:17], task.classes)
+    networks = [fit(each, config).predictor.network for each in (task, other)]
+    norm = networks[0].bottleneck[1]
+    assert int(norm.num_batches_tracked) == STEPS
+    for mine, theirs in zip(networks[0].state_dict().values(), networks[1].state_dict().values(), strict=True):
+        assert torch.equal(mine, theirs)
+    x = torch.from_numpy(task.xt)
+    assert torch.equal(networks[0](x).logits, networks[1](x).logits)
+
+
+def test_a_method_that_does_not_use_the_target_gets_no_rows_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    contexts: list[BatchContext] = []
+    step = SourceOnly.step
+
+    def recording(self: SourceOnly, context: BatchContext, memory: Memory) -> StepResult:
+        contexts.append(context)
+        return step(self, context, memory)
+
+    monkeypatch.setattr(SourceOnly, "step", recording)
+    fitted = fit(make_task(), load_config("source-only-frozen", changes=FEW))
+    assert [len(context.source.logits) for context in contexts] == [BATCH] * STEPS
+    assert all(len(part) == 0 for context in contexts for part in context.target[:2])
+    assert all(context.target_rows is None and context.target_inputs is None for context in contexts)
+    assert all("effective_weights" in line and "effective_classes" not in line for line in fitted.history)
 
 
 def test_decay_starts_again_with_a_phase(method: TwoPhases) -> None:
