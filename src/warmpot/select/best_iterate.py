@@ -62,6 +62,9 @@ def hold_out(task: Task, share: float, seed: int) -> tuple[Task, HeldOut]:
 def candidate_from_snapshot(snapshot: Snapshot, task: Task, held: HeldOut | None = None) -> Candidate:
     """Return what a validator may use of a snapshot; inputs are scaled as the engines scale them by default."""
     network = snapshot.network
+    head = (
+        (network.head.weight.detach().numpy(), network.head.bias.detach().numpy()) if network.has_linear_head else None
+    )
     outputs = apply_network(network.for_source(), held.x) if held is not None else None
     return Candidate(
         source_features=snapshot.source.features.numpy(),
@@ -74,7 +77,7 @@ def candidate_from_snapshot(snapshot: Snapshot, task: Task, held: HeldOut | None
         held_labels=held.y if held else None,
         **_scaled_inputs(task.xs, task.xt, *([held.x] if held else [])),
         transport=snapshot.transport,
-        head=(network.head.weight.detach().numpy(), network.head.bias.detach().numpy()),
+        head=head,
     )
 
 
