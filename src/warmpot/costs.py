@@ -23,7 +23,8 @@ from warmpot.transport.large import EuclideanBlocks
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["LABEL_LOSSES", "JointCost", "PairCosts", "feature_distance", "joint_cost", "label_loss", "rms_distance"]
+__all__ = ["LABEL_LOSSES", "JointCost", "PairCosts", "feature_distance", "joint_cost", "label_loss", "nearest_rows",
+           "rms_distance"]  # fmt: skip
 
 ROUNDING = 1e-14  # squared distances below this fraction of the squared norms are rounding and count as 0
 
@@ -107,7 +108,7 @@ def joint_cost(
     return cost + eta2 * label_loss(labels, outputs, loss) if eta2 else cost
 
 
-def _nearest(x: Array, count: int) -> IntArray:
+def nearest_rows(x: Array, count: int) -> IntArray:
     """Row numbers of the `count` nearest other rows of each row, in no order."""
     blocks = EuclideanBlocks(np.asarray(x, np.float64), np.asarray(x, np.float64))
     nearest = np.empty((len(x), count), np.int64)
@@ -141,7 +142,7 @@ class PairCosts:
         self, xs: Array, xt: Array, *, max_memory: float = 2.0, neighbours: int = 7, smooth: float = 0.0
     ) -> None:
         self._smooth = check_nonnegative("smooth", smooth, maximum=1.0)
-        self._near = _nearest(xt, min(check_count("neighbours", neighbours), len(xt) - 1)) if smooth else None
+        self._near = nearest_rows(xt, min(check_count("neighbours", neighbours), len(xt) - 1)) if smooth else None
         budget = check_positive("max_memory", max_memory, remedy="Give it in GiB.") * 2**30
         self.shape = (xs.shape[0], xt.shape[0])
         self.rms = rms_distance(xs, xt)

@@ -1,4 +1,4 @@
-"""Heads that are not plain linear layers: unit rows on a sphere (AR, ARPM), and weight normalisation (SHOT)."""
+"""Heads that are not plain linear layers: on a sphere (AR, ARPM), with weight normalisation (SHOT), centres (SPL)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations, parametrize
 from warmpot._checks import check_count
 from warmpot.errors import InputError
 
-__all__ = ["SphereHead", "WeightNormHead", "sphere_radius", "unit_rows"]
+__all__ = ["PrototypeHead", "SphereHead", "WeightNormHead", "sphere_radius", "unit_rows"]
 
 WANTED_PROBABILITIES = ((25, 0.999), (75, 0.9999), (150, 0.99999), (math.inf, 0.999999))
 """Probability that a class centre must be able to reach for its class, by the number of classes (up to, exclusive)."""
@@ -144,3 +144,34 @@ class SphereHead(_ParametrizedHead):
         """The trained matrix W."""
         weight: nn.Parameter = self.parametrizations["weight"].original  # type: ignore[index, union-attr]
         return weight
+
+
+class PrototypeHead(nn.Linear):
+    """Log-probabilities from the distances to two centres per class, ``log max(softmax(-d), softmax(-d'))`` [1]_.
+
+    d and d' are the distances to the rows of `weight` and of `second`; both start as the weight of `linear`. The larger
+    of the two probabilities counts, so a row of probabilities may sum to more than 1 before it is normalised. It has no
+    bias, and is linear in its shape only (`Network.has_linear_head`).
+
+    References
+    ----------
+    .. [1] Wang and Breckon, "Unsupervised domain adaptation via structured prediction based selective
+       pseudo-labeling", AAAI 2020.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__(linear.in_features, linear.out_features, bias=False, device="meta")
+        self.weight = linear.weight
+        self.second = nn.Parameter(linear.weight.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the log-probabilities."""
+        return torch.maximum(
+            *(torch.log_softmax(-_distances(x, centres), dim=1) for centres in (self.weight, self.second))
+        )
+
+
+def _distances(x: Tensor, centres: Tensor) -> Tensor:
+    """Euclidean distances (n, C) by products, as an exported model supports them."""
+    squares = x.square().sum(dim=1, keepdim=True) + centres.square().sum(dim=1) - 2 * x @ centres.T
+    return squares.clamp_min(0).sqrt()

@@ -18,7 +18,7 @@ from warmpot._run_files import MODEL_FACTS, MODEL_TENSORS
 from warmpot._settings import from_mapping, to_mapping
 from warmpot.errors import InputError
 from warmpot.nets.backbone import Backbone, BackboneSettings, build_backbone
-from warmpot.nets.heads import SphereHead, WeightNormHead, sphere_radius, unit_rows
+from warmpot.nets.heads import PrototypeHead, SphereHead, WeightNormHead, sphere_radius, unit_rows
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,7 +29,7 @@ __all__ = [
 ]  # fmt: skip
 
 BOTTLENECKS = ("linear", "bn", "bn_relu", "bn_relu_dropout", "relu_dropout", "none", "projection")
-HEADS = ("linear", "weight_norm")
+HEADS = ("linear", "weight_norm", "prototypes")
 INITS = ("xavier", "torch")
 DROPOUT = 0.5
 SCALES = ("none", "rows", "roots", "columns", "auto")
@@ -77,13 +77,16 @@ class NetworkSettings:
         layer, features are the (scaled) inputs; "projection": a fixed projection that the full engine computes.
     unit_features : bool
         For a projection: scale its rows to length 1.
+    axes : int
+        For a projection: first project onto so many axes, and scale to length 1 (SPL); 0: do not.
     sphere : float, "auto" or None
         Radius r of a sphere: the bottleneck's output is scaled to length r, and the head has rows of length 1 and the
         bias ``r tanh(b)`` (AR, ARPM). "auto" is `sphere_radius` of the number of classes; None: plain features.
     joint : bool
         In training, pass source and target as one batch, so that BatchNorm sees both together (PWAN).
-    head : "linear" or "weight_norm"
-        Without a sphere: a linear layer, with weight normalisation if asked for (SHOT++).
+    head : "linear", "weight_norm" or "prototypes"
+        Without a sphere: a linear layer, with weight normalisation if asked for (SHOT++); or two centres per class,
+        which the full engine computes (SPL).
     init : "xavier" or "torch"
         How linear layers start: Xavier-normal with zero biases (the authors' Office-Home code), or as torch.nn.Linear
         does by default, weights and biases uniform up to 1 / sqrt(number of inputs) (their ImageNet-Caltech code).
@@ -94,6 +97,7 @@ class NetworkSettings:
     bottleneck: str = "linear"
     width: int = 256
     unit_features: bool = False
+    axes: int = 0
     sphere: float | Literal["auto"] | None = None
     joint: bool = False
     head: str = "linear"
@@ -106,6 +110,12 @@ class NetworkSettings:
         check_choice("init", self.init, INITS)
         check_positive("radius", self.radius)
         check_count("width", self.width)
+        check_count("axes", self.axes, minimum=0)
+        if self.axes and self.bottleneck != "projection":
+            allowed, remedy = "0", "Leave it out: only the bottleneck 'projection' has it."
+            raise InputError(
+                "axes", got=f"{self.axes} with the bottleneck {self.bottleneck!r}", allowed=allowed, remedy=remedy
+            )
         if self.sphere is None:
             return
         if self.bottleneck == "projection":
@@ -206,6 +216,11 @@ class Network(nn.Module):
         self.backbone, self.scale, self.bottleneck, self.head = backbone, scale, bottleneck, head
 
     @property
+    def has_linear_head(self) -> bool:
+        """Whether the outputs are a linear map of the features, whose Lipschitz constant is known."""
+        return not isinstance(self.head, PrototypeHead)
+
+    @property
     def needs_scale(self) -> bool:
         """Whether `fit_scale` has anything to estimate."""
         return isinstance(self.scale, ColumnScale)
@@ -217,10 +232,10 @@ class Network(nn.Module):
 
     def for_source(self) -> Network:
         """Return the network to use for the source; itself, unless a projection centres the domains separately."""
-        if not (len(self.bottleneck) and isinstance(self.bottleneck[0], Projection)):
+        if not (len(self.bottleneck) and isinstance(self.bottleneck[-1], Projection)):
             return self
         twin = copy.deepcopy(self)
-        twin.bottleneck[0].centre = twin.bottleneck[0].source_centre
+        twin.bottleneck[-1].centre = twin.bottleneck[-1].source_centre
         return twin
 
     def forward(self, x: Tensor) -> Outputs:
@@ -270,7 +285,8 @@ def build_network(
     width = n_inputs if settings.bottleneck == "none" else settings.width
     layers: list[nn.Module] = []
     if settings.bottleneck == "projection":
-        layers = [Projection(n_inputs, settings.width, settings.unit_features)]
+        layers = [Projection(n_inputs, settings.axes, unit=True)] if settings.axes else []
+        layers.append(Projection(settings.axes or n_inputs, settings.width, settings.unit_features))
     elif settings.bottleneck != "none":
         further = {"bn": nn.BatchNorm1d(settings.width), "relu": nn.ReLU(), "dropout": nn.Dropout(DROPOUT)}
         layers = [make_linear(n_inputs, settings.width, generator, settings.init)]
@@ -278,6 +294,8 @@ def build_network(
     head = make_linear(width, n_outputs, generator, settings.init)
     if settings.head == "weight_norm":
         head = WeightNormHead(head)
+    elif settings.head == "prototypes":
+        head = PrototypeHead(head)
     if settings.sphere is not None:
         if n_outputs == 1:
             remedy = "Leave it out: a single output would be bounded, and there are no angles between classes."

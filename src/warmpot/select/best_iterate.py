@@ -65,6 +65,9 @@ def candidate_from_snapshot(snapshot: Snapshot, task: Task, held: HeldOut | None
     if snapshot.source_rows is not None:
         rows = snapshot.source_rows.numpy()
         xs, ys = xs[rows] if isinstance(xs, np.ndarray) else xs.subset(rows), ys[rows]
+    head = (
+        (network.head.weight.detach().numpy(), network.head.bias.detach().numpy()) if network.has_linear_head else None
+    )
     outputs = apply_network(network.for_source(), held.x) if held is not None else None
     return Candidate(
         source_features=snapshot.source.features.numpy(),
@@ -77,7 +80,7 @@ def candidate_from_snapshot(snapshot: Snapshot, task: Task, held: HeldOut | None
         held_labels=held.y if held else None,
         **_scaled_inputs(xs, task.xt, *([held.x] if held else [])),
         transport=snapshot.transport,
-        head=(network.head.weight.detach().numpy(), network.head.bias.detach().numpy()),
+        head=head,
     )
 
 

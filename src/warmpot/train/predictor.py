@@ -180,6 +180,9 @@ def bound_inputs(predictor: Predictor, task: Task) -> BoundInputs:
     if not predictor.classes:
         remedy = "The theorems need a loss that is a metric with values in [0, 1]."
         raise InputError("predictor", got="a regressor", allowed="a classifier", remedy=remedy)
+    if not predictor.network.has_linear_head:
+        remedy = "The theorems need the Lipschitz constant of the head, which is known for linear heads."
+        raise InputError("predictor", got="a head of class centres", allowed="a linear head", remedy=remedy)
     features = task.xs.ndim == 2  # the width of images is their channels; the predictor knows which of them it takes
     if predictor.classes != task.classes or (features and predictor.width != task.width):
         got, remedy = "a model with other classes or features", "Pass the data that it was trained on."

@@ -24,6 +24,7 @@ from warmpot.nets import (
     NetworkSettings,
     Outputs,
     Pair,
+    PrototypeHead,
     SphereHead,
     WeightNormHead,
     build_network,
@@ -305,6 +306,40 @@ def test_a_weight_norm_head_starts_as_the_linear_one_and_trains_lengths_and_dire
         assert same(twin(X), expected)
     with pytest.raises(InputError, match=r"sphere: got one with the head 'weight_norm'"):
         NetworkSettings(sphere="auto", head="weight_norm")
+
+
+def test_a_prototype_head_has_the_larger_of_two_probabilities(tmp_path: Path) -> None:
+    """Two projections below it: the first one's rows have length 1 before the second centres them."""
+    settings = NetworkSettings(bottleneck="projection", axes=5, width=3, unit_features=True, head="prototypes")
+    network, rng = build_network(settings, 6, 4, seed=1).double().eval(), np.random.default_rng(0)
+    first, second, centre, source_centre = (rng.normal(size=shape) for shape in ((6, 5), (5, 3), (5,), (5,)))
+    centres = rng.normal(size=(2, 4, 3))
+    head = network.head
+    assert isinstance(head, PrototypeHead)
+    assert not network.has_linear_head
+    with torch.no_grad():
+        network.bottleneck[0].matrix.copy_(torch.from_numpy(first))
+        network.bottleneck[1].matrix.copy_(torch.from_numpy(second))
+        network.bottleneck[1].centre.copy_(torch.from_numpy(centre))
+        network.bottleneck[1].source_centre.copy_(torch.from_numpy(source_centre))
+        head.weight.copy_(torch.from_numpy(centres[0]))
+        head.second.copy_(torch.from_numpy(centres[1]))
+    save_network(tmp_path, network, settings, {})
+    for model, middle in (
+        (network, centre),
+        (network.for_source(), source_centre),
+        (load_network(tmp_path)[0], centre),
+    ):
+        for row, logits in zip(X.double().numpy(), model(X.double()).logits, strict=True):
+            inner = row @ first
+            outer = (inner / np.linalg.norm(inner) - middle) @ second
+            feature = outer / np.linalg.norm(outer)
+            likely = np.exp([[-np.linalg.norm(feature - c) for c in part] for part in centres])
+            wanted = (likely / likely.sum(axis=1, keepdims=True)).max(axis=0)
+            np.testing.assert_allclose(logits.detach().exp().numpy(), wanted, atol=1e-12)
+    assert build_network(NetworkSettings(), 6, 4, seed=1).has_linear_head
+    with pytest.raises(InputError, match="axes"):
+        NetworkSettings(axes=3)
 
 
 def test_the_bottleneck_of_dan_drops_half_of_the_positive_part() -> None:

@@ -123,7 +123,7 @@ def run_bounds(view: RunView) -> RunBounds:
     task = view.task
     if task is None or view.source is None or not view.classes or task.n_source * task.n_target > MAX_PAIRS:
         return {}, {}
-    if task.xs.ndim > 2:  # all images would have to go through the network again
+    if task.xs.ndim > 2 or _no_constant(view):  # all images would have to go through the network again
         return {}, {}
     from warmpot.bounds import head_lipschitz, tightest_bound
     from warmpot.train import bound_inputs
@@ -134,11 +134,19 @@ def run_bounds(view: RunView) -> RunBounds:
     return {name: search.best for name, search in searches.items()}, {name: s.curve for name, s in searches.items()}
 
 
+def _no_constant(view: RunView) -> bool:
+    """Whether the Lipschitz constant of the head is not known: it is that of a linear head."""
+    return view.candidate is not None and view.candidate.head is None
+
+
 def bound_section(view: RunView, bounds: RunBounds) -> Section | None:
     """Plot the bounds, term by term; None in regression, which the theorems do not cover."""
     if not view.classes:
         return None
     title, (reports, curves) = "What can be proven", bounds
+    if not reports and _no_constant(view):
+        text = "Nothing: the theorems need the Lipschitz constant of the head, which is known for linear heads."
+        return Section(title, [Text(text)])
     if not reports:
         folder = "RUN" if view.run.folder is None else shlex.quote(str(view.run.folder))
         text = "The bound of this run was not computed: with many samples it takes minutes. To compute it:"
