@@ -141,7 +141,7 @@ def _catalogue_entry(name: str, kind: Any) -> str:
 
 def _presets(name: str) -> list[tuple[str, str, str]]:
     from warmpot.cli.methods import preset_summary
-    from warmpot.report.sections.provenance import OURS, PRESETS
+    from warmpot.report.sections.provenance import preset_status
     from warmpot.train import load_config, preset_names
 
     rows = []
@@ -149,9 +149,7 @@ def _presets(name: str) -> list[tuple[str, str, str]]:
         config = load_config(preset)
         if name not in (config.method, config.weights):
             continue
-        ours = config.engine == "full" or any(mark in preset for mark in OURS)
-        reproduced = PRESETS.get(preset, config.built_method.status)
-        status = "baseline" if config.method == "source-only" else "ours" if ours else reproduced
+        status = preset_status(preset, type(config.built_method), config.engine)
         about = re.sub(r" \(ours[^)]*\)", "", preset_summary(preset)).replace("|", r"\|")
         rows.append((f"`{preset}`", about, status))
     return rows

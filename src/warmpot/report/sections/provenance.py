@@ -5,12 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from warmpot._settings import to_mapping
 from warmpot._tables import printable
 from warmpot.data import ViewSettings
+from warmpot.methods import Method
 from warmpot.methods.descriptions import plain_notes
 from warmpot.report.page import Block, Code, Details, Facts, Section, Text, make_table
 from warmpot.report.run_view import RunView
@@ -18,7 +20,7 @@ from warmpot.report.sections.parts import chosen_iterate
 from warmpot.train.finished_run import UNKNOWN, FinishedRun
 from warmpot.train.recipes import preset_names
 
-__all__ = ["OURS", "PRESETS", "provenance_section", "repeat_command", "status"]
+__all__ = ["preset_status", "provenance_section", "repeat_command", "status"]
 
 PRESETS = {
     "paper": "the paper's formulas as printed",
@@ -32,6 +34,7 @@ PRESETS = {
 PAPERS = "resnet50.tv_in1k"
 OURS = ("frozen", "tuned")
 """Parts of the names of presets whose training loop is not that of the paper."""
+OUR_LOOP = "ours: the objective is the method's, the training loop is not"
 NEUTRAL = (
     "seed=", "tensorboard=", "images.", "minibatch.hardware.", "minibatch.log_every=", "minibatch.checkpoint_every=",
 )  # fmt: skip
@@ -84,13 +87,22 @@ def status(run: FinishedRun) -> str:
     preset, method = run.setting("preset"), run.method
     if method is None or not method.__module__.startswith("warmpot.") or preset not in preset_names():
         return "the user's own"
-    if not method.uses_target:
-        return "baseline"
-    if run.setting("engine") == "full" or any(mark in preset for mark in OURS):
-        return "ours: the objective is the method's, the training loop is not"
-    text: str = PRESETS.get(preset, method.status) + _other_network(run)
+    text = preset_status(preset, method, run.setting("engine"))
+    if text in ("baseline", OUR_LOOP):
+        return text
+    if "minibatch" in method.engines:
+        text += _other_network(run)
     changed = any(not change.startswith(NEUTRAL) for change in run.changed_settings)
     return text + (", with other settings: see below" if changed else "")
+
+
+def preset_status(preset: str, method: type[Method[Any]], engine: str) -> str:
+    """Return the status of a preset as it is: a baseline, in a loop of ours, or what its method or the list says."""
+    if not method.uses_target:
+        return "baseline"
+    if (engine == "full" and "minibatch" in method.engines) or any(mark in preset for mark in OURS):
+        return OUR_LOOP
+    return PRESETS.get(preset, method.status)
 
 
 def _other_network(run: FinishedRun) -> str:
