@@ -15,9 +15,11 @@ from warmpot.nets.network import (
     load_network,
     save_network,
 )
+from warmpot.nets.residual import ResidualBlock
 
 __all__ = [
     "SCALES", "Backbone", "BackboneSettings", "Critic", "Discriminator", "Network", "NetworkSettings", "Outputs",
-    "Pair", "PrototypeHead", "SphereHead", "WeightNormHead", "build_backbone", "build_network", "frozen_head",
+    "Pair", "PrototypeHead", "ResidualBlock", "SphereHead", "WeightNormHead", "build_backbone", "build_network",
+    "frozen_head",
     "gradient_penalty", "load_network", "reverse_gradient", "save_network", "sphere_radius",
 ]  # fmt: skip

@@ -19,6 +19,7 @@ from warmpot._settings import from_mapping, to_mapping
 from warmpot.errors import InputError
 from warmpot.nets.backbone import Backbone, BackboneSettings, build_backbone
 from warmpot.nets.heads import PrototypeHead, SphereHead, WeightNormHead, sphere_radius, unit_rows
+from warmpot.nets.residual import ResidualBlock
 
 if TYPE_CHECKING:
     from torch import nn
@@ -206,7 +207,11 @@ class Projection(nn.Module):
 
 
 class Network(nn.Module):
-    """``head(bottleneck(scale(backbone(x))))``; the bottleneck's output is the feature f(x) of the transport cost."""
+    """``head(bottleneck(scale(backbone(x))))``; the bottleneck's output is the feature f(x) of the transport cost.
+
+    A method may leave a `residual` block with the network that predicts (`Method.final_network`): it corrects the
+    features of the target, and `for_source` returns a network without it.
+    """
 
     def __init__(
         self, backbone: nn.Module, scale: nn.Module, bottleneck: nn.Sequential, head: nn.Linear, n_inputs: int
@@ -214,6 +219,7 @@ class Network(nn.Module):
         super().__init__()
         self.n_inputs = n_inputs
         self.backbone, self.scale, self.bottleneck, self.head = backbone, scale, bottleneck, head
+        self.residual: ResidualBlock | None = None
 
     @property
     def has_linear_head(self) -> bool:
@@ -231,11 +237,17 @@ class Network(nn.Module):
             self.scale.fit(*samples)
 
     def for_source(self) -> Network:
-        """Return the network to use for the source; itself, unless a projection centres the domains separately."""
-        if not (len(self.bottleneck) and isinstance(self.bottleneck[-1], Projection)):
+        """Return the network to use for the source; itself, unless it treats the domains differently.
+
+        A projection may centre them separately, and a residual block is for the target only.
+        """
+        projects = len(self.bottleneck) > 0 and isinstance(self.bottleneck[-1], Projection)
+        if not projects and self.residual is None:
             return self
         twin = copy.deepcopy(self)
-        twin.bottleneck[-1].centre = twin.bottleneck[-1].source_centre
+        twin.residual = None
+        if projects:
+            twin.bottleneck[-1].centre = twin.bottleneck[-1].source_centre
         return twin
 
     def forward(self, x: Tensor) -> Outputs:
@@ -243,6 +255,8 @@ class Network(nn.Module):
         scaled = self.scale(self.backbone(x))  # in the precision of x, which may be higher than the network's
         pooled = scaled.to(next(self.head.parameters()).dtype)
         features = self.bottleneck(pooled)
+        if self.residual is not None:
+            features = self.residual(features)
         return Outputs(features, self.head(features), pooled)
 
 
@@ -340,6 +354,8 @@ def save_network(folder: Path, network: Network, settings: NetworkSettings, fact
         draft.write_bytes(save(tensors))  # save_file would make it readable by its owner only
     sizes = {"n_inputs": network.n_inputs, "n_outputs": network.head.out_features}
     described = {"network": to_mapping(settings), **sizes, "dtype": _dtype(network.head), "facts": dict(facts)}
+    if network.residual is not None:
+        described["residual"] = True
     if isinstance(network.backbone, Backbone):
         shape = network.backbone.settings
         described["backbone_dtype"] = _dtype(network.backbone)
@@ -364,6 +380,8 @@ def load_network(folder: Path) -> tuple[Network, NetworkSettings, dict[str, Any]
             tensors.setdefault("bottleneck.0.source_centre", tensors["bottleneck.0.centre"].clone())
         settings = from_mapping(NetworkSettings, described["network"], "network")
         network = build_network(settings, described["n_inputs"], described["n_outputs"], seed=0)
+        if described.get("residual", False):
+            network.residual = ResidualBlock(network.head.in_features, seed=0)  # its weights are in the file
         network.to(getattr(torch, described["dtype"]))
         if "backbone" in described:  # its weights are in the file
             shape = from_mapping(BackboneSettings, described["backbone"], "backbone")

@@ -188,35 +188,39 @@ class _Trainer:
             for buffer in self.network.buffers():
                 torch.distributed.broadcast(buffer, 0)
 
-    def outputs(self, x: Rows, parts: Collection[str] = ("features", "logits")) -> Outputs:
-        """Apply the network as it is now to all rows of a domain, every process to its share of them.
+    def outputs(
+        self, x: Rows, parts: Collection[str] = ("features", "logits"), network: Network | None = None
+    ) -> Outputs:
+        """Apply the network as it is now, or another one, to all rows of a domain; every process to its share of them.
 
         Only the named parts are kept; the others are None.
         """
+        applied = self.network if network is None else network
         world = self.fabric.world_size
         share = -(-len(x) // world)
         # Equal shares can be gathered: the last ones are filled up with the last row, and cut again.
         rows = np.minimum(np.arange(share) + share * self.fabric.global_rank, len(x) - 1)
         mine = x if world == 1 else _rows(x, torch.from_numpy(rows))
         tensors: dict[str, Tensor] = {}
-        self.network.eval()
+        applied.eval()
         with torch.no_grad():
             start = 0
             for block in blocks(mine, self._workers):
-                for part, values in self._parts(block, parts).items():
+                for part, values in self._parts(applied, block, parts).items():
                     # Filled in place: joining the blocks at the end would need the memory twice.
                     whole = tensors.setdefault(part, values.new_empty(len(mine), *values.shape[1:]))
                     whole[start : start + len(block)] = values
                 start += len(block)
-        self.network.train()
+        if network is None:
+            applied.train()
         if world > 1:
             gathered: dict[str, Any] = {part: self.fabric.all_gather(tensor) for part, tensor in tensors.items()}
             tensors = {part: tensor.flatten(0, 1)[: len(x)] for part, tensor in gathered.items()}
         return Outputs.of(**tensors)
 
-    def _parts(self, block: Tensor, parts: Collection[str]) -> dict[str, Tensor]:
+    def _parts(self, network: Network, block: Tensor, parts: Collection[str]) -> dict[str, Tensor]:
         x = block.to(self.fabric.device)
-        outputs = self.network(x if x.dtype == torch.uint8 else x.float())
+        outputs = network(x if x.dtype == torch.uint8 else x.float())
         return {part: getattr(outputs, part) for part in parts}
 
     def _gathered(self, outputs: Outputs) -> Outputs:
@@ -243,23 +247,29 @@ class _Trainer:
     def snapshot(self, step: int, task: Task, result: StepResult) -> Snapshot:
         """Show the network as it is now, apart from the one that is trained."""
         self.align()
-        network = copy.deepcopy(self.network).cpu().eval()
-        rows = self.learner.source_rows()
+        network, rows = self.predicting_network(), self.learner.source_rows()
         source, target = self.results(network, task, rows)
         cost, mass = result.metrics.get("transport"), float(result.metrics.get("alpha", 0.0))
         transport = float(cost) / mass if cost is not None and mass > 0 else None
         return Snapshot(step, network, source, target, transport, None if rows is None else rows.cpu())
 
+    def predicting_network(self) -> Network:
+        """Return the network that predicts if the training ends now, on the CPU."""
+        return self.learner.final_network(copy.deepcopy(self.network)).cpu().eval()
+
     def results(self, network: Network, task: Task, rows: Tensor | None = None) -> tuple[Outputs, Outputs]:
-        """Return the outputs of a network, the present one on the CPU, for both domains.
+        """Return the outputs of a network on the CPU for both domains.
 
         Features pass in the precision that they came in; what must be loaded passes where the training runs. `rows` are
         the source samples to pass; default: all.
         """
         xs = _rows(task.xs, rows)
         if task.xs.ndim == 2:
-            return apply_network(network, xs), apply_network(network, task.xt)
-        passes = (self.outputs(x) for x in (xs, task.xt))
+            return apply_network(network.for_source(), xs), apply_network(network, task.xt)
+        parts = ("features", "logits")
+        domains = ((xs, network.for_source()), (task.xt, network))
+        passes = [self.outputs(x, parts, applied.to(self.fabric.device)) for x, applied in domains]
+        network.cpu()
         source, target = (Outputs(*(part.cpu().double() for part in outputs[:2])) for outputs in passes)
         return source, target
 
@@ -341,7 +351,7 @@ def train_in_batches(
                 stopping = trainer.agreed(stop())
                 due = done % settings.checkpoint_every == 0 or done == settings.steps
                 if due and chooser is not None:
-                    log({"step": done, **chosen.offer(trainer.snapshot(done, task, result))})
+                    log({"step": done, **chosen.offer(trainer.snapshot(done, task, result), trainer.network)})
                 if run is not None and (due or stopping):
                     if fabric.is_global_zero:
                         run.save(trainer.checkpoint(done, chosen))
@@ -353,7 +363,7 @@ def train_in_batches(
         chosen.restore(trainer.network)
         trainer.align()
         learner = trainer.learner
-        network = learner.final_network(copy.deepcopy(trainer.network)).cpu().eval()
+        network = trainer.predicting_network()
         rows = learner.source_rows()  # without a plan over all pairs, a large source need not pass as a whole
         source, target = trainer.results(network, task, rows)
     step = settings.steps if chosen.step is None else chosen.step

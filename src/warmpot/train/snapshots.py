@@ -82,14 +82,15 @@ class ChosenIterate:
         self.step: int | None = None
         self._tensors: dict[str, Tensor] = {}
 
-    def offer(self, snapshot: Snapshot) -> dict[str, Any]:
-        """Ask the chooser; return what to log."""
+    def offer(self, snapshot: Snapshot, trained: Network | None = None) -> dict[str, Any]:
+        """Ask the chooser; return what to log. `trained` is the network in training, if another one predicts."""
         if self.chooser is None:
             return {}
         better, line = self.chooser.offer(snapshot)
         if better:
             self.step = snapshot.step
-            parts = {"": snapshot.network.state_dict(), COMPANION: self._companion.state_dict()}
+            network = snapshot.network if trained is None else trained
+            parts = {"": network.state_dict(), COMPANION: self._companion.state_dict()}
             self._tensors = {f"{p}{name}": tensor.clone() for p, part in parts.items() for name, tensor in part.items()}
         return line
 
