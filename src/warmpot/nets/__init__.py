@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from warmpot.nets.adversary import Critic, Discriminator, frozen_head, gradient_penalty, reverse_gradient
+from warmpot.nets.adversary import (
+    ClassDiscriminators,
+    Critic,
+    Discriminator,
+    frozen_head,
+    gradient_penalty,
+    reverse_gradient,
+)
 from warmpot.nets.backbone import Backbone, BackboneSettings, build_backbone
 from warmpot.nets.heads import SphereHead, WeightNormHead, sphere_radius
 from warmpot.nets.network import (
@@ -17,7 +24,8 @@ from warmpot.nets.network import (
 )
 
 __all__ = [
-    "SCALES", "Backbone", "BackboneSettings", "Critic", "Discriminator", "Network", "NetworkSettings", "Outputs",
-    "Pair", "SphereHead", "WeightNormHead", "build_backbone", "build_network", "frozen_head", "gradient_penalty",
+    "SCALES", "Backbone", "BackboneSettings", "ClassDiscriminators", "Critic", "Discriminator", "Network",
+    "NetworkSettings", "Outputs", "Pair", "SphereHead", "WeightNormHead", "build_backbone", "build_network",
+    "frozen_head", "gradient_penalty",
     "load_network", "reverse_gradient", "save_network", "sphere_radius",
 ]  # fmt: skip
