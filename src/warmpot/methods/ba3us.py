@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from warmpot._checks import check_count, check_nonnegative
-from warmpot.methods.base import BatchContext, BatchSpec, Memory, Method, Setup, StepResult, TrainProgress
+from warmpot.methods.adversarial import DiscriminatorMemory
+from warmpot.methods.base import BatchContext, BatchSpec, Method, Setup, StepResult, TrainProgress
 from warmpot.methods.losses import (
     complement_entropy,
     mean_entropy,
@@ -28,18 +29,6 @@ EXTRA = "augmentation"
 """Name of the further source batch that fills up the target."""
 DELTA = 1e-8
 """Of the weighted mean, as in the official code."""
-
-
-class DiscriminatorMemory(Memory):
-    """The discriminator; the run's own optimiser trains it."""
-
-    def __init__(self, width: int, hidden: int, seed: int) -> None:
-        super().__init__()
-        self.discriminator = Discriminator(width, hidden, seed=seed)
-
-    def trained(self) -> Iterable[nn.Parameter]:
-        """Return the discriminator's parameters."""
-        return self.discriminator.parameters()
 
 
 @dataclass(frozen=True)
@@ -114,7 +103,7 @@ class Ba3us(Method[DiscriminatorMemory]):
 
     def make_memory(self, setup: Setup) -> DiscriminatorMemory:
         """Make the discriminator of features."""
-        return DiscriminatorMemory(setup.width, self.hidden, setup.seed)
+        return DiscriminatorMemory(Discriminator(setup.width, self.hidden, seed=setup.seed))
 
     def extra_batches(self, progress: TrainProgress, source_batch: int) -> Mapping[str, BatchSpec]:
         """Return the further source batch, of ``floor(floor(augmentation n) (1 - period / periods))`` samples.

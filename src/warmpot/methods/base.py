@@ -202,6 +202,9 @@ class BatchContext:
         process, and returns the outputs of the joined batch.
     pseudo_labels : (n_t,) tensor or None
         Of the target samples, from a `SamplePool` for "target".
+    weigh : callable or None
+        ``context.weigh(batch)`` returns the weights of a `NamedBatch` of source samples that the method has passed
+        itself, where the network does not see the source; None: the method weighs samples itself.
     """
 
     source: Outputs
@@ -218,6 +221,7 @@ class BatchContext:
     network: Network | None = None
     forward: Callable[..., Outputs] | None = None
     pseudo_labels: Tensor | None = None
+    weigh: Callable[[NamedBatch], Tensor] | None = None
 
     @property
     def head(self) -> nn.Linear:

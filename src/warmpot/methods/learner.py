@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -149,13 +149,16 @@ class Learner(nn.Module):
         if progress.step == 0:
             self.batch_weights.zero_()
         context = dataclasses.replace(context, progress=progress)
-        if self.weighting is not None and context.rows is not None and self.phase(step).uses_source:
-            main = NamedBatch(context.source, context.rows, context.labels)
-            weights, extra = self.weighting.weigh(self.of_weighting, main, context), dict(context.extra)
-            for name, batch in context.extra.items():
-                if batch.domain == "source":
-                    extra[name] = batch._replace(weights=self.weighting.weigh(self.of_weighting, batch, context))
-            context = dataclasses.replace(context, weights=weights, extra=extra)
+        rows = context.rows
+        if self.weighting is not None and rows is not None:
+            weigh = partial(self.weighting.weigh, self.of_weighting, context=context)
+            context = dataclasses.replace(context, weigh=weigh)
+            if self.phase(step).uses_source:
+                weights, extra = weigh(NamedBatch(context.source, rows, context.labels)), dict(context.extra)
+                for name, batch in context.extra.items():
+                    if batch.domain == "source":
+                        extra[name] = batch._replace(weights=weigh(batch))
+                context = dataclasses.replace(context, weights=weights, extra=extra)
         return self._recorded(context, self.method.step(context, self.of_method))
 
     def _recorded(self, context: BatchContext, result: StepResult) -> StepResult:

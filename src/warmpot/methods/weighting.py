@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from warmpot._checks import check_choice, check_count
+from warmpot._checks import check_choice, check_count, check_positive
 from warmpot.costs import PairCosts
 from warmpot.methods.alternation import DatasetPlan
 from warmpot.methods.base import (
@@ -114,6 +114,8 @@ class ClassShare(_ByClass):
     ----------
     hard : bool
         Share of predictions (as the paper prints it); False: mean predicted probability (the official code).
+    temperature : float
+        Divides the logits before the probabilities are taken; a low one makes soft shares almost hard (PADA).
     periods : int
         Shares are taken again at the start of each of this many equal periods of the training; uniform in the first.
     from_start : bool
@@ -127,9 +129,11 @@ class ClassShare(_ByClass):
     hard: bool = False
     periods: int = 10
     from_start: bool = False
+    temperature: float = 1.0
 
     def __post_init__(self) -> None:
         check_count("periods", self.periods)
+        check_positive("temperature", self.temperature)
 
     @property
     def first_refresh(self) -> float:
@@ -140,7 +144,8 @@ class ClassShare(_ByClass):
         """Take the shares of the whole target."""
         if progress.starts_period(self.periods) or (self.from_start and progress.step == 0):
             data = request()
-            shares = class_shares(data.target.logits, hard=self.hard, labels=data.labels)
+            logits = data.target.logits.cpu().double() / self.temperature
+            shares = class_shares(logits, hard=self.hard, labels=data.labels)
             memory.weights.copy_(torch.from_numpy(shares))
 
 

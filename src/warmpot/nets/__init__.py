@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from warmpot.nets.adversary import Critic, Discriminator, frozen_head, gradient_penalty, reverse_gradient
+from warmpot.nets.adversary import (
+    ClassDiscriminators,
+    Critic,
+    Discriminator,
+    frozen_head,
+    gradient_penalty,
+    reverse_gradient,
+)
 from warmpot.nets.backbone import Backbone, BackboneSettings, build_backbone
 from warmpot.nets.heads import PrototypeHead, SphereHead, WeightNormHead, sphere_radius
 from warmpot.nets.network import (
@@ -18,8 +25,8 @@ from warmpot.nets.network import (
 from warmpot.nets.residual import ResidualBlock
 
 __all__ = [
-    "SCALES", "Backbone", "BackboneSettings", "Critic", "Discriminator", "Network", "NetworkSettings", "Outputs",
-    "Pair", "PrototypeHead", "ResidualBlock", "SphereHead", "WeightNormHead", "build_backbone", "build_network",
-    "frozen_head",
-    "gradient_penalty", "load_network", "reverse_gradient", "save_network", "sphere_radius",
+    "SCALES", "Backbone", "BackboneSettings", "ClassDiscriminators", "Critic", "Discriminator", "Network",
+    "NetworkSettings", "Outputs", "Pair", "PrototypeHead", "ResidualBlock", "SphereHead", "WeightNormHead",
+    "build_backbone", "build_network", "frozen_head", "gradient_penalty", "load_network", "reverse_gradient",
+    "save_network", "sphere_radius",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -11,12 +12,12 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from warmpot.nets.network import make_linear
 
-__all__ = ["Critic", "Discriminator", "frozen_head", "gradient_penalty", "reverse_gradient"]
+__all__ = ["ClassDiscriminators", "Critic", "Discriminator", "frozen_head", "gradient_penalty", "reverse_gradient"]
 
 
 class _Reversal(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, strength: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, strength: float | Tensor) -> Tensor:
         ctx.strength = strength
         return x.view_as(x)
 
@@ -25,8 +26,10 @@ class _Reversal(torch.autograd.Function):
         return -ctx.strength * grads[0], None
 
 
-def reverse_gradient(x: Tensor, strength: float) -> Tensor:
+def reverse_gradient(x: Tensor, strength: float | Tensor) -> Tensor:
     """Return `x`; its gradient comes back multiplied by ``-strength`` (gradient reversal [1]_).
+
+    A tensor of strengths, which has no gradient, is broadcast over `x`.
 
     References
     ----------
@@ -84,6 +87,43 @@ class Discriminator(_Scorer):
         n_outputs: int = 1,
     ) -> None:
         super().__init__(width, hidden, 0.0, 0.0 if batch_norm else dropout, seed, batch_norm, n_outputs)
+
+
+class ClassDiscriminators(nn.Module):
+    """A discriminator for each class, of inputs of its own (SAN): (C, n, width) to logits (C, n).
+
+    All have the same shape, ReLU units and dropout, and are applied together. Initialised as `Discriminator`.
+
+    Parameters
+    ----------
+    n_classes, width, hidden : int
+        Number of discriminators; width of their inputs, and of their hidden layers.
+    layers : int
+        Number of hidden layers.
+    dropout : float
+        After each hidden layer.
+    """
+
+    def __init__(
+        self, n_classes: int, width: int, hidden: int = 1024, layers: int = 2, dropout: float = 0.5, *, seed: int
+    ) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        sizes = [width, *[hidden] * layers, 1]
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for n_in, n_out in pairwise(sizes):
+            parts = [make_linear(n_in, n_out, generator).weight.detach().T for _ in range(n_classes)]
+            self.weights.append(nn.Parameter(torch.stack(parts)))
+            self.biases.append(nn.Parameter(torch.zeros(n_classes, 1, n_out)))
+        self.dropout = dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Score the rows of a (C, n, width) tensor, each slice by its own discriminator."""
+        for number, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            if number:
+                x = nn.functional.dropout(x.relu(), self.dropout, self.training)
+            x = torch.baddbmm(bias, x, weight)
+        return x.squeeze(2)
 
 
 class Critic(_Scorer):

@@ -126,8 +126,12 @@ class _Trainer:
             if step == 0:  # nothing can have grown yet: a setting is to blame, and the message names it
                 raise
             raise _diverged(step, f"outputs beyond use ({error})") from error
+        loss = result.loss
+        if frozen and self.fabric.world_size > 1:
+            # A loss may leave out a frozen part (ADDA's head); the wrapper expects a gradient of every parameter.
+            loss = loss + 0.0 * (context.source.logits.sum() + context.target.logits.sum())
         self.optimizer.zero_grad()
-        self.fabric.backward(result.loss)
+        self.fabric.backward(loss)
         for part in frozen:
             part.zero_grad()  # an optimiser leaves alone what has no gradient, its decay and momentum too
             part.train()

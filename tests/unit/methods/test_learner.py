@@ -17,6 +17,7 @@ from warmpot.methods import (
     Learner,
     Memory,
     NamedBatch,
+    Phase,
     Setup,
     StepResult,
     TrainProgress,
@@ -30,11 +31,16 @@ from warmpot.methods.weighting import Uniform
 from warmpot.nets import NetworkSettings, Outputs, build_network
 
 CLASSES, WIDTH, STEPS = 5, 6, 100
-SIZES = Setup(20, 16, CLASSES, WIDTH, WIDTH)
+NETWORK = build_network(NetworkSettings(bottleneck="none"), WIDTH, CLASSES, seed=0)
+SIZES = Setup(20, 16, CLASSES, WIDTH, WIDTH, network=NETWORK)
 LABELS = torch.arange(20) % CLASSES
 HEARD = [name for name, method in METHODS.items() if method.uses_target]
-UNWEIGHTED: dict[str, dict[str, Any]] = {"pwan": {"complement": 0.0}}
-"""Terms that take all source samples alike, by their papers."""
+UNWEIGHTED: dict[str, dict[str, Any]] = {
+    "pwan": {"complement": 0.0},
+    "san": {"entropy": 0.0},
+    "adda": {"pretraining": 0.9},  # the phase in which the network sees the source
+}
+"""Settings without the terms that take all source samples alike, by their papers."""
 
 
 def outputs(n: int, seed: int) -> Outputs:
@@ -44,11 +50,11 @@ def outputs(n: int, seed: int) -> Outputs:
 
 
 def make_context(step: int = 60, extra: bool = True) -> BatchContext:
-    network = build_network(NetworkSettings(bottleneck="none"), WIDTH, CLASSES, seed=0)
     further = {EXTRA: NamedBatch(outputs(4, 2), torch.arange(4), LABELS[:4])} if extra else {}
     return BatchContext(
         outputs(20, 0), LABELS, outputs(16, 1), TrainProgress(step, STEPS),
-        rows=torch.arange(20), target_rows=torch.arange(16), network=network, extra=further,
+        rows=torch.arange(20), target_rows=torch.arange(16), network=NETWORK, extra=further,
+        inputs=outputs(20, 3).features.detach(), forward=lambda x, network=NETWORK: network(x),
     )  # fmt: skip
 
 
@@ -104,8 +110,7 @@ def test_state_goes_round(name: str, weights: str) -> None:
         return Learner(make_method(name), make_weighting(weights, params), SIZES._replace(seed=seed), steps=STEPS)
 
     one, other = make(1), make(2)
-    network = build_network(NetworkSettings(bottleneck="none"), WIDTH, CLASSES, seed=0)
-    seen = DatasetPass(*(Outputs(*(x.detach() for x in outputs(n, 5 + n))) for n in (20, 16)), LABELS, network)
+    seen = DatasetPass(*(Outputs(*(x.detach() for x in outputs(n, 5 + n))) for n in (20, 16)), LABELS, NETWORK)
     for step in (0, 60):
         one.refresh(step, lambda: seen)
     other.load_state_dict(one.state_dict())
@@ -116,7 +121,7 @@ def test_state_goes_round(name: str, weights: str) -> None:
             result.append(learner.step(60, make_context()))
     assert torch.equal(result[0].loss, result[1].loss)
     assert torch.equal(result[0].weights, result[1].weights)
-    mine = {id(p) for p in one.parameters()}
+    mine = {id(p) for p in one.parameters() if p.requires_grad}  # a frozen copy of the network is not trained
     apart = [p for optimizer in one.optimizers().values() for group in optimizer.param_groups for p in group["params"]]
     assert {id(p) for p in apart} | {id(p) for p in one.trained()} == mine  # everything is trained, by one of them
     assert len(apart) + len(list(one.trained())) == len(mine)
@@ -148,6 +153,27 @@ class _Rows(Uniform):
     def weigh(self, memory: Memory, batch: NamedBatch, context: BatchContext) -> torch.Tensor:
         assert len(batch.outputs.logits) == len(batch.labels) == len(batch.rows)
         return batch.rows.float()
+
+
+class _Apart(_Told):
+    """Has a phase in which the network does not see the source."""
+
+    phases = (Phase("apart", uses_source=False),)  # type: ignore[assignment]
+
+    def step(self, context: BatchContext, memory: Memory) -> StepResult:
+        self.log.append(context)  # type: ignore[attr-defined]
+        return StepResult(context.target.logits.mean(), None, {})
+
+
+def test_samples_that_the_method_passes_itself_can_be_weighted() -> None:
+    log: list[Any] = []
+    context = make_context()
+    passed = NamedBatch(outputs(3, 7), torch.tensor([5, 2, 9]), LABELS[[5, 2, 9]])
+    Learner(_Apart(log), _Rows(log), SIZES, steps=STEPS).step(60, context)
+    assert log[0].weights is None
+    assert torch.equal(log[0].weigh(passed), torch.tensor([5.0, 2.0, 9.0]))
+    Learner(_Apart(log), None, SIZES, steps=STEPS).step(60, context)
+    assert log[1].weigh is None
 
 
 def test_the_method_sees_the_weights_of_both_batches_after_the_refresh() -> None:

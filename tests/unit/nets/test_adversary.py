@@ -36,6 +36,13 @@ def test_the_reversed_gradient_has_the_other_sign_and_the_strength(strength: flo
     torch.testing.assert_close(gradient, -strength * 3 * x.detach() ** 2)
 
 
+def test_every_slice_may_have_its_own_strength() -> None:
+    x, strengths = draw(2, 4, 3).requires_grad_(), torch.tensor([0.5, 0.0], dtype=torch.float64)[:, None, None]
+    (gradient,) = torch.autograd.grad(reverse_gradient(x, strengths).pow(3).sum(), x)
+    torch.testing.assert_close(gradient[0], -0.5 * 3 * x[0].detach() ** 2)
+    assert torch.equal(gradient[1], torch.zeros(4, 3, dtype=torch.float64))
+
+
 def test_a_reversed_adversary_learns_while_the_features_flee() -> None:
     discriminator, x = Discriminator(3, 8, 0.0, seed=0).double(), draw(5, 3).requires_grad_()
     losses = [nn.functional.softplus(-discriminator(y)).mean() for y in (x, reverse_gradient(x, 0.5))]
