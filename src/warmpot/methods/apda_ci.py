@@ -1,22 +1,22 @@
-"""APDA-CI: adversarial alignment, weighted by whether a source feature survives the way to the target and back."""
+"""APDA-CI: adversarial alignment, weighted by whether a sample keeps its class when moved to the target and back."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from warmpot._checks import check_count, check_nonnegative, check_positive
 from warmpot.errors import InputError
+from warmpot.methods.adversarial import DiscriminatorMemory, domain_loss
 from warmpot.methods.base import (
     BatchContext,
     Domain,
-    Memory,
     Method,
     PassRequest,
     Phase,
@@ -25,7 +25,7 @@ from warmpot.methods.base import (
     TrainProgress,
 )
 from warmpot.methods.losses import mean_entropy, reversal_strength, sample_entropy, weighted_cross_entropy
-from warmpot.nets import Discriminator, frozen_head, reverse_gradient
+from warmpot.nets import Discriminator, frozen_head
 from warmpot.weights.formulas import SMALLEST_BETA
 
 __all__ = ["ApdaCi"]
@@ -35,23 +35,18 @@ TINY = 1e-30
 """Keeps a quotient by a mean that may be 0 finite."""
 
 
-class CentreMemory(Memory):
+class CentreMemory(DiscriminatorMemory):
     """The discriminator, and the centres of source classes and of target clusters."""
 
     source_centres: Tensor
     target_centres: Tensor
 
     def __init__(self, setup: Setup, hidden: int) -> None:
-        super().__init__()
+        super().__init__(Discriminator(setup.width, hidden, seed=setup.seed, batch_norm=True))
         self.seed = setup.seed
-        self.discriminator = Discriminator(setup.width, hidden, seed=setup.seed, batch_norm=True)
         self.register_buffer("source_centres", torch.zeros(setup.n_classes, setup.width))
         # as many clusters as classes, if there are as many samples
         self.register_buffer("target_centres", torch.zeros(min(setup.n_classes, setup.n_target), setup.width))
-
-    def trained(self) -> Iterable[nn.Parameter]:
-        """Return the discriminator's parameters."""
-        return self.discriminator.parameters()
 
 
 @dataclass(frozen=True)
@@ -198,7 +193,7 @@ class ApdaCi(Method[CentreMemory]):
         nearest = _similarities(target.features.detach(), memory.target_centres).argmax(dim=1)
         strength = reversal_strength(context.progress.phase_share, self.slope)
         classification = weighted_cross_entropy(source.logits, labels, weights, delta=TINY)
-        adversarial = _domain_loss(memory.discriminator, source.features, target.features, weights, strength)
+        adversarial = domain_loss(memory.discriminator, source.features, target.features, strength, weights)
         entropy = mean_entropy(target.logits)
         to_classes = _centre_loss(source.features, memory.source_centres, labels)
         to_clusters = _centre_loss(target.features, memory.target_centres, nearest)
@@ -259,11 +254,3 @@ def _clusters(features: Tensor, number: int, seed: int) -> Tensor:
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct samples than clusters: some are alike
         found = KMeans(number, n_init=10, random_state=seed).fit(features.double().cpu().numpy())
     return torch.from_numpy(found.cluster_centers_)
-
-
-def _domain_loss(discriminator: nn.Module, source: Tensor, target: Tensor, weights: Tensor, strength: float) -> Tensor:
-    """DANN's loss: half the (weighted) mean of both domains, through a reversed gradient of the features."""
-    judged = discriminator(reverse_gradient(torch.cat([source, target]), strength))
-    of_source, of_target = judged.split([len(source), len(target)])
-    losses = weights.to(judged.dtype) * functional.softplus(-of_source)
-    return 0.5 * (losses.mean() + functional.softplus(of_target).mean())

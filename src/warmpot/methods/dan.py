@@ -12,13 +12,10 @@ from warmpot._checks import check_nonnegative
 from warmpot.losses import at_least_float32
 from warmpot.methods.adversarial import DELTA, mean_one
 from warmpot.methods.base import BatchContext, Memory, Method, StepResult
-from warmpot.methods.losses import weighted_cross_entropy
+from warmpot.methods.losses import gaussian_kernels, weighted_cross_entropy
 from warmpot.weights import normalized
 
 __all__ = ["Dan", "linear_mmd"]
-
-SCALES = (0.125, 0.25, 0.5, 1.0, 2.0)
-"""Of the squared bandwidths of the kernels, relative to the mean squared distance of two samples."""
 
 
 def linear_mmd(source: Tensor, target: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -43,12 +40,7 @@ def linear_mmd(source: Tensor, target: Tensor, weights: Tensor | None = None) ->
     everything = torch.cat([source, target]).detach()
     # twice the mean square after centring; not a sum of squares of differences, which would need all pairs
     width = 2.0 * (everything - everything.mean(dim=0)).square().sum(dim=1).mean()
-    width = width.clamp_min(torch.finfo(width.dtype).tiny)  # constant features: all kernels are 1
-
-    def kernel(x: Tensor, y: Tensor) -> Tensor:
-        distance = (x - y).square().sum(dim=1)
-        return torch.stack([torch.exp(-distance / (2.0 * scale * width)) for scale in SCALES]).sum(dim=0)
-
+    kernel = gaussian_kernels(width)
     n = min(len(source), len(target))
     s, t = source[:n], target[:n]
     w = torch.ones_like(s[:, 0]) if weights is None else weights[:n].detach().to(s.dtype)

@@ -15,15 +15,13 @@ from warmpot._checks import check_nonnegative, check_positive
 from warmpot.errors import InputError
 from warmpot.losses import at_least_float32
 from warmpot.methods.base import BatchContext, Memory, Method, Phase, Setup, StepResult
-from warmpot.methods.losses import weighted_cross_entropy
+from warmpot.methods.losses import gaussian_kernels, weighted_cross_entropy
 from warmpot.nets import Network, ResidualBlock
 from warmpot.weights import normalized
 
 __all__ = ["Drcn"]
 
 SOURCE, ADAPT = "source", "adapt"
-KERNELS = 5
-"""Gaussian kernels of features; their widths are a quarter to four times the mean square distance."""
 WIDTH = 1.68
 """Of the one kernel of predictions, as in the official code."""
 TINY = 1e-30
@@ -193,13 +191,7 @@ Kernel = Callable[..., Tensor]
 def _feature_kernel(rows: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
     """Make the sum of Gaussians whose widths follow the mean square distance of all rows; no gradient through that."""
     centred = rows.detach() - rows.detach().mean(dim=0)
-    width = (2.0 * centred.square().sum() / (len(rows) - 1)).clamp_min(TINY)
-
-    def kernel(one: Tensor, other: Tensor) -> Tensor:
-        square = (one - other).square().sum(dim=1) / width
-        return torch.stack([torch.exp(-square / 2.0 ** (j - KERNELS // 2)) for j in range(KERNELS)]).sum(dim=0)
-
-    return kernel
+    return gaussian_kernels(2.0 * centred.square().sum() / max(len(rows) - 1, 1))
 
 
 def _joint_distance(source: Tensor, predicted: Tensor, target: Tensor, probabilities: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch.nn import functional
 from warmpot.losses import at_least_float32
 from warmpot.weights import normalized
 
-__all__ = ["complement_entropy", "mean_entropy", "ramped", "reversal_strength", "sample_entropy",
+__all__ = ["complement_entropy", "gaussian_kernels", "mean_entropy", "ramped", "reversal_strength", "sample_entropy",
            "weighted_cross_entropy"]  # fmt: skip
 
 
@@ -57,6 +58,20 @@ def complement_entropy(logits: Tensor, labels: Tensor, weights: Tensor | None = 
     doubt = 1.0 - torch.softmax(logits.detach(), dim=1)[right] + 1e-7
     counts = doubt if weights is None else doubt * weights.detach().to(doubt.dtype)
     return (counts * values).sum() / counts.sum().clamp_min(1e-30)
+
+
+def gaussian_kernels(width: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return the kernel ``sum_c exp(-d^2 / (c width))``, c = 1/4, 1/2, 1, 2, 4, of paired rows (DAN, DRCN).
+
+    `width` is a squared distance; one of 0 is taken for the smallest positive number.
+    """
+    width = width.clamp_min(torch.finfo(width.dtype).tiny)  # constant features: all kernels are 1
+
+    def kernel(x: Tensor, y: Tensor) -> Tensor:
+        distance = (x - y).square().sum(dim=1)
+        return torch.stack([torch.exp(-distance / (2.0**power * width)) for power in range(-2, 3)]).sum(dim=0)
+
+    return kernel
 
 
 def ramped(start: float, end: float, progress: float, length: float) -> float:
