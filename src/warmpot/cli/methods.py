@@ -66,18 +66,21 @@ def _own_summary() -> str:
     from warmpot.methods import get_method, method_names
 
     names = [name for name in method_names() if get_method(name).weighs_samples()]
-    return f"row sums of the method's own plan ({', '.join(names)})"
+    return f"what the method computes itself, such as row sums of its plan ({', '.join(names)})"
 
 
 def _list_all() -> None:
-    from warmpot.methods import OWN, get_method, get_weighting, method_names, weighting_names
+    from warmpot.methods import OWN, Method, get_method, get_weighting, method_names, weighting_names
     from warmpot.select import DEFAULT_VALIDATOR, VALIDATORS
     from warmpot.train.recipes import preset_for, presets_of
 
     method_rows = []
     for name in method_names():
         cls = get_method(name)
-        notes = [", ".join(cls.tags), f"weights {cls.weights}" if cls.uses_target else "", cls.reference]
+        # A reproduction is the usual case; everything else is named.
+        status = "" if cls.status == Method.status else cls.status.partition(":")[0]
+        weights = f"weights {cls.weights}" if cls.uses_target else ""
+        notes = [status, ", ".join(cls.tags), weights, cls.reference]
         method_rows.append((name, cls.summary, "; ".join(filter(None, notes))))
     defaults = {name: preset_for(name) for name in method_names()}
     preset_rows = [
@@ -106,6 +109,7 @@ def _describe(cls: type[Method[Any]] | type[Weighting[Any]]) -> Iterator[Any]:
 
     facts = {
         "reference": getattr(cls, "reference", ""),
+        "status": getattr(cls, "status", ""),
         "tags": ", ".join(getattr(cls, "tags", ())),
         "weights": getattr(cls, "weights", ""),
         "engines": ", ".join(getattr(cls, "engines", ())),

@@ -127,8 +127,8 @@ class Idsp(Method[Memory]):
     -----
     An interpretation (docs/method-specifications.md, IDSP): no code was found, and of the paper only its abstract was
     read. It says that nothing is aligned, and that the smoothness of the model is the structure within each domain.
-    Inferred: the squared loss, the linear classifier (a closed form), the Laplacian of neighbours, and the constants,
-    which are those that adaptation regularisation (ARTL) has for the same two terms.
+    Deviations are not known. Inferred: the squared loss, the linear classifier (a closed form), the Laplacian of
+    neighbours, and the constants, which are those that adaptation regularisation (ARTL) has for the same two terms.
 
     The outputs estimate one-hot labels: their order has a meaning, their softmax is far from certain.
 

@@ -59,8 +59,9 @@ class Mot(Method[Memory]):
     -----
     An interpretation (docs/method-specifications.md, MOT): no code was found, and of the paper only its abstract was
     read. It has transport of conditional distributions by a mask with label information, a correction of the label
-    shift, and a relaxed, reweighted formulation. Inferred: the mask from pseudo-labels, the Kullback-Leibler penalty as
-    relaxation, class shares of the target as weights, the entropy term, and all constants, which are those of JUMBOT.
+    shift, and a relaxed, reweighted formulation. Deviations are not known. Inferred: the mask from pseudo-labels, the
+    Kullback-Leibler penalty as relaxation, class shares of the target as weights, the entropy term, and all constants,
+    which are those of JUMBOT.
 
     References
     ----------

@@ -70,7 +70,7 @@ class PseudoLabel(Method[Memory]):
     name: ClassVar[str] = "pseudo-label"
     summary: ClassVar[str] = "self-training on the model's own confident predictions: the plain baseline"
     reference: ClassVar[str] = "Lee, ICML workshop 2013"
-    status: ClassVar[str] = "a published loss in our loop; the threshold is ours"
+    status: ClassVar[str] = "baseline: a published loss in our loop, with a threshold of ours"
     tags: ClassVar[tuple[str, ...]] = ("pseudo-labels",)
 
     weight: float = 3.0

@@ -162,7 +162,9 @@ class ScsLp(Method[Memory]):
     """
 
     name: ClassVar[str] = "scs-lp"
-    summary: ClassVar[str] = "label propagation in a supervised projection; source classes that nobody gets are dropped"
+    summary: ClassVar[str] = (
+        "label propagation in a supervised projection; source classes that no sample gets are dropped"
+    )
     reference: ClassVar[str] = "Wang, Breckon, ICIP 2021"
     status: ClassVar[str] = "interpretation: the official code calls a function whose source is not public"
     tags: ClassVar[tuple[str, ...]] = ("pseudo-labels", "neighbours", "closed form", "partial")

@@ -24,6 +24,7 @@ class SourceOnly(Method[Memory]):
 
     name: ClassVar[str] = "source-only"
     uses_target: ClassVar[bool] = False
+    status: ClassVar[str] = "baseline"
     summary: ClassVar[str] = "train on the source, predict on the target; no adaptation"
     reference: ClassVar[str] = "the baseline of every table"
     engines: ClassVar[tuple[str, ...]] = ("full", "minibatch")

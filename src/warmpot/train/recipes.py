@@ -54,7 +54,7 @@ def presets_of(method: str) -> list[str]:
     Examples
     --------
     >>> presets_of("ar")
-    ['ar', 'ar-frozen', 'ar-imagenet']
+    ['ar', 'ar-frozen', 'ar-imagenet', 'ar-office31']
     """
     return [name for name in preset_names() if read_preset(name)["method"] == method]
 

@@ -285,8 +285,8 @@ def test_all_systems_are_rows_and_the_papers_numbers_are_ranked_apart() -> None:
     assert (ours["Office-Home (12)"], ours["ImageNet-Caltech (1)"]) == ("77.6 (0.7)", "84.8 (0.1)")
     assert by_name["(not in the paper)"]["last (2)"] == "*76.5 (1.0)*"  # best of ours, though below the paper's
     assert by_name["ARPM+our-weights"]["Office-Home (12)"] == "*82.0 (0.4)*"
-    assert {name: row["here"] for name, row in by_name.items() if name in ("ResNet-50", "DAN", "MPOT")} == {
-        "ResNet-50": "source-only", "DAN": "reported only", "MPOT": "not in this grid",
+    assert {name: row["here"] for name, row in by_name.items() if name in ("ResNet-50", "CLA", "MPOT")} == {
+        "ResNet-50": "source-only", "CLA": "reported only", "MPOT": "not in this grid",
     }  # fmt: skip
     found = compare_with_paper(summary)
     assert found is not None

@@ -29,14 +29,19 @@ def done(*words: object) -> Result:
 def test_every_method_weighting_and_preset_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
     lines = [line.rstrip() for line in done("methods").stdout.splitlines()]
+    width = max(map(len, METHODS))
     for name, cls in METHODS.items():
-        at = lines.index(f"{name:<11}  {cls.summary}")
+        at = lines.index(f"{name:<{width}}  {cls.summary}")
+        assert ("interpretation" in lines[at + 1]) == cls.status.startswith("interpretation")
         assert lines[at + 1].strip().endswith(cls.reference)
         assert all(tag in lines[at + 1] for tag in cls.tags)
         presets = next(line for line in lines if re.match(rf"{name} +{re.escape(preset_for(name))} \(default\)", line))
         assert {word.strip(",") for word in presets.split()} >= set(presets_of(name))
     assert {f"{name:<11}  {cls.summary}" for name, cls in WEIGHTINGS.items()} <= set(lines)
-    assert "own          row sums of the method's own plan (warmpot, mpot)" in lines
+    own = next(line for line in lines if line.startswith("own "))
+    assert "such as row sums of its plan (warmpot, " in own
+    assert "iwan" in own
+    assert "dann" not in own
 
 
 @pytest.mark.parametrize("columns", [80, 120])

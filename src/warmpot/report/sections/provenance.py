@@ -88,7 +88,7 @@ def status(run: FinishedRun) -> str:
     if method is None or not method.__module__.startswith("warmpot.") or preset not in preset_names():
         return "the user's own"
     text = preset_status(preset, method, run.setting("engine"))
-    if text in ("baseline", OUR_LOOP):
+    if not method.uses_target or text == OUR_LOOP:
         return text
     if "minibatch" in method.engines:
         text += _other_network(run)
@@ -99,7 +99,7 @@ def status(run: FinishedRun) -> str:
 def preset_status(preset: str, method: type[Method[Any]], engine: str) -> str:
     """Return the status of a preset as it is: a baseline, in a loop of ours, or what its method or the list says."""
     if not method.uses_target:
-        return "baseline"
+        return method.status
     if (engine == "full" and "minibatch" in method.engines) or any(mark in preset for mark in OURS):
         return OUR_LOOP
     return PRESETS.get(preset, method.status)
