@@ -63,10 +63,13 @@ def methods(
 
 
 def _own_summary() -> str:
-    from warmpot.methods import get_method, method_names
+    from warmpot.methods import Method, get_method, method_names
 
     names = [name for name in method_names() if get_method(name).weighs_samples()]
-    return f"row sums of the method's own plan ({', '.join(names)})"
+    planned = [name for name in names if get_method(name).plan is not Method.plan]
+    others = [name for name in names if name not in planned]
+    summary = f"row sums of the method's own plan ({', '.join(planned)})"
+    return f"{summary}, or weights of its own networks ({', '.join(others)})" if others else summary
 
 
 def _list_all() -> None:
