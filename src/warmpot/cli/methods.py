@@ -65,7 +65,9 @@ def methods(
 def _own_summary() -> str:
     from warmpot.methods import get_method, method_names
 
-    names = [name for name in method_names() if get_method(name).weighs_samples()]
+    methods = ((name, get_method(name)) for name in method_names())
+    # The full engine has no choice of weights.
+    names = [name for name, cls in methods if cls.weighs_samples() and "minibatch" in cls.engines]
     return f"row sums of the method's own plan ({', '.join(names)})"
 
 
@@ -91,7 +93,11 @@ def _list_all() -> None:
         validator_rows.append((name + mark, validator.summary, f"needs {needs}" if needs else ""))
     weighting_rows = [*((name, get_weighting(name).summary) for name in weighting_names()), (OWN, _own_summary())]
     show(_heading("Methods", "warmpot fit SOURCE TARGET --method NAME"), _summaries(method_rows), "")
-    show(_heading("Weightings", "--weights NAME, for every method except source-only"), _summaries(weighting_rows), "")
+    show(
+        _heading("Weightings", "--weights NAME, for every mini-batch method except source-only"),
+        _summaries(weighting_rows),
+        "",
+    )
     show(_heading("Presets", "--preset NAME"), _summaries(preset_rows), _heading("", PRESET_NAMES), "")
     show(_heading("Validators", "warmpot fit ... --choose NAME, warmpot sweep ... --validator NAME"))
     show(_summaries(validator_rows), "", "More about any of them: warmpot methods NAME")
