@@ -50,6 +50,9 @@ class Phase:
         `BatchContext.source` has no rows; inputs, labels and rows are still there.
     restarts_decay : bool
         Whether the decay of the learning rate starts again with the phase.
+    separate : bool
+        Whether it is like a training of its own: momentum starts from zero, and the learning rate decays as much as
+        over a whole training, however short the phase is (SHOT++).
     """
 
     name: str
@@ -58,6 +61,7 @@ class Phase:
     adapts: bool = True
     uses_source: bool = True
     restarts_decay: bool = False
+    separate: bool = False
 
     def __post_init__(self) -> None:
         check_nonnegative("share", self.share, maximum=1.0)
@@ -174,6 +178,10 @@ class NamedBatch(NamedTuple):
     domain: Domain = "source"
 
 
+def _unchanged(x: Tensor) -> Tensor:
+    return x
+
+
 @dataclass(frozen=True)
 class BatchContext:
     """What a method sees of one step. There is no field for target labels.
@@ -205,6 +213,9 @@ class BatchContext:
     weigh : callable or None
         ``context.weigh(batch)`` returns the weights of a `NamedBatch` of source samples that the method has passed
         itself, where the network does not see the source; None: the method weighs samples itself.
+    gather, own_rows : callable
+        ``context.gather(x)`` returns inputs of the joined batch, for the share of this process, and
+        ``context.own_rows(x)`` the share of this process again, for `forward`: a method can mix samples of a batch.
     """
 
     source: Outputs
@@ -222,6 +233,8 @@ class BatchContext:
     forward: Callable[..., Outputs] | None = None
     pseudo_labels: Tensor | None = None
     weigh: Callable[[NamedBatch], Tensor] | None = None
+    gather: Callable[[Tensor], Tensor] = _unchanged
+    own_rows: Callable[[Tensor], Tensor] = _unchanged
 
     @property
     def head(self) -> nn.Linear:
@@ -250,7 +263,7 @@ class DatasetPass:
     labels : (n_s,) tensor
         Source labels.
     network : Network
-        The network in training; a method may set its head before the first step.
+        The network in training; a method may set its head before the first step of a phase.
     loss : LabelLoss
     """
 
@@ -295,10 +308,10 @@ class StepResult(NamedTuple):
     metrics: dict[str, Any]
 
     @classmethod
-    def of(cls, loss: Tensor, weights: Tensor, **metrics: Any) -> StepResult:
+    def of(cls, loss: Tensor, weights: Tensor | None, **metrics: Any) -> StepResult:
         """Make a result of numbers and tensors that may have gradients."""
         detached = {name: value.detach() if isinstance(value, Tensor) else value for name, value in metrics.items()}
-        return cls(loss, weights.detach(), detached)
+        return cls(loss, None if weights is None else weights.detach(), detached)
 
 
 class Memory(nn.Module):
@@ -395,7 +408,10 @@ class Method(Component[M]):
         """
 
     def extra_batches(self, progress: TrainProgress, source_batch: int) -> Mapping[str, BatchSpec]:  # noqa: ARG002
-        """Return the batches of a step besides source and target, by name."""
+        """Return the batches of a step besides source and target, by name.
+
+        One named "source" or "target" cuts that batch to its size, which may not be larger than that of the run.
+        """
         return {}
 
     def pools(self, memory: M) -> Mapping[str, SamplePool]:  # noqa: ARG002

@@ -110,9 +110,16 @@ class Learner(nn.Module):
         progress = self.progress(step)
         return WARMUP if progress is None else next(p for p in self.method.phases if p.name == progress.phase)
 
-    def decay_step(self, step: int) -> int:
+    def starts_separately(self, step: int) -> bool:
+        """Whether a phase starts with this step that is like a training of its own."""
+        progress = self.progress(step)
+        return progress is not None and progress.starts_phase and self.phase(step).separate
+
+    def decay_step(self, step: int) -> float:
         """Return the step that the decay of the learning rate is computed for."""
         progress = self.progress(step)
+        if progress is not None and self.phase(step).separate:
+            return progress.phase_share * self.steps
         return step if progress is None or not self.phase(step).restarts_decay else progress.step - progress.phase_start
 
     def extra_batches(self, step: int, source_batch: int) -> Mapping[str, BatchSpec]:

@@ -20,6 +20,8 @@ from warmpot.nets.network import (
     Pair,
     build_network,
     load_network,
+    make_linear,
+    restart_head,
     save_network,
 )
 from warmpot.nets.residual import ResidualBlock
@@ -27,6 +29,6 @@ from warmpot.nets.residual import ResidualBlock
 __all__ = [
     "SCALES", "Backbone", "BackboneSettings", "ClassDiscriminators", "Critic", "Discriminator", "Network",
     "NetworkSettings", "Outputs", "Pair", "PrototypeHead", "ResidualBlock", "SphereHead", "WeightNormHead",
-    "build_backbone", "build_network", "frozen_head", "gradient_penalty", "load_network", "reverse_gradient",
-    "save_network", "sphere_radius",
+    "build_backbone", "build_network", "frozen_head", "gradient_penalty", "load_network", "make_linear",
+    "restart_head", "reverse_gradient", "save_network", "sphere_radius",
 ]  # fmt: skip

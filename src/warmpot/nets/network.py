@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from warmpot._checks import check_choice, check_count, check_positive
 from warmpot._files import atomic_write
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NARROW", "SCALES", "ColumnScale", "Network", "NetworkSettings", "Outputs", "Pair", "Projection", "RowScale",
-    "build_network", "load_network", "make_linear", "make_scale", "save_network",
+    "build_network", "load_network", "make_linear", "make_scale", "restart_head", "save_network",
 ]  # fmt: skip
 
 BOTTLENECKS = ("linear", "bn", "bn_relu", "bn_relu_dropout", "relu_dropout", "none", "projection")
@@ -340,6 +341,20 @@ def make_linear(n_in: int, n_out: int, generator: torch.Generator, init: str = "
     nn.init.xavier_normal_(layer.weight, generator=generator)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+def restart_head(head: nn.Linear, seed: int) -> None:
+    """Give a head new random weights in place, Xavier-normal with zero biases, drawn from `seed`."""
+    linear = make_linear(head.in_features, head.out_features, torch.Generator().manual_seed(seed))
+    fresh = copy.deepcopy(head)
+    with torch.no_grad():
+        for name in ("weight", "bias"):
+            values = getattr(linear, name).detach().to(getattr(head, name))
+            if parametrize.is_parametrized(fresh, name):
+                setattr(fresh, name, values)  # the parameters behind it follow
+            else:
+                getattr(fresh, name).copy_(values)
+    head.load_state_dict(fresh.state_dict())  # in place: an optimiser holds the parameters
 
 
 def save_network(folder: Path, network: Network, settings: NetworkSettings, facts: Mapping[str, Any]) -> None:

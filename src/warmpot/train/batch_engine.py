@@ -113,6 +113,8 @@ class _Trainer:
         factor = self.settings.optimizer.decay(self.learner.decay_step(step))
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.optimizer.lr * group["lr_scale"] * factor
+        if self.learner.starts_separately(step):
+            self.optimizer.optimizer.state.clear()  # momentum
         frozen = [getattr(self.network, part) for part in self.learner.phase(step).frozen]
         for part in frozen:
             part.eval()
@@ -162,7 +164,7 @@ class _Trainer:
             outputs["source"], source.labels, outputs["target"], TrainProgress(step, self.settings.steps),
             self.config.label_loss, source.rows, rows, extra=extra, inputs=inputs["source"],
             target_inputs=inputs.get("target"), network=self.network, forward=self._forward,
-            pseudo_labels=pseudo_labels,
+            pseudo_labels=pseudo_labels, gather=self._gather, own_rows=self._own_rows,
         )  # fmt: skip
 
     @property
@@ -174,6 +176,12 @@ class _Trainer:
         """Apply the network, or another one, to further inputs of a step."""
         outputs: Outputs = (self.network if network is None else network)(x)
         return self._gathered(outputs) if self._joins else outputs
+
+    def _gather(self, x: Tensor) -> Tensor:
+        return self._joined(x) if self._joins else x
+
+    def _own_rows(self, x: Tensor) -> Tensor:
+        return x[self.fabric.global_rank :: self.fabric.world_size] if self._joins else x
 
     def request_pass(self) -> DatasetPass:
         """Return both domains as the network sees them now, the same in all processes."""

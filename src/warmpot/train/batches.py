@@ -91,7 +91,7 @@ class Batches:
             "target": BatchSpec(settings.target_batch, "target"),
         }
         for name, spec in (item for specs in self._extra for item in specs.items()):
-            if spec.size > (self._specs[name].size if name in self._specs else 0):
+            if name not in ("source", "target") and spec.size > (self._specs[name].size if name in self._specs else 0):
                 self._specs[name] = spec  # the largest of a name is drawn, and cut
         normalises = settings.network.has_batch_norm or task.xs.ndim > 2  # a backbone may do so too
         self._least = (2 if normalises else 1) * world  # BatchNorm needs two

@@ -73,7 +73,7 @@ class OptimizerSettings:
         for name in ("weight_decay", "decay_rate", "decay_power", "backbone", "bottleneck", "head", "extra"):
             check_nonnegative(name, getattr(self, name))
 
-    def decay(self, step: int) -> float:
+    def decay(self, step: float) -> float:
         """Return the factor of all learning rates at a step."""
         return float((1.0 + self.decay_rate * step) ** -self.decay_power)
 
