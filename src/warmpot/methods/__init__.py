@@ -12,6 +12,7 @@ from warmpot.methods.base import (
     Memory,
     Method,
     NamedBatch,
+    ParamGroup,
     PassRequest,
     Phase,
     SamplePool,
@@ -39,9 +40,9 @@ from warmpot.methods.warmpot import Warmpot
 from warmpot.methods.weighting import Weighting
 
 __all__ = ["DEFAULT_METHOD", "METHODS", "OWN", "WEIGHTINGS", "BatchContext", "BatchSpec", "Component", "DatasetPass",
-           "DatasetPlan", "FullSettings", "Learner", "Memory", "Method", "NamedBatch", "PassRequest", "Phase",
-           "RoundResult", "Rounds", "SamplePool", "Setup", "SourceOnly", "StepResult", "TrainProgress", "Warmpot",
-           "Weighting", "get_method", "get_weighting", "make_method", "make_weighting", "method_names",
+           "DatasetPlan", "FullSettings", "Learner", "Memory", "Method", "NamedBatch", "ParamGroup", "PassRequest",
+           "Phase", "RoundResult", "Rounds", "SamplePool", "Setup", "SourceOnly", "StepResult", "TrainProgress",
+           "Warmpot", "Weighting", "get_method", "get_weighting", "make_method", "make_weighting", "method_names",
            "register_method", "register_weighting", "weighting_names"]  # fmt: skip
 
 _RENAMED = {"Clock": "TrainProgress", "Labelled": "NamedBatch", "Look": "PassRequest", "Sizes": "Setup",

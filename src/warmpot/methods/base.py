@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from warmpot.methods.alternation import DatasetPlan, FullSettings, Rounds
 
 __all__ = ["BatchContext", "BatchSpec", "Component", "DatasetPass", "Domain", "Memory", "Method", "NamedBatch",
-           "PassRequest", "Phase", "SamplePool", "Setup", "StepResult", "TrainProgress", "progress_at"]  # fmt: skip
+           "ParamGroup", "PassRequest", "Phase", "SamplePool", "Setup", "StepResult", "TrainProgress",
+           "progress_at"]  # fmt: skip
 
 Domain = Literal["source", "target"]
 CROSS_ENTROPY = LABEL_LOSSES["cross_entropy"]
@@ -314,6 +315,14 @@ class StepResult(NamedTuple):
         return cls(loss, None if weights is None else weights.detach(), detached)
 
 
+class ParamGroup(NamedTuple):
+    """Parameters with their own factors of the learning rate and the weight decay that other parameters get."""
+
+    params: tuple[nn.Parameter, ...]
+    lr: float = 1.0
+    weight_decay: float = 1.0
+
+
 class Memory(nn.Module):
     """What a method learns or remembers besides the network: discriminators, critics, banks, weights.
 
@@ -322,6 +331,10 @@ class Memory(nn.Module):
 
     def trained(self) -> Iterable[nn.Parameter]:
         """Return the parameters that the run's own optimiser trains, by the loss of a step."""
+        return ()
+
+    def param_groups(self) -> Iterable[ParamGroup]:
+        """Return further such parameters, at other learning rates than those of `trained`."""
         return ()
 
     def optimizers(self) -> dict[str, Optimizer]:

@@ -21,6 +21,7 @@ from warmpot.methods.base import (
     Memory,
     Method,
     NamedBatch,
+    ParamGroup,
     PassRequest,
     Phase,
     SamplePool,
@@ -93,6 +94,10 @@ class Learner(nn.Module):
     def trained(self) -> Iterable[nn.Parameter]:
         """Return the parameters for the run's own optimiser."""
         return [*self.of_method.trained(), *self.of_weighting.trained()]
+
+    def param_groups(self) -> Iterable[ParamGroup]:
+        """Return parameters for it at other learning rates."""
+        return [*self.of_method.param_groups(), *self.of_weighting.param_groups()]
 
     def optimizers(self) -> dict[str, Optimizer]:
         """Return the further optimisers."""

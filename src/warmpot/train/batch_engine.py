@@ -59,7 +59,7 @@ class _Trainer:
             got = f'"rank" with {self.config.method!r} and the weights {self.config.weights!r}'
             remedy = "They remember samples or train networks besides the main one, the same in all processes."
             raise InputError("minibatch.hardware.plan", got=got, allowed='"gathered"', remedy=remedy)
-        optimizer = self.settings.optimizer.build(network, self.learner.trained())
+        optimizer = self.settings.optimizer.build(network, self.learner.trained(), self.learner.param_groups())
         self.model, self.optimizer = fabric.setup(Pair(network, joint=self.settings.network.joint), optimizer)
         self.network: Network = self.model.module.network
         extra = [self.learner.extra_batches(step, self.settings.source_batch) for step in range(steps)]

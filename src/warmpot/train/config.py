@@ -21,6 +21,7 @@ from warmpot.methods import (
     OWN,
     FullSettings,
     Method,
+    ParamGroup,
     Weighting,
     make_method,
     make_weighting,
@@ -77,13 +78,22 @@ class OptimizerSettings:
         """Return the factor of all learning rates at a step."""
         return float((1.0 + self.decay_rate * step) ** -self.decay_power)
 
-    def build(self, network: Network, extra: Iterable[nn.Parameter] = ()) -> torch.optim.Optimizer:
-        """Make the optimiser of a network, and of what a method trains besides it; ``lr_scale`` are the multipliers."""
+    def build(
+        self, network: Network, extra: Iterable[nn.Parameter] = (), further: Iterable[ParamGroup] = ()
+    ) -> torch.optim.Optimizer:
+        """Make the optimiser of a network, and of what a method trains besides it; ``lr_scale`` are the multipliers.
+
+        The factors of `further` groups are relative to the multiplier `extra` and to the weight decay.
+        """
         parts = {name: getattr(network, name).parameters() for name in ("backbone", "bottleneck", "head")}
-        groups = [
+        groups: list[dict[str, Any]] = [
             {"params": params, "lr_scale": getattr(self, name)}
             for name, part in {**parts, "extra": extra}.items()
             if (params := [p for p in part if p.requires_grad])
+        ]
+        groups += [
+            {"params": list(params), "lr_scale": self.extra * lr, "weight_decay": self.weight_decay * weight_decay}
+            for params, lr, weight_decay in further
         ]
         if self.name == "adam":
             return torch.optim.Adam(groups, lr=self.lr, weight_decay=self.weight_decay)

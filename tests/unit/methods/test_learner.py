@@ -125,8 +125,9 @@ def test_state_goes_round(name: str, weights: str) -> None:
     assert torch.equal(result[0].weights, result[1].weights)
     mine = {id(p) for p in one.parameters() if p.requires_grad}  # a frozen copy of the network is not trained
     apart = [p for optimizer in one.optimizers().values() for group in optimizer.param_groups for p in group["params"]]
-    assert {id(p) for p in apart} | {id(p) for p in one.trained()} == mine  # everything is trained, by one of them
-    assert len(apart) + len(list(one.trained())) == len(mine)
+    by_run = [*one.trained(), *(p for group in one.param_groups() for p in group.params)]
+    assert {id(p) for p in (*apart, *by_run)} == mine  # everything is trained, by one of them
+    assert len(apart) + len(by_run) == len(mine)
 
 
 class _Told(SourceOnly):
