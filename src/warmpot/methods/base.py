@@ -202,6 +202,9 @@ class BatchContext:
         process, and returns the outputs of the joined batch.
     pseudo_labels : (n_t,) tensor or None
         Of the target samples, from a `SamplePool` for "target".
+    take : callable or None
+        ``context.take(inputs, index)`` returns rows of a tensor like `inputs`, by their index in the joined batch; over
+        several processes, the share of this process, for `forward`.
     weigh : callable or None
         ``context.weigh(batch)`` returns the weights of a `NamedBatch` of source samples that the method has passed
         itself, where the network does not see the source; None: the method weighs samples itself.
@@ -221,6 +224,7 @@ class BatchContext:
     network: Network | None = None
     forward: Callable[..., Outputs] | None = None
     pseudo_labels: Tensor | None = None
+    take: Callable[[Tensor, Tensor], Tensor] | None = None
     weigh: Callable[[NamedBatch], Tensor] | None = None
 
     @property

@@ -162,7 +162,7 @@ class _Trainer:
             outputs["source"], source.labels, outputs["target"], TrainProgress(step, self.settings.steps),
             self.config.label_loss, source.rows, rows, extra=extra, inputs=inputs["source"],
             target_inputs=inputs.get("target"), network=self.network, forward=self._forward,
-            pseudo_labels=pseudo_labels,
+            pseudo_labels=pseudo_labels, take=self._take,
         )  # fmt: skip
 
     @property
@@ -174,6 +174,11 @@ class _Trainer:
         """Apply the network, or another one, to further inputs of a step."""
         outputs: Outputs = (self.network if network is None else network)(x)
         return self._gathered(outputs) if self._joins else outputs
+
+    def _take(self, x: Tensor, index: Tensor) -> Tensor:
+        """Return rows of a joined batch whose share of this process is `x`; again the share of this process."""
+        mine = slice(self.fabric.global_rank, None, self.fabric.world_size)
+        return self._joined(x)[index[mine]] if self._joins else x[index]
 
     def request_pass(self) -> DatasetPass:
         """Return both domains as the network sees them now, the same in all processes."""

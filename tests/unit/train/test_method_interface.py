@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -149,6 +150,18 @@ def test_a_phase_without_the_source(method: TwoPhases) -> None:
     # BatchNorm has seen both domains in the first phase; then the target, and its second view
     assert int(network.bottleneck[1].num_batches_tracked) == 3 * 2 + 3 * 2
     assert fitted.training_weights.sum() == pytest.approx(1.0)
+
+
+def test_rows_of_a_joined_batch_are_taken_by_their_index(method: TwoPhases) -> None:
+    fit(make_task(), load_config("frozen", changes={**FEW, "method": method.name}))
+    context, index = method.memories[0].contexts[0], torch.tensor([2, 0, 3])
+    assert torch.equal(context.take(context.inputs, index), context.inputs[[2, 0, 3]])
+    # over two processes, which have every second row each, it takes and returns their shares
+    joined, order = torch.arange(6.0), torch.tensor([4, 1, 0, 5, 3, 2])
+    for rank in range(2):
+        fabric = SimpleNamespace(global_rank=rank, world_size=2)
+        trainer = SimpleNamespace(fabric=fabric, _joins=True, _joined=lambda _: joined)
+        assert torch.equal(_Trainer._take(trainer, joined[rank::2], order), joined[order][rank::2])
 
 
 SUBSET: dict[str, Any] = {
