@@ -113,10 +113,16 @@ class Learner(nn.Module):
         progress = self.progress(step)
         return WARMUP if progress is None else next(p for p in self.method.phases if p.name == progress.phase)
 
-    def decay_step(self, step: int) -> int:
-        """Return the step that the decay of the learning rate is computed for."""
-        progress = self.progress(step)
-        return step if progress is None or not self.phase(step).restarts_decay else progress.step - progress.phase_start
+    def decay_span(self, step: int) -> tuple[int, int]:
+        """Return since how many steps the learning rate decays, and how many it has until it starts again or ends."""
+        starts, progress = [0], self.progress(self.warmup)
+        while progress is not None:
+            if self.phase(self.warmup + progress.step).restarts_decay:
+                starts.append(self.warmup + progress.step)
+            ends = progress.phase_end >= progress.steps
+            progress = None if ends else self.progress(self.warmup + progress.phase_end)
+        begin = max(start for start in starts if start <= step)
+        return step - begin, min([start for start in starts if start > step], default=self.steps) - begin
 
     def extra_batches(self, step: int, source_batch: int) -> Mapping[str, BatchSpec]:
         """Return the further batches of a step."""

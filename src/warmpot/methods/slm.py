@@ -132,7 +132,7 @@ class Slm(Method[SelectorMemory]):
       of the target sample. It is ``a_i`` here, as in the paper; equal minima share their gradient.
     - Smoothed labels are divided by the number of classes; there by 31 on every data set.
     - Batches of different sizes are mixed up to the smaller. Mixed pixels are rounded to whole numbers.
-    - The learning rate decays by a power of the step, not by a cosine to 0. Momentum is kept between the phases.
+    - Momentum is kept between the phases.
     - The official phases end with the checkpoint of best target accuracy, which needs target labels; ours with the
       last.
     - Layers start from Xavier-normal weights and zero biases; there from PyTorch's default.

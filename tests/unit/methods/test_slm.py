@@ -311,6 +311,7 @@ def test_recipes_have_the_authors_numbers() -> None:
     assert (config.weights, settings.steps, settings.source_batch, settings.target_batch) == ("own", 15000, 64, 64)
     assert (settings.sampler, settings.network.bottleneck, settings.network.joint) == ("balanced", "linear", False)
     assert (optimizer.lr, optimizer.weight_decay, optimizer.momentum, optimizer.nesterov) == (5e-4, 5e-4, 0.9, False)
+    assert optimizer.schedule == "cosine"
     assert (optimizer.backbone, optimizer.bottleneck, optimizer.head, optimizer.extra) == (0.1, 1.0, 1.0, 1.0)
     progress = progress_at(5000, settings.steps, config.built_method.phases)
     assert (progress.phase, progress.phase_start) == ("select", 5000)
