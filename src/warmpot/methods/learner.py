@@ -67,10 +67,13 @@ class Learner(nn.Module):
         """Whether method or weighting have state besides the network."""
         return bool(self.of_method.state_dict()) or bool(self.of_weighting.state_dict())
 
-    def pass_parts(self, domain: Domain) -> set[str]:
-        """Return the parts of the outputs that a pass over a domain must keep."""
+    def pass_parts(self, domain: Domain) -> list[str]:
+        """Return the parts of the outputs that a pass over a domain must keep.
+
+        In one order, in which all processes gather them: that of a set differs from process to process.
+        """
         components = [self.method] if self.weighting is None else [self.method, self.weighting]
-        return {part for component in components for part in component.passes.get(domain, ())}
+        return sorted({part for component in components for part in component.passes.get(domain, ())})
 
     @property
     def expected_share(self) -> float:
@@ -120,12 +123,19 @@ class Learner(nn.Module):
         progress = self.progress(step)
         return progress is not None and progress.starts_phase and self.phase(step).separate
 
-    def decay_step(self, step: int) -> float:
-        """Return the step that the decay of the learning rate is computed for."""
-        progress = self.progress(step)
-        if progress is not None and self.phase(step).separate:
-            return progress.phase_share * self.steps
-        return step if progress is None or not self.phase(step).restarts_decay else progress.step - progress.phase_start
+    def decay_span(self, step: int) -> tuple[float, int]:
+        """Return since how many steps the learning rate decays, and how many it has until it starts again or ends."""
+        now = self.progress(step)
+        if now is not None and self.phase(step).separate:
+            return now.phase_share * self.steps, self.steps
+        starts, progress = [0], self.progress(self.warmup)
+        while progress is not None:
+            if self.phase(self.warmup + progress.step).restarts_decay:
+                starts.append(self.warmup + progress.step)
+            ends = progress.phase_end >= progress.steps
+            progress = None if ends else self.progress(self.warmup + progress.phase_end)
+        begin = max(start for start in starts if start <= step)
+        return step - begin, min([start for start in starts if start > step], default=self.steps) - begin
 
     def extra_batches(self, step: int, source_batch: int) -> Mapping[str, BatchSpec]:
         """Return the further batches of a step."""

@@ -110,7 +110,7 @@ class _Trainer:
 
         They have no rows for a method that does not use the target.
         """
-        factor = self.settings.optimizer.decay(self.learner.decay_step(step))
+        factor = self.settings.optimizer.decay(*self.learner.decay_span(step))
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.optimizer.lr * group["lr_scale"] * factor
         if self.learner.starts_separately(step):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +43,8 @@ LAST = "last"
 class OptimizerSettings:
     """The optimiser; the learning rate of step i is ``lr * multiplier * (1 + decay_rate * i) ** -decay_power``.
 
+    With the schedule "cosine" it is ``lr * multiplier * (1 + cos(pi * i / n)) / 2`` for n steps (SLM).
+
     Attributes
     ----------
     name : "sgd" or "adam"
@@ -51,6 +54,7 @@ class OptimizerSettings:
     weight_decay : float
         The authors' 1e-3: their scheduler overwrites the 5e-4 of the constructor at every step.
     decay_rate, decay_power : float
+    schedule : "power" or "cosine"
     backbone, bottleneck, head, extra : float
         Multipliers of the learning rate; the last is for what a method trains besides the network.
     """
@@ -62,6 +66,7 @@ class OptimizerSettings:
     weight_decay: float = 1e-3
     decay_rate: float = 1e-3
     decay_power: float = 0.75
+    schedule: str = "power"
     backbone: float = 1.0
     bottleneck: float = 10.0
     head: float = 10.0
@@ -69,13 +74,16 @@ class OptimizerSettings:
 
     def __post_init__(self) -> None:
         check_choice("name", self.name, ("sgd", "adam"))
+        check_choice("schedule", self.schedule, ("power", "cosine"))
         check_positive("lr", self.lr)
         check_nonnegative("momentum", self.momentum, maximum=1.0)
         for name in ("weight_decay", "decay_rate", "decay_power", "backbone", "bottleneck", "head", "extra"):
             check_nonnegative(name, getattr(self, name))
 
-    def decay(self, step: float) -> float:
-        """Return the factor of all learning rates at a step."""
+    def decay(self, step: float, steps: int) -> float:
+        """Return the factor of all learning rates at a step of so many."""
+        if self.schedule == "cosine":
+            return (1.0 + math.cos(math.pi * step / steps)) / 2.0
         return float((1.0 + self.decay_rate * step) ** -self.decay_power)
 
     def build(

@@ -56,7 +56,8 @@ def make_context(step: int = 60, extra: bool = True) -> BatchContext:
     return BatchContext(
         outputs(20, 0), LABELS, outputs(16, 1), TrainProgress(step, STEPS),
         rows=torch.arange(20), target_rows=torch.arange(16), network=NETWORK, extra=further,
-        inputs=outputs(20, 3).features.detach(), forward=lambda x, network=NETWORK: network(x),
+        inputs=outputs(20, 3).features.detach(), target_inputs=outputs(16, 4).features.detach(),
+        forward=lambda x, network=NETWORK: network(x), take=lambda x, index: x[index],
     )  # fmt: skip
 
 
@@ -128,6 +129,16 @@ def test_state_goes_round(name: str, weights: str) -> None:
     by_run = [*one.trained(), *(p for group in one.param_groups() for p in group.params)]
     assert {id(p) for p in (*apart, *by_run)} == mine  # everything is trained, by one of them
     assert len(apart) + len(by_run) == len(mine)
+
+
+def test_the_parts_of_a_pass_have_one_order() -> None:
+    """Processes gather them one after the other; the order of a set of names differs between processes."""
+    learner = Learner(make_method("pwan"), make_weighting("presence"), SIZES, steps=STEPS)
+    for domain in ("source", "target"):
+        parts = learner.pass_parts(domain)
+        assert isinstance(parts, list)
+        assert parts == sorted(set(parts))
+        assert parts
 
 
 class _Told(SourceOnly):

@@ -355,7 +355,7 @@ def test_every_phase_is_a_training_of_its_own() -> None:
     network = make_network()
     setup = Setup(9, 8, CLASSES, WIDTH, 4, network=network)
     learner = Learner(FEATURES, make_weighting("uniform"), setup, steps=10)
-    assert [learner.decay_step(step) for step in range(10)] == pytest.approx(
+    assert [learner.decay_span(step)[0] for step in range(10)] == pytest.approx(
         [0, 5, 0, 10 / 3, 20 / 3, 0, 2, 4, 6, 8]  # 2, 3 and 5 steps: each decays as the whole 10 would
     )
     assert [step for step in range(10) if learner.starts_separately(step)] == [0, 2, 5]
@@ -432,7 +432,7 @@ def test_the_recipes_have_the_official_numbers() -> None:
     assert (loop.network.bottleneck, loop.network.width, loop.network.head) == ("bn", 256, "weight_norm")
     assert (optimizer.lr, optimizer.backbone, optimizer.bottleneck, optimizer.head) == (0.01, 0.1, 1.0, 1.0)
     assert (optimizer.weight_decay, optimizer.decay_power) == (1e-3, 0.75)
-    assert optimizer.decay(loop.steps) == pytest.approx(11**-0.75)
+    assert optimizer.decay(loop.steps, loop.steps) == pytest.approx(11**-0.75)
     phases = config.built_method.phases
     assert [phase.name for phase in phases] == ["source", "rotation", "target", "mixing"]
     assert [round(phase.share * loop.steps) for phase in phases[:3]] == [2750, 375, 375]

@@ -223,6 +223,14 @@ def test_batch_norm_learns_its_statistics_unless_frozen(folders: Any) -> None:
     assert not any(torch.equal(old[name], new[name]) for name in running)
 
 
+@pytest.mark.parametrize("part", ["all", "layer4", None])
+def test_a_method_can_mix_images(folders: Any, part: str | None) -> None:
+    """SLM passes mixtures of images as a step sees them; with a frozen backbone, of features."""
+    fitted = _fit(folders, _config("slm", backbone={"train_from": part}))
+    assert np.isfinite(fitted.history[-1]["mix"])
+    assert np.isfinite(fitted.outputs).all()
+
+
 def test_drawn_views_do_not_depend_on_workers_or_on_a_stop(folders: Any, tmp_path: Path) -> None:
     class AtStepFour:  # a chooser that stops the run
         def offer(self, snapshot: Any) -> tuple[bool, dict[str, Any]]:

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from typer.testing import CliRunner
 from warmpot.bench import read_store
 from warmpot.cli import app
 from warmpot.data import Task
+from warmpot.errors import InputError
 from warmpot.methods import (
     METHODS,
     BatchContext,
@@ -151,6 +153,19 @@ def test_a_phase_without_the_source(method: TwoPhases) -> None:
     assert fitted.training_weights.sum() == pytest.approx(1.0)
 
 
+def test_samples_of_a_joined_batch_can_be_exchanged(method: TwoPhases) -> None:
+    fit(make_task(), load_config("frozen", changes={**FEW, "method": method.name}))
+    context, index = method.memories[0].contexts[0], torch.tensor([2, 0, 3])
+    assert torch.equal(context.own_rows(context.gather(context.inputs)[index]), context.inputs[[2, 0, 3]])
+    # over two processes, which have every second row each, a share becomes the batch, and the batch a share
+    joined, order = torch.arange(6.0), torch.tensor([4, 1, 0, 5, 3, 2])
+    for rank in range(2):
+        fabric = SimpleNamespace(global_rank=rank, world_size=2)
+        trainer = SimpleNamespace(fabric=fabric, _joins=True, _joined=lambda _: joined)
+        whole = _Trainer._gather(trainer, joined[rank::2])
+        assert torch.equal(_Trainer._own_rows(trainer, whole[order]), joined[order][rank::2])
+
+
 SUBSET: dict[str, Any] = {
     "minibatch": {**FEW["minibatch"], "steps": 12, "checkpoint_every": 5, "sampler": "shuffled"},
     "weight_params": {"periods": 3, "subset": 16, "critic": {"hidden": 8, "steps": 3, "batch": 4}},
@@ -233,7 +248,21 @@ def test_decay_starts_again_with_a_phase(method: TwoPhases) -> None:
     network = build_network(NetworkSettings(width=3), WIDTH, CLASSES, seed=0)
     setup = Setup(N_SOURCE, N_TARGET, CLASSES, 3, WIDTH, network=network)
     learner = Learner(method, make_weighting("uniform"), setup, steps=8, warmup=2)
-    assert [learner.decay_step(step) for step in range(8)] == [0, 1, 2, 3, 4, 0, 1, 2]
+    assert [learner.decay_span(step) for step in range(8)] == [(k, 5) for k in range(5)] + [(k, 3) for k in range(3)]
+
+
+def test_a_cosine_ends_with_its_phase() -> None:
+    power, cosine = (load_config("official").minibatch.optimizer, load_config("slm").minibatch.optimizer)
+    assert [power.decay(step, steps) for step, steps in ((0, 9), (1000, 1001))] == [1.0, pytest.approx(2**-0.75)]
+    factors = [cosine.decay(step, 4) for step in range(4)]
+    np.testing.assert_allclose(factors, [1, (1 + 0.5**0.5) / 2, 0.5, (1 - 0.5**0.5) / 2])
+    config = load_config("slm")
+    setup = Setup(n_source=8, n_target=8, n_classes=2, width=3, pooled=4)
+    learner = Learner(config.built_method, None, setup, steps=15000)
+    spans = [learner.decay_span(step) for step in (0, 4999, 5000, 14999)]
+    assert spans == [(0, 5000), (4999, 5000), (0, 10000), (9999, 10000)]
+    with pytest.raises(InputError, match="schedule"):
+        load_config("slm", changes={"minibatch": {"optimizer": {"schedule": "linear"}}})
 
 
 class MeanRounds(Rounds):
