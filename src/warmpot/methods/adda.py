@@ -10,7 +10,7 @@ from torch import Tensor
 
 from warmpot._checks import check_nonnegative
 from warmpot.errors import InputError
-from warmpot.methods.adversarial import DELTA, Adversarial, DiscriminatorMemory, domain_loss, mean_one
+from warmpot.methods.adversarial import DELTA, TLL, Adversarial, DiscriminatorMemory, domain_loss, mean_one
 from warmpot.methods.base import (
     BatchContext,
     NamedBatch,
@@ -84,6 +84,7 @@ class Adda(Adversarial[EncoderMemory]):
     name: ClassVar[str] = "adda"
     summary: ClassVar[str] = "adversarial: a target encoder that imitates a frozen source encoder"
     reference: ClassVar[str] = "Tzeng et al., CVPR 2017"
+    status: ClassVar[str] = TLL
     tags: ClassVar[tuple[str, ...]] = ("adversarial",)
 
     ceiling: float = 2.0

@@ -15,10 +15,23 @@ from warmpot.methods.base import M, Memory, Method, TrainProgress
 from warmpot.methods.losses import reversal_strength
 from warmpot.nets import reverse_gradient
 
-__all__ = ["DELTA", "Adversarial", "DiscriminatorMemory", "WeigherMemory", "domain_loss", "domain_losses", "mean_one"]
+__all__ = [
+    "DELTA",
+    "TLL",
+    "Adversarial",
+    "DiscriminatorMemory",
+    "WeigherMemory",
+    "domain_loss",
+    "domain_losses",
+    "mean_one",
+]
 
 DELTA = 1e-8
 """Added to sums of weights: the mean of equally weighted losses is exact, and finite where nothing has weight."""
+
+
+TLL = "reproduction of the objective in the Transfer-Learning-Library's code, not the authors'"
+"""Status of the methods whose code was read there."""
 
 
 class DiscriminatorMemory(Memory):

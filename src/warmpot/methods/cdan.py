@@ -11,7 +11,7 @@ from torch import Tensor
 
 from warmpot._checks import check_count
 from warmpot.losses import at_least_float32
-from warmpot.methods.adversarial import DELTA, Adversarial, DiscriminatorMemory, domain_losses, mean_one
+from warmpot.methods.adversarial import DELTA, TLL, Adversarial, DiscriminatorMemory, domain_losses, mean_one
 from warmpot.methods.base import BatchContext, Setup, StepResult
 from warmpot.methods.losses import sample_entropy, weighted_cross_entropy
 from warmpot.nets import Discriminator, Outputs
@@ -85,6 +85,7 @@ class Cdan(Adversarial[ProductMemory]):
     name: ClassVar[str] = "cdan"
     summary: ClassVar[str] = "adversarial: a discriminator of features times predictions (CDAN+E)"
     reference: ClassVar[str] = "Long et al., NeurIPS 2018"
+    status: ClassVar[str] = TLL
     tags: ClassVar[tuple[str, ...]] = ("adversarial",)
 
     certainty: bool = True

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from warmpot._checks import check_nonnegative
 from warmpot.losses import at_least_float32
-from warmpot.methods.adversarial import DELTA, mean_one
+from warmpot.methods.adversarial import DELTA, TLL, mean_one
 from warmpot.methods.base import BatchContext, Memory, Method, StepResult
 from warmpot.methods.losses import gaussian_kernels, weighted_cross_entropy
 from warmpot.weights import normalized
@@ -84,6 +84,7 @@ class Dan(Method[Memory]):
     name: ClassVar[str] = "dan"
     summary: ClassVar[str] = "moments: features with the same means under Gaussian kernels, all classes aligned"
     reference: ClassVar[str] = "Long et al., ICML 2015"
+    status: ClassVar[str] = TLL
     tags: ClassVar[tuple[str, ...]] = ("moments",)
 
     transfer: float = 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from warmpot.methods.adversarial import DELTA, Adversarial, DiscriminatorMemory, domain_loss, mean_one
+from warmpot.methods.adversarial import DELTA, TLL, Adversarial, DiscriminatorMemory, domain_loss, mean_one
 from warmpot.methods.base import BatchContext, Setup, StepResult
 from warmpot.methods.losses import weighted_cross_entropy
 from warmpot.nets import Discriminator
@@ -43,6 +43,7 @@ class Dann(Adversarial[DiscriminatorMemory]):
     name: ClassVar[str] = "dann"
     summary: ClassVar[str] = "adversarial: a discriminator between the domains, all classes aligned"
     reference: ClassVar[str] = "Ganin et al., JMLR 2016"
+    status: ClassVar[str] = TLL
     tags: ClassVar[tuple[str, ...]] = ("adversarial",)
 
     def make_memory(self, setup: Setup) -> DiscriminatorMemory:

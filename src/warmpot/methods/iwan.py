@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from warmpot._checks import check_nonnegative
-from warmpot.methods.adversarial import DELTA, Adversarial, WeigherMemory, domain_loss, domain_losses, mean_one
+from warmpot.methods.adversarial import DELTA, TLL, Adversarial, WeigherMemory, domain_loss, domain_losses, mean_one
 from warmpot.methods.base import BatchContext, Setup, StepResult
 from warmpot.methods.losses import mean_entropy, weighted_cross_entropy
 from warmpot.nets import Discriminator
@@ -62,6 +62,7 @@ class Iwan(Adversarial[WeigherMemory]):
     name: ClassVar[str] = "iwan"
     summary: ClassVar[str] = "adversarial: source samples weighted by a second discriminator"
     reference: ClassVar[str] = "Zhang et al., CVPR 2018"
+    status: ClassVar[str] = TLL
     tags: ClassVar[tuple[str, ...]] = ("adversarial", "partial")
     weights: ClassVar[str] = "own"
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from warmpot.methods.adversarial import DELTA, Adversarial, DiscriminatorMemory, domain_losses
+from warmpot.methods.adversarial import DELTA, TLL, Adversarial, DiscriminatorMemory, domain_losses
 from warmpot.methods.base import BatchContext, Setup, StepResult
 from warmpot.methods.losses import weighted_cross_entropy
 from warmpot.nets import Discriminator
@@ -52,6 +52,7 @@ class Pada(Adversarial[DiscriminatorMemory]):
     name: ClassVar[str] = "pada"
     summary: ClassVar[str] = "adversarial: classes weighted by how often the target is predicted as them"
     reference: ClassVar[str] = "Cao et al., ECCV 2018"
+    status: ClassVar[str] = TLL
     tags: ClassVar[tuple[str, ...]] = ("adversarial", "partial")
     weights: ClassVar[str] = "class_share"
 

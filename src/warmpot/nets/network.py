@@ -118,6 +118,9 @@ class NetworkSettings:
             raise InputError(
                 "axes", got=f"{self.axes} with the bottleneck {self.bottleneck!r}", allowed=allowed, remedy=remedy
             )
+        if self.head == "prototypes" and self.bottleneck != "projection":
+            got, allowed = f"'prototypes' with the bottleneck {self.bottleneck!r}", "'linear' or 'weight_norm'"
+            raise InputError("head", got=got, allowed=allowed, remedy="Only SPL and SCS-LP have prototypes.")
         if self.sphere is None:
             return
         if self.bottleneck == "projection":

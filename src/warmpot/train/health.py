@@ -78,13 +78,13 @@ class Health:
         mean = log_p.exp().mean(dim=0).cpu()
         self._mean = mean if self._batches == 0 else self._mean + mean
         self._batches += 1
-        if progress is not None:
+        if progress is not None and progress > self._warmup:  # while a head learns from the source, it may fall
             self._entropies.append(float(-(log_p.exp() * log_p).sum(dim=1).mean()))
             self._check_fall(progress)
 
     def _check_fall(self, progress: float) -> None:
-        """Compare the entropy with that of some steps ago; while a head learns from the source it may fall."""
-        if progress <= self._warmup or self._warmup == 0 or len(self._entropies) < WITHIN:
+        """Compare the entropy with that of some steps ago."""
+        if self._warmup == 0 or len(self._entropies) < WITHIN:
             return
         entropies = list(self._entropies)
         before, now = (sum(part) / AVERAGED for part in (entropies[:AVERAGED], entropies[-AVERAGED:]))

@@ -208,6 +208,14 @@ def test_health_warns_when_predictions_become_certain_at_once(caplog: pytest.Log
     assert text(Health(0.28, 0.5), 5.0, 12.0) == ""  # certain before
 
 
+def test_health_does_not_count_what_fell_before_the_adaptation(caplog: pytest.LogCaptureFixture) -> None:
+    health = Health(0.28, 0.5)
+    with caplog.at_level(logging.WARNING):
+        for step in range(200):
+            health.see((1.0 if step < 90 else 8.0) * torch.eye(8), step / 200)  # the head learns until step 100
+    assert caplog.text == ""
+
+
 def _watch(health: Health, caplog: pytest.LogCaptureFixture, *seen: tuple[float, torch.Tensor, torch.Tensor]) -> str:
     caplog.clear()
     with caplog.at_level(logging.WARNING):

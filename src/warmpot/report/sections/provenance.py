@@ -90,7 +90,7 @@ def status(run: FinishedRun) -> str:
     text = preset_status(preset, method, run.setting("engine"))
     if not method.uses_target or text == OUR_LOOP:
         return text
-    if "minibatch" in method.engines:
+    if "minibatch" in method.engines and "loop is ours" not in text:
         text += _other_network(run)
     changed = any(not change.startswith(NEUTRAL) for change in run.changed_settings)
     return text + (", with other settings: see below" if changed else "")
@@ -98,11 +98,14 @@ def status(run: FinishedRun) -> str:
 
 def preset_status(preset: str, method: type[Method[Any]], engine: str) -> str:
     """Return the status of a preset as it is: a baseline, in a loop of ours, or what its method or the list says."""
+    base = next((name for name in PRESETS if preset == f"{name}-frozen"), preset)
+    text: str = PRESETS.get(base, method.status)
     if not method.uses_target:
-        return method.status
+        return text
     if (engine == "full" and "minibatch" in method.engines) or any(mark in preset for mark in OURS):
-        return OUR_LOOP
-    return PRESETS.get(preset, method.status)
+        # What is not a reproduction is called so in every loop.
+        return OUR_LOOP if text.startswith("reproduction") else f"{text}; the training loop is ours"
+    return text
 
 
 def _other_network(run: FinishedRun) -> str:
