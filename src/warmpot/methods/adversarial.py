@@ -15,16 +15,8 @@ from warmpot.methods.base import M, Memory, Method, TrainProgress
 from warmpot.methods.losses import reversal_strength
 from warmpot.nets import reverse_gradient
 
-__all__ = [
-    "DELTA",
-    "TLL",
-    "Adversarial",
-    "DiscriminatorMemory",
-    "WeigherMemory",
-    "domain_loss",
-    "domain_losses",
-    "mean_one",
-]
+__all__ = ["DELTA", "TLL", "Adversarial", "DiscriminatorMemory", "WeigherMemory", "domain_loss", "domain_losses",
+           "mean_one"]  # fmt: skip
 
 DELTA = 1e-8
 """Added to sums of weights: the mean of equally weighted losses is exact, and finite where nothing has weight."""

@@ -88,7 +88,7 @@ def test_a_dry_run_counts_and_estimates_and_writes_nothing(folder: Path) -> None
         run("comparison-features", "--dry-run", "--workers", number, "--out", folder / "out").stdout
         for number in (1, 2)
     )
-    assert "1140 cells, 0 done, 1140 left" in one
+    assert "1275 cells, 0 done, 1275 left" in one
     hours = [float(re.search(r"time left +([\d.]+) h", text)[1]) for text in (one, two)]  # type: ignore[index]
     assert hours[0] == pytest.approx(2 * hours[1], abs=0.2)
     rough = run(folder / "small.yaml", "--dry-run", "--out", folder / "out").stdout

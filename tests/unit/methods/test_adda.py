@@ -15,6 +15,7 @@ from warmpot.data import Task
 from warmpot.errors import InputError
 from warmpot.methods import BatchContext, NamedBatch, Setup, TrainProgress
 from warmpot.methods.adda import Adda, EncoderMemory
+from warmpot.methods.base import progress_at
 from warmpot.nets import NetworkSettings, Outputs, build_network
 from warmpot.train import fit, load_config
 
@@ -139,7 +140,9 @@ def test_the_recipe_is_that_of_the_library() -> None:
         config = load_config(preset)
         loop, optimizer = config.minibatch, config.minibatch.optimizer
         assert (loop.steps, loop.source_batch, loop.target_batch) == (3000 + later, 32, 32)
-        assert round(config.params["pretraining"] * loop.steps) == 3 * 1000
+        phases = config.built_method.phases
+        assert progress_at(3000, loop.steps, phases).starts_phase
+        assert progress_at(2999, loop.steps, phases).phase == phases[0].name
         assert (optimizer.lr, optimizer.weight_decay, optimizer.decay_rate) == (1e-3, 1e-3, 3e-4)
         assert (optimizer.backbone, optimizer.head, loop.network.bottleneck) == (0.1, 1.0, "bn_relu")
         assert (config.params["ceiling"], config.params["slope"], config.params["horizon"]) == (2.0, 1.0, 1000)
