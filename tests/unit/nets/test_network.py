@@ -368,3 +368,9 @@ def test_layers_can_start_as_torch_does_by_default() -> None:
     assert not build_network(NetworkSettings(width=5), 7, 3, seed=11).head.bias.any()
     with pytest.raises(InputError, match="init"):
         NetworkSettings(init="zeros")
+
+
+@pytest.mark.parametrize("bottleneck", ["linear", "none", "bn_relu"])
+def test_prototypes_need_a_projection(bottleneck: str) -> None:
+    with pytest.raises(InputError, match="prototypes"):
+        NetworkSettings(bottleneck=bottleneck, head="prototypes")
