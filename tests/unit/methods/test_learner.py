@@ -43,6 +43,8 @@ UNWEIGHTED: dict[str, dict[str, Any]] = {
     "adda": {"pretraining": 0.9},  # the phase in which the network sees the source
 }
 """Settings without the terms that take all source samples alike, by their papers."""
+SOURCE_PHASE: dict[str, dict[str, Any]] = {"shot-plus": {"rotation": 0.0, "pretrain": 0.9}}
+"""Settings with which the source has a part, and which need no images."""
 
 
 def outputs(n: int, seed: int) -> Outputs:
@@ -57,12 +59,12 @@ def make_context(step: int = 60, extra: bool = True) -> BatchContext:
         outputs(20, 0), LABELS, outputs(16, 1), TrainProgress(step, STEPS),
         rows=torch.arange(20), target_rows=torch.arange(16), network=NETWORK, extra=further,
         inputs=outputs(20, 3).features.detach(), target_inputs=outputs(16, 4).features.detach(),
-        forward=lambda x, network=NETWORK: network(x), take=lambda x, index: x[index],
+        forward=lambda x, network=NETWORK: network(x),
     )  # fmt: skip
 
 
 def step_of(name: str, weights: torch.Tensor | None, context: BatchContext) -> StepResult:
-    method = make_method(name, UNWEIGHTED.get(name, {}))
+    method = make_method(name, {**UNWEIGHTED, **SOURCE_PHASE}.get(name, {}))
     memory = method.make_memory(SIZES)
     progress = progress_at(context.progress.step, STEPS, method.phases)
     extra = {key: b._replace(weights=None if weights is None else weights[b.rows]) for key, b in context.extra.items()}
@@ -110,7 +112,8 @@ def test_state_goes_round(name: str, weights: str) -> None:
     params = {"critic": {"hidden": 8, "steps": 3, "batch": 4}} if hasattr(make_weighting(weights), "critic") else {}
 
     def make(seed: int) -> Learner:
-        return Learner(make_method(name), make_weighting(weights, params), SIZES._replace(seed=seed), steps=STEPS)
+        method = make_method(name, SOURCE_PHASE.get(name, {}))
+        return Learner(method, make_weighting(weights, params), SIZES._replace(seed=seed), steps=STEPS)
 
     one, other = make(1), make(2)
     seen = DatasetPass(*(Outputs(*(x.detach() for x in outputs(n, 5 + n))) for n in (20, 16)), LABELS, NETWORK)
