@@ -27,7 +27,7 @@ NEEDS = {"held": "a held-out part of the source", "transport": "a plan", "head":
 """What a validator can need."""
 NAME_HELP = "Describe this method, weighting or validator, or print a preset."
 PRESET = Annotated[str | None, Option(metavar="NAME", help="Print this preset, even if a method has the same name.")]
-PRESET_NAMES = "NAME-frozen for features, NAME for images, NAME-office31, NAME-imagenet: constants for these data."
+PRESET_NAMES = "NAME-frozen for features, NAME for images; NAME-office31, NAME-imagenet."
 
 
 def methods(
