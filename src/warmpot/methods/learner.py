@@ -66,10 +66,10 @@ class Learner(nn.Module):
         """Whether method or weighting have state besides the network."""
         return bool(self.of_method.state_dict()) or bool(self.of_weighting.state_dict())
 
-    def pass_parts(self, domain: Domain) -> set[str]:
-        """Return the parts of the outputs that a pass over a domain must keep."""
+    def pass_parts(self, domain: Domain) -> list[str]:
+        """Return the parts of the outputs that a pass over a domain must keep, in the same order in all processes."""
         components = [self.method] if self.weighting is None else [self.method, self.weighting]
-        return {part for component in components for part in component.passes.get(domain, ())}
+        return sorted({part for component in components for part in component.passes.get(domain, ())})
 
     @property
     def expected_share(self) -> float:

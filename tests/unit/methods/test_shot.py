@@ -232,9 +232,8 @@ def test_the_loss_of_mixing_is_the_formula(n: int, m: int) -> None:
     easy, view = context.extra["easy"], context.extra["view"]
     assert easy.labels is not None
     guesses = []
-    for one, other in zip(
-        context.target.logits.detach().numpy()[:k], view.outputs.logits.detach().numpy(), strict=False
-    ):
+    views = [logits.detach().numpy() for logits in (context.target.logits, view.outputs.logits)]
+    for one, other in zip(*(logits[:k] for logits in views), strict=True):
         q = ((softmax(one) + softmax(other)) / 2) ** 2
         guesses.append(q / q.sum())
     labels = np.concatenate([np.eye(CLASSES)[easy.labels[:k]], guesses, guesses])

@@ -29,6 +29,7 @@ from warmpot.nets import (
     WeightNormHead,
     build_network,
     load_network,
+    restart_head,
     save_network,
     sphere_radius,
 )
@@ -368,3 +369,19 @@ def test_layers_can_start_as_torch_does_by_default() -> None:
     assert not build_network(NetworkSettings(width=5), 7, 3, seed=11).head.bias.any()
     with pytest.raises(InputError, match="init"):
         NetworkSettings(init="zeros")
+
+
+@pytest.mark.parametrize("changes", [{}, {"head": "weight_norm"}, {"sphere": 3.0}], ids=["linear", "norm", "sphere"])
+def test_a_head_starts_again_in_place(changes: dict[str, Any]) -> None:
+    network = build_network(NetworkSettings(width=4, **changes), 5, 3, seed=0)
+    parameters = list(network.head.parameters())
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter += 1.0
+    old = network.head.weight.detach().clone()
+    restart_head(network.head, seed=7)
+    fresh = build_network(NetworkSettings(bottleneck="none", **changes), 4, 3, seed=7)  # draws nothing else
+    assert all(one is other for one, other in zip(network.head.parameters(), parameters, strict=True))
+    assert torch.allclose(network.head.weight, fresh.head.weight)
+    assert torch.equal(network.head.bias, torch.zeros(3))
+    assert not torch.allclose(network.head.weight, old)

@@ -229,11 +229,62 @@ def test_a_method_that_does_not_use_the_target_gets_no_rows_of_it(monkeypatch: p
     assert all("effective_weights" in line and "effective_classes" not in line for line in fitted.history)
 
 
+def test_passes_keep_parts_in_the_same_order_in_all_processes(method: TwoPhases) -> None:
+    """The order of a set of texts differs between processes, which gather part by part."""
+    network = build_network(NetworkSettings(width=3), WIDTH, CLASSES, seed=0)
+    setup = Setup(N_SOURCE, N_TARGET, CLASSES, 3, WIDTH, network=network)
+    object.__setattr__(method, "passes", {"target": ("pooled", "logits", "features")})
+    learner = Learner(method, make_weighting("class_share"), setup, steps=8)
+    assert learner.pass_parts("target") == ["features", "logits", "pooled"]
+
+
 def test_decay_starts_again_with_a_phase(method: TwoPhases) -> None:
     network = build_network(NetworkSettings(width=3), WIDTH, CLASSES, seed=0)
     setup = Setup(N_SOURCE, N_TARGET, CLASSES, 3, WIDTH, network=network)
     learner = Learner(method, make_weighting("uniform"), setup, steps=8, warmup=2)
     assert [learner.decay_step(step) for step in range(8)] == [0, 1, 2, 3, 4, 0, 1, 2]
+
+
+@dataclass(frozen=True)
+class SmallerLater(TwoPhases):
+    """Its second phase is a training of its own, on smaller target batches."""
+
+    name: ClassVar[str] = "smaller-later"
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        return Phase("source", 0.5, adapts=False), Phase("target", separate=True)
+
+    def extra_batches(self, progress: TrainProgress, source_batch: int) -> Mapping[str, BatchSpec]:
+        sizes = {"target": source_batch // 4, "source": 100 * source_batch}  # the second is no smaller, and ignored
+        return {name: BatchSpec(size, name) for name, size in sizes.items()} if progress.phase == "target" else {}
+
+
+def test_a_phase_like_a_training_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Momentum starts from zero with it; batches may be cut in it."""
+    monkeypatch.setitem(METHODS, SmallerLater.name, SmallerLater)
+    TwoPhases.memories.clear()
+    momenta: list[bool] = []
+    step = _Trainer.step
+
+    def recording(self: _Trainer, number: int, batches: Any) -> Any:
+        result = step(self, number, batches)
+        (first, *_) = self.network.bottleneck.parameters()
+        momentum = self.optimizer.state[first]["momentum_buffer"]
+        decayed = before[-1] * self.settings.optimizer.weight_decay + first.grad  # of the parameters before the step
+        momenta.append(bool(torch.allclose(momentum, decayed, atol=1e-7)))
+        before.append(first.detach().clone())
+        return result
+
+    config = load_config("frozen", changes={**FEW, "method": SmallerLater.name})
+    first_weight = build_network(config.minibatch.network, WIDTH, CLASSES, seed=config.seed).bottleneck[0].weight
+    before = [first_weight.detach().clone()]
+    monkeypatch.setattr(_Trainer, "step", recording)
+    fit(make_task(), config)
+    assert momenta == [True, False, False, True, False, False]
+    (memory,) = TwoPhases.memories
+    assert [len(context.target.logits) for context in memory.contexts] == [BATCH] * 3 + [BATCH // 4] * 3
+    assert [len(context.source.logits) for context in memory.contexts] == [BATCH] * 6
 
 
 class MeanRounds(Rounds):
