@@ -61,7 +61,7 @@ class Mot(Method[Memory]):
     read. It has transport of conditional distributions by a mask with label information, a correction of the label
     shift, and a relaxed, reweighted formulation. Deviations are not known. Inferred: the mask from pseudo-labels, the
     Kullback-Leibler penalty as relaxation, class shares of the target as weights, the entropy term, and all constants,
-    which are those of JUMBOT.
+    which are those of JUMBOT (whose regulariser is the entropy, not Kullback-Leibler).
 
     References
     ----------
