@@ -57,8 +57,8 @@ class ApdaCi(Method[CentreMemory]):
 
     ``m`` are the means of the source classes, ``M_s``, and the centres of as many clusters of the target, ``M_t``. A
     feature moves to a domain by ``T(f; M) = softmax_k(-||f - m_k||^2 / temperature) M``. The weights of source samples
-    compare the label with the predictions at two places: ``p1`` at ``T(f; M_t)``, and ``p2`` moved to the source again, at
-    ``T(T(f; M_t); M_s)``. With every factor divided by its mean over the batch,
+    compare the label with the predictions at two places: ``p1`` at ``T(f; M_t)``, and ``p2`` at ``T(T(f; M_t); M_s)``,
+    moved to the source again. With every factor divided by its mean over the batch,
 
         w = mixing (1 + exp(-H(p1))) p1[y] + (1 - mixing) p2[y],
 
@@ -117,7 +117,7 @@ class ApdaCi(Method[CentreMemory]):
     """
 
     name: ClassVar[str] = "apda-ci"
-    summary: ClassVar[str] = "adversarial: source samples count that keep their class when moved to the target and to the source again"
+    summary: ClassVar[str] = "adversarial: source samples count that keep their class when moved to the target and back"
     reference: ClassVar[str] = "Lin et al., ECCV 2022"
     tags: ClassVar[tuple[str, ...]] = ("adversarial", "clusters", "partial")
     weights: ClassVar[str] = "own"
