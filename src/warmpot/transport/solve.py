@@ -186,11 +186,13 @@ def partial_path(cost: Array, a: Array | None = None, b: Array | None = None) ->
     total = float(min(wa.sum(), wb.sum()))
     steps, lengths = shortest_paths((live - low) / span, wa[rows] / total, wb[cols] / total)
     monotone: FloatArray = np.maximum.accumulate(lengths)
-    first = np.flatnonzero(np.append(True, np.diff(monotone) > 1e-13))  # lengths of a run differ by rounding only
-    amounts = np.add.reduceat(steps, first) * total
-    slopes = monotone[first] * span + low
-    masses = np.append(0.0, np.cumsum(amounts))
-    return PartialPath(masses, np.append(0.0, np.cumsum(amounts * slopes)), slopes)
+    slopes = monotone * span + low
+    # lengths of a run differ by rounding only, or by less than the rounding of the costs
+    first = np.flatnonzero(np.append(True, (np.diff(monotone) > 1e-13) & (np.diff(slopes) > 0)))
+    amounts, slopes = np.add.reduceat(steps, first) * total, slopes[first]
+    masses, values = np.cumsum(amounts), np.cumsum(amounts * slopes)
+    longer = np.diff(masses, prepend=0.0) > 0  # else a step is below the rounding of the mass: part of the next one
+    return PartialPath(np.append(0.0, masses[longer]), np.append(0.0, values[longer]), slopes[longer])
 
 
 def _settings(eps: float | None, tol: float, max_iter: int | None) -> tuple[float | None, float, int]:
