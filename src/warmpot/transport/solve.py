@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from warmpot._checks import check_cost, check_count, check_positive, check_weights
-from warmpot._interop import Kind, kind_of
+from warmpot._interop import Kind, is_torch, kind_of
 from warmpot._typing import Array, FloatArray
 from warmpot.errors import InputError
-from warmpot.transport.certify import in_callers_kind
+from warmpot.transport.certify import in_callers_kind, linear_cost
 from warmpot.transport.entropic import DEFAULT_MAX_ITER, solve_entropic
 from warmpot.transport.exact import MAX_PIVOTS, solve_exact
 from warmpot.transport.problem import Answer, BatchSolution, PartialProblem, Potentials, Solution, residuals_of
@@ -138,7 +138,7 @@ def solve_partial_batch(
 class PartialPath(NamedTuple):
     """The curve: `values` at `masses` (both from 0), and the `slopes` of the segments between them.
 
-    Slopes rise strictly; ``masses[-1]`` is the largest mass that can be moved.
+    Masses and slopes rise strictly; ``masses[-1]`` is the largest mass that can be moved.
     """
 
     masses: FloatArray
@@ -213,11 +213,12 @@ def _solve(problem: PartialProblem, eps: float | None, tol: float, max_iter: int
 def _per_problem(name: str, weights: Any, size: int) -> list[Any]:
     """Return the weights of each problem: a row each, or the same for all where they have no leading batch axis."""
     try:
-        shared = weights is None or np.ndim(weights) != 2
+        rows = weights if weights is None or is_torch(weights) else np.asarray(weights)
     except ValueError:  # left to the checks
-        shared = True
-    if shared:
+        rows = None
+    if rows is None or rows.ndim != 2:
         return [weights] * size
+    weights = rows
     if len(weights) != size:
         allowed = f"one row for all, or one for each of the {size} problems"
         got, remedy = f"{len(weights)} rows", "Match the leading axis of the costs."
@@ -227,7 +228,8 @@ def _per_problem(name: str, weights: Any, size: int) -> list[Any]:
 
 def _to_solution(problem: PartialProblem, answer: Answer, cost: Any, kind: Kind) -> Solution[Any]:
     p, q = answer.plan.sum(axis=1), answer.plan.sum(axis=0)
-    plan, value, objective = in_callers_kind(cost, answer.plan, problem.cost, answer.objective, kind)
+    plan = kind.wrap_plan(answer.plan)
+    value, objective = in_callers_kind(cost, plan, linear_cost(answer.plan, problem.cost), answer.objective, kind)
     return Solution(
         plan=plan,
         p=kind.wrap(p),
