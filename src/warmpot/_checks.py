@@ -32,6 +32,7 @@ __all__ = [
 
 MAX_COUNT = 2**62
 LARGEST = 1e150  # largest magnitude of costs, masses and settings: sums and products of two of them stay finite
+LEAST, MOST = f"{1 / LARGEST:g}", f"{LARGEST:g}"  # of a mass, as text: the messages are written before the checks
 
 LARGEST_FEATURE = 1e30  # largest magnitude of a network's input: networks compute in float32
 
@@ -70,7 +71,7 @@ def check_matrix(name: str, x: object, *, width: int | None = None) -> FloatArra
 def check_samples(name: str, x: Any) -> Any:
     """Return samples whose rows can be taken by number, of any dtype and shape; a data frame as an array."""
     x = x.to_numpy() if hasattr(x, "to_numpy") else x
-    shape = getattr(x, "shape", ())
+    shape: tuple[int, ...] = getattr(x, "shape", ())
     try:
         if len(shape) and shape[0] and x[np.arange(1)].shape[0] == 1:
             return x
@@ -137,7 +138,7 @@ def check_weights(name: str, x: object | None, n: int) -> FloatArray:
     """Return `n` non-negative finite weights; None means uniform with total 1."""
     if x is None:
         return np.full(n, 1.0 / n)
-    allowed = f"{n} finite numbers >= 0 of a total between {1 / LARGEST:g} and {LARGEST:g}"
+    allowed = f"{n} finite numbers >= 0, with a total between {LEAST} and {MOST}"
     array = _numeric(name, x, allowed)
     if array.shape != (n,):
         remedy = "Pass one weight per row (a) or column (b) of the cost."
@@ -206,7 +207,7 @@ def check_mass(mass: object, movable: float, rtol: float, limit: str = "min(sum(
 
     A relative excess up to `rtol` is attributed to rounding; `limit` is what limits the mass, for the message.
     """
-    allowed = f"{1 / LARGEST:g} < mass <= {movable!r} = {limit}"
+    allowed = f"{LEAST} < mass <= {movable!r} = {limit}"
     value = _real("mass", mass, allowed, "Pass one real number.")
     if not (1 / LARGEST < value < math.inf):
         raise InputError("mass", got=value, allowed=allowed, remedy="Pass a positive mass.")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from functools import cache
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from warmpot.errors import InputError
 
 __all__ = ["Kind", "is_torch", "kind_of", "to_numpy"]
 
+LARGEST = float(np.finfo(np.float64).max)  # in which the results are computed
 MASS_LOST = 8  # largest relative change of a plan's mass by a conversion, in units of the dtype's resolution
 
 
@@ -24,6 +26,20 @@ def is_torch(x: object) -> bool:
     """Whether `x` is a torch tensor, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(x, torch.Tensor)
+
+
+class _Limits(NamedTuple):
+    """Machine epsilon of a dtype, its smallest normal number and its largest number."""
+
+    eps: float
+    smallest: float
+    largest: float
+
+
+@cache
+def _limits(dtype: Any) -> _Limits:
+    limits = np.finfo(dtype) if isinstance(dtype, np.dtype) else sys.modules["torch"].finfo(dtype)
+    return _Limits(float(limits.eps), float(limits.tiny), float(limits.max))
 
 
 @dataclass(frozen=True)
@@ -34,13 +50,9 @@ class Kind:
     device: Any = None  # None for numpy
 
     @property
-    def _limits(self) -> Any:
-        return np.finfo(self.dtype) if self.device is None else sys.modules["torch"].finfo(self.dtype)
-
-    @property
     def resolution(self) -> float:
         """Machine epsilon of the dtype."""
-        return float(self._limits.eps)
+        return _limits(self.dtype).eps
 
     @property
     def on_accelerator(self) -> bool:
@@ -49,27 +61,30 @@ class Kind:
 
     def wrap(self, x: FloatArray) -> Any:
         """Convert a float64 result to the caller's library, dtype and device; refuse one that the dtype cannot hold."""
-        if self._limits.bits < 64:
-            self.check_range(x)
+        self.check_range(x)
         if self.device is None:
             return x.astype(self.dtype, copy=False)
         torch = sys.modules["torch"]
         return torch.as_tensor(x).to(dtype=self.dtype, device=self.device)
 
-    def wrap_plan(self, plan: FloatArray) -> Any:
+    def wrap_plan(self, plan: FloatArray, mass: float) -> Any:
         """Convert a plan like `wrap`; refuse one whose mass is lost because its entries are too small for the dtype."""
         result = self.wrap(plan)
-        if self._limits.bits < 64:
-            total, cast = float(plan.sum()), float(to_numpy(result).sum())
-            if abs(cast - total) > MASS_LOST * self.resolution * total:
-                self._refuse(f"a plan of mass {total:g} ({cast:g} after rounding)", f"{self._limits.tiny:g} and more")
+        eps, smallest, largest = _limits(self.dtype)
+        # Unless the mass is small, what the numbers below the smallest normal one lose by rounding is negligible.
+        if largest < LARGEST and mass < plan.size * smallest:
+            cast = float(to_numpy(result).sum())
+            if abs(cast - mass) > MASS_LOST * eps * mass:
+                self._refuse(f"a plan of mass {mass:g} ({cast:g} after rounding)", f"{smallest:g} and more")
         return result
 
     def check_range(self, x: FloatArray | float) -> None:
         """Refuse finite numbers that would become infinite in this dtype."""
-        magnitude = float(np.abs(np.where(np.isfinite(x), x, 0.0)).max(initial=0.0))
-        if magnitude > (largest := float(self._limits.max)):
-            self._refuse(f"results up to {magnitude:g}", f"up to {largest:g}")
+        largest = _limits(self.dtype).largest
+        if largest < LARGEST and np.vdot(x, x) > largest**2:  # the fastest test that most results pass
+            magnitude = float(np.abs(np.where(np.isfinite(x), x, 0.0)).max())
+            if magnitude > largest:
+                self._refuse(f"results up to {magnitude:g}", f"up to {largest:g}")
 
     def _refuse(self, got: str, numbers: str) -> NoReturn:
         remedy = "Pass float64 (the results have the dtype of the input), or rescale the costs and weights."

@@ -153,7 +153,10 @@ def numbers(x: Any) -> np.ndarray:
         x = x.toarray()
     if isinstance(x, torch.Tensor):
         x = x.detach().to_dense().cdouble().numpy()
-    return np.asarray(np.real(x), dtype=float)
+    array = np.asarray(np.real(x))
+    if array.dtype == object:  # of a frame with text
+        array = pd.to_numeric(array.ravel(), errors="coerce").reshape(array.shape)
+    return np.asarray(array, dtype=float)
 
 
 def resolution(x: Any) -> float:

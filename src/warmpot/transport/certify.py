@@ -140,16 +140,19 @@ def linear_cost(plan: FloatArray, cost: FloatArray) -> float:
     return float(plan[used] @ cost[used])
 
 
-def in_callers_kind(cost: Any, plan: Any, value: float, objective: float, kind: Kind) -> tuple[Any, Any]:
-    """Return linear cost and objective in the caller's library; `plan` is in it already.
+def in_callers_kind(
+    cost: Any, result: Any, plan: FloatArray, values: FloatArray, objective: float, kind: Kind
+) -> tuple[Any, Any]:
+    """Return linear cost and objective in the caller's library, as `cost` and the plan `result` are.
 
-    A torch cost stays in the graph: value and objective have the plan as their gradient.
+    `plan` and `values` are plan and cost in float64. A torch cost stays in the graph: value and objective have the
+    plan as their gradient.
     """
     if not is_torch(cost):
-        return value, objective
-    paid = (plan.double() * cost.double().masked_fill(plan == 0, 0.0)).sum()  # keeps 0 * inf out
-    for number in (amount := float(paid.detach()), objective):
-        kind.check_range(number)
+        return linear_cost(plan, values), objective
+    paid = (result.double() * cost.double().masked_fill(result == 0, 0.0)).sum()  # keeps 0 * inf out
+    amount = float(paid.detach())
+    kind.check_range(max(abs(amount), abs(objective)))
     return paid.to(kind.dtype), (paid + (objective - amount)).to(kind.dtype)
 
 
@@ -187,7 +190,7 @@ def round_to_feasible(plan: Any, a: object | None, b: object | None, mass: float
     wa, wb, mass = check_masses(a, b, mass, values.shape)
     rounded = values.copy()
     round_plan(rounded, wa, wb, mass, True)
-    return kind_of(plan).wrap_plan(rounded)
+    return kind_of(plan).wrap_plan(rounded, mass)
 
 
 def trim_sparse(plan: csr_array, a: FloatArray, b: FloatArray, mass: float) -> tuple[csr_array, float]:

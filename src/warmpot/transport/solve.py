@@ -13,7 +13,7 @@ from warmpot._checks import check_cost, check_count, check_positive, check_weigh
 from warmpot._interop import Kind, is_torch, kind_of
 from warmpot._typing import Array, FloatArray
 from warmpot.errors import InputError
-from warmpot.transport.certify import in_callers_kind, linear_cost
+from warmpot.transport.certify import in_callers_kind
 from warmpot.transport.entropic import DEFAULT_MAX_ITER, solve_entropic
 from warmpot.transport.exact import MAX_PIVOTS, solve_exact
 from warmpot.transport.problem import Answer, BatchSolution, PartialProblem, Potentials, Solution, residuals_of
@@ -228,8 +228,8 @@ def _per_problem(name: str, weights: Any, size: int) -> list[Any]:
 
 def _to_solution(problem: PartialProblem, answer: Answer, cost: Any, kind: Kind) -> Solution[Any]:
     p, q = answer.plan.sum(axis=1), answer.plan.sum(axis=0)
-    plan = kind.wrap_plan(answer.plan)
-    value, objective = in_callers_kind(cost, plan, linear_cost(answer.plan, problem.cost), answer.objective, kind)
+    plan = kind.wrap_plan(answer.plan, answer.mass)
+    value, objective = in_callers_kind(cost, plan, answer.plan, problem.cost, answer.objective, kind)
     return Solution(
         plan=plan,
         p=kind.wrap(p),

@@ -27,7 +27,7 @@ from warmpot._checks import check_choice, check_cost, check_count, check_positiv
 from warmpot._interop import kind_of
 from warmpot._typing import Array, FloatArray
 from warmpot.errors import InputError
-from warmpot.transport.certify import in_callers_kind, linear_cost
+from warmpot.transport.certify import in_callers_kind
 from warmpot.transport.problem import CertifiedPlan, Potentials, Status
 
 __all__ = ["UnbalancedSolution", "solve_unbalanced"]
@@ -147,7 +147,7 @@ def solve_unbalanced(
     answer, kind = _solve(problem, tol, max_iter), kind_of(cost)
     total, dual = _objective_and_dual(problem, answer)
     plan = kind.wrap(answer.plan)
-    value, objective = in_callers_kind(cost, plan, linear_cost(answer.plan, values), total, kind)
+    value, objective = in_callers_kind(cost, plan, answer.plan, values, total, kind)
     solution = UnbalancedSolution(
         plan=plan,
         p=kind.wrap(answer.plan.sum(axis=1)),
