@@ -162,14 +162,15 @@ def solve_partial_points(
     tol : float
         Gap, relative to the value, up to which the plan counts as optimal.
     max_iter : int, optional
-        Limit on simplex pivots in each round.
+        Limit on simplex pivots in each round; not applied where forbidden pairs leave no simple way to a feasible plan.
     max_memory : float
         GiB for blocks of costs; the points (a float64 copy of them, unless they are numpy arrays of float32 or
         float64) and the arcs come on top.
     progress_bar : bool, optional
         Default: a bar on a terminal, log lines at INFO elsewhere.
     throw : bool
-        Raise unless the status is OPTIMAL. Bad input and infeasible problems always raise.
+        Raise unless the status is OPTIMAL; False returns the last plan, made feasible. Bad input and infeasible
+        problems always raise.
 
     Returns
     -------

@@ -143,7 +143,7 @@ class Solution(CertifiedPlan[PlanT]):
     dual_value : float
         A proven lower bound of the minimal objective.
     gap : float
-        ``objective - dual_value >= 0``.
+        ``objective - dual_value >= 0``; for the exact problem it includes the rounding of both.
     status : Status
         How the solve ended; ``status.remedy`` is what to do about it.
     n_iter : int
