@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 
@@ -23,11 +24,15 @@ __all__ = [
     "check_nonnegative",
     "check_nonnegative_matrix",
     "check_positive",
+    "check_same_shape",
+    "check_samples",
+    "check_shape",
     "check_weights",
 ]
 
 MAX_COUNT = 2**62
-LARGEST = 1e150  # largest magnitude of costs and settings: sums and products of two of them stay finite
+LARGEST = 1e150  # largest magnitude of costs, masses and settings: sums and products of two of them stay finite
+LEAST, MOST = f"{1 / LARGEST:g}", f"{LARGEST:g}"  # of a mass, as text: the messages are written before the checks
 
 LARGEST_FEATURE = 1e30  # largest magnitude of a network's input: networks compute in float32
 
@@ -63,6 +68,29 @@ def check_matrix(name: str, x: object, *, width: int | None = None) -> FloatArra
     return array
 
 
+def check_samples(name: str, x: Any) -> Any:
+    """Return samples whose rows can be taken by number, of any dtype and shape; a data frame as an array."""
+    x = x.to_numpy() if hasattr(x, "to_numpy") else x
+    shape: tuple[int, ...] = getattr(x, "shape", ())
+    try:
+        if len(shape) and shape[0] and x[np.arange(1)].shape[0] == 1:
+            return x
+    except (TypeError, ValueError, LookupError, RuntimeError):  # refused like other things that have no rows
+        pass
+    got = f"{type(x).__name__} of shape {tuple(shape)}" if len(shape) else type(x).__name__
+    remedy = "Pass an array or tensor with one sample per row (of sparse matrices, CSR ones can be indexed)."
+    raise InputError(name, got=got, allowed="a non-empty array that can be indexed by rows", remedy=remedy)
+
+
+def check_shape(name: str, x: object) -> tuple[int, int]:
+    """Return the shape that an object gives itself: two numbers, of rows and of columns."""
+    shape = getattr(x, "shape", None)
+    if isinstance(shape, tuple) and len(shape) == 2:
+        return check_count(f"{name}.shape[0]", shape[0]), check_count(f"{name}.shape[1]", shape[1])
+    remedy = "Give it the number of source samples and the number of target samples."
+    raise InputError(f"{name}.shape", got=repr(shape), allowed="a tuple of two positive integers", remedy=remedy)
+
+
 def check_features(name: str, x: np.ndarray, largest: float = LARGEST_FEATURE) -> None:
     """Refuse numbers beyond `largest`; no copy is made."""
     magnitude = max(float(x.max()), -float(x.min()))
@@ -71,14 +99,21 @@ def check_features(name: str, x: np.ndarray, largest: float = LARGEST_FEATURE) -
         raise InputError(name, got=f"numbers up to {magnitude:g}", allowed=f"up to {largest:g}", remedy=remedy)
 
 
+def check_same_shape(name: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
+    """Refuse a plan of another shape than its problem."""
+    if shape != expected:
+        remedy = "Rows are source samples, columns target samples."
+        raise InputError(name, got=f"shape {shape}", allowed=f"shape {expected}", remedy=remedy)
+
+
 def check_nonnegative_matrix(name: str, x: object, shape: tuple[int, ...] | None = None) -> FloatArray:
     """Return a finite, non-negative 2-d float64 array such as a transport plan, of exactly `shape` when given."""
     array = check_matrix(name, x)
-    if shape is not None and array.shape != shape:
-        remedy = "Rows are source samples, columns target samples."
-        raise InputError(name, got=f"shape {array.shape}", allowed=f"shape {shape}", remedy=remedy)
+    if shape is not None:
+        check_same_shape(name, array.shape, shape)
     if array.min() < 0:
         _reject(name, array < 0, "negative entries", "entries >= 0", "Clip tiny negative entries to 0 first.")
+    check_features(name, array, LARGEST)
     return array
 
 
@@ -103,7 +138,7 @@ def check_weights(name: str, x: object | None, n: int) -> FloatArray:
     """Return `n` non-negative finite weights; None means uniform with total 1."""
     if x is None:
         return np.full(n, 1.0 / n)
-    allowed = f"{n} finite numbers >= 0, not all 0"
+    allowed = f"{n} finite numbers >= 0, with a total between {LEAST} and {MOST}"
     array = _numeric(name, x, allowed)
     if array.shape != (n,):
         remedy = "Pass one weight per row (a) or column (b) of the cost."
@@ -130,7 +165,7 @@ def _real(name: str, x: object, allowed: str, remedy: str) -> float:
 
 def check_positive(name: str, x: object, *, maximum: float = LARGEST, remedy: str = "Pass a positive number.") -> float:
     """Return a finite float in (0, maximum]."""
-    allowed = "a finite number > 0" if maximum == LARGEST else f"0 < {name} <= {maximum:g}"
+    allowed = f"0 < {name} <= {maximum:g}"
     value = _real(name, x, allowed, remedy)
     if not 0 < value <= maximum:
         raise InputError(name, got=value, allowed=allowed, remedy=remedy)
@@ -139,7 +174,7 @@ def check_positive(name: str, x: object, *, maximum: float = LARGEST, remedy: st
 
 def check_nonnegative(name: str, x: object, *, maximum: float = LARGEST) -> float:
     """Return a finite float in [0, maximum]."""
-    allowed = "a finite number >= 0" if maximum == LARGEST else f"0 <= {name} <= {maximum:g}"
+    allowed = f"0 <= {name} <= {maximum:g}"
     value = _real(name, x, allowed, "Pass a number.")
     if not 0 <= value <= maximum:
         raise InputError(name, got=value, allowed=allowed, remedy="Pass 0 to switch it off.")
@@ -172,9 +207,9 @@ def check_mass(mass: object, movable: float, rtol: float, limit: str = "min(sum(
 
     A relative excess up to `rtol` is attributed to rounding; `limit` is what limits the mass, for the message.
     """
-    allowed = f"0 < mass <= {movable!r} = {limit}"
+    allowed = f"{LEAST} < mass <= {movable!r} = {limit}"
     value = _real("mass", mass, allowed, "Pass one real number.")
-    if not (0 < value < math.inf):
+    if not (1 / LARGEST < value < math.inf):
         raise InputError("mass", got=value, allowed=allowed, remedy="Pass a positive mass.")
     if value > movable * (1 + rtol):
         remedy = "Lower the mass or raise the weights on the smaller side (a smaller beta enlarges a)."

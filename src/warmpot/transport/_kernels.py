@@ -47,9 +47,10 @@ def round_plan(plan: FloatArray, a: FloatArray, b: FloatArray, mass: float, fill
         return 0.0
     missing = float(mass - total)
     room_a = np.maximum(0.0, a - p)
-    scale = room_a.sum() * room_b.sum()
-    if fill and missing > 0.0 and scale > 0.0:  # else full to the last bit: what is missing is rounding
-        room_a *= missing / scale
+    spare_a, spare_b = room_a.sum(), room_b.sum()
+    if fill and missing > 0.0 and spare_a > 0.0 and spare_b > 0.0:  # else full to the last bit: rounding is missing
+        room_a *= missing / spare_a
+        room_b /= spare_b  # not both by one factor: their product may be out of range
         for i in range(n):
             if room_a[i] > 0.0:
                 for j in range(m):

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import coo_array, csr_array, issparse
 
-from warmpot._checks import check_matrix, check_nonnegative_matrix
+from warmpot._checks import LARGEST, check_features, check_matrix, check_nonnegative_matrix, check_same_shape
 from warmpot._interop import Kind, is_torch, kind_of, to_numpy
 from warmpot._typing import Array, FloatArray
 from warmpot.errors import InputError
-from warmpot.transport.problem import PartialProblem, Potentials, Residuals, check_masses, residuals_of
+from warmpot.transport.problem import PartialProblem, Potentials, Residuals, check_masses, proven_bound, residuals_of
 
 __all__ = [
     "Certificate",
@@ -19,6 +19,7 @@ __all__ = [
     "in_callers_kind",
     "linear_cost",
     "lower_bound",
+    "round_sparse",
     "round_to_feasible",
     "trim_sparse",
 ]
@@ -67,8 +68,11 @@ def lower_bound(problem: PartialProblem, v: FloatArray) -> tuple[float, FloatArr
     order = np.argsort(lowest)
     filled = int(np.searchsorted(np.cumsum(problem.a[order]), problem.mass * (1 - FEASIBLE)))
     t = float(lowest[order[min(filled, order.size - 1)]])
+    if t == np.inf:  # forbidden pairs do not allow this mass; the bound holds for any t
+        t = float(lowest.max(where=lowest < np.inf, initial=lowest.min()))
+        t = t if t < np.inf else 0.0
     u = np.maximum(0.0, t - lowest)
-    return float(problem.mass * t - problem.a @ u - problem.b @ v), u, t
+    return proven_bound(problem.mass, t, problem.a, u, problem.b, v), u, t
 
 
 def certify(
@@ -97,9 +101,11 @@ def certify(
     0.5
     """
     problem = PartialProblem.checked(cost, a, b, mass)
-    resolution = kind_of(plan.data if issparse(plan) else plan).resolution
-    dense = plan.toarray() if issparse(plan) else plan
-    values = check_nonnegative_matrix("plan", dense, problem.cost.shape)
+    if issparse(plan):
+        check_same_shape("plan", plan.shape, problem.cost.shape)  # first: the dense form of another may need all memory
+        plan = plan.toarray()
+    values = check_nonnegative_matrix("plan", plan, problem.cost.shape)
+    resolution = kind_of(plan).resolution
     residuals = residuals_of(values.sum(axis=1), values.sum(axis=0), problem.a, problem.b, problem.mass)
     if potentials is None:
         from warmpot.transport.exact import solve_exact
@@ -120,6 +126,7 @@ def _check_potential(potentials: Potentials, n_cols: int) -> FloatArray:
         remedy = "Pass the potentials of a Solution of this problem, or leave them out."
         got, allowed = f"{type(potentials).__name__} ({error})", f"Potentials with {n_cols} finite v"
         raise InputError("potentials", got=got, allowed=allowed, remedy=remedy) from error
+    check_features("potentials.v", v, LARGEST)
     positive: FloatArray = np.maximum(0.0, v[0])
     return positive
 
@@ -134,17 +141,19 @@ def linear_cost(plan: FloatArray, cost: FloatArray) -> float:
 
 
 def in_callers_kind(
-    cost: Any, plan: FloatArray, values: FloatArray, objective: float, kind: Kind
-) -> tuple[Any, Any, Any]:
-    """Return plan, linear cost and objective in the caller's library.
+    cost: Any, result: Any, plan: FloatArray, values: FloatArray, objective: float, kind: Kind
+) -> tuple[Any, Any]:
+    """Return linear cost and objective in the caller's library, as `cost` and the plan `result` are.
 
-    `values` is `cost` in float64. A torch cost stays in the graph: value and objective have the plan as their gradient.
+    `plan` and `values` are plan and cost in float64. A torch cost stays in the graph: value and objective have the
+    plan as their gradient.
     """
-    result = kind.wrap(plan)
     if not is_torch(cost):
-        return result, linear_cost(plan, values), objective
+        return linear_cost(plan, values), objective
     paid = (result.double() * cost.double().masked_fill(result == 0, 0.0)).sum()  # keeps 0 * inf out
-    return result, paid.to(kind.dtype), (paid + (objective - float(paid.detach()))).to(kind.dtype)
+    amount = float(paid.detach())
+    kind.check_range(max(abs(amount), abs(objective)))
+    return paid.to(kind.dtype), (paid + (objective - amount)).to(kind.dtype)
 
 
 def round_to_feasible(plan: Any, a: object | None, b: object | None, mass: float) -> Any:
@@ -181,7 +190,7 @@ def round_to_feasible(plan: Any, a: object | None, b: object | None, mass: float
     wa, wb, mass = check_masses(a, b, mass, values.shape)
     rounded = values.copy()
     round_plan(rounded, wa, wb, mass, True)
-    return kind_of(plan).wrap(rounded)
+    return kind_of(plan).wrap_plan(rounded, mass)
 
 
 def trim_sparse(plan: csr_array, a: FloatArray, b: FloatArray, mass: float) -> tuple[csr_array, float]:
@@ -202,9 +211,13 @@ def _round_sparse(plan: csr_array, a: object | None, b: object | None, mass: flo
     plan.sum_duplicates()
     if plan.nnz:
         check_nonnegative_matrix("plan", plan.data[None])
-    plan = plan.astype(np.float64)
-    plan, missing = trim_sparse(plan, wa, wb, mass)
-    room_a, room_b = np.maximum(0.0, wa - plan.sum(axis=1)), np.maximum(0.0, wb - plan.sum(axis=0))
+    return round_sparse(plan.astype(np.float64), wa, wb, mass)
+
+
+def round_sparse(plan: csr_array, a: FloatArray, b: FloatArray, mass: float) -> csr_array:
+    """Turn a sparse plan into a feasible one, see `round_to_feasible`; arguments in float64, and checked."""
+    plan, missing = trim_sparse(plan, a, b, mass)
+    room_a, room_b = np.maximum(0.0, a - plan.sum(axis=1)), np.maximum(0.0, b - plan.sum(axis=0))
     if missing <= 0 or not (room_a.any() and room_b.any()):
         return plan
     return csr_array(plan + _north_west(room_a, room_b, missing))

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from warmpot._checks import LARGEST
 from warmpot._typing import FloatArray
 from warmpot.errors import InputError
 from warmpot.transport.exact import snap_to_movable, solve_exact, to_feasible
@@ -67,7 +68,8 @@ def units(problem: PartialProblem, eps: float) -> _Units:
     problem = snap_to_movable(problem)
     finite = problem.cost[problem.cost < np.inf] if problem.forbidden else problem.cost
     low = float(finite.min())
-    span = float(finite.max()) - low or eps
+    span = float(finite.max()) - low
+    span = span if span > eps / LARGEST else eps  # the range of the costs, unless there is none to speak of
     if eps < SMALLEST_EPS * span:
         allowed = f"eps >= {SMALLEST_EPS * span:.3g}, 1e-12 of the cost range, or None"
         raise InputError("eps", got=eps, allowed=allowed, remedy="Pass eps=None for the exact solver.")

@@ -25,7 +25,16 @@ from warmpot._typing import FloatArray, IntArray
 from warmpot.transport.certify import linear_cost, lower_bound, trim_sparse
 from warmpot.transport.problem import Answer, PartialProblem, Status, infeasible
 
-__all__ = ["MAX_PIVOTS", "BlockCost", "generate", "optimality", "snap_to_movable", "solve_exact", "to_feasible"]
+__all__ = [
+    "MAX_PIVOTS",
+    "BlockCost",
+    "Generated",
+    "generate",
+    "optimality",
+    "snap_to_movable",
+    "solve_exact",
+    "to_feasible",
+]
 
 FINISHED = 1  # return code of POT's simplex at an optimum
 BALANCED = 1e-13  # a reservoir below this share of the mass is rounding and is left out
@@ -122,19 +131,18 @@ class BlockCost(Protocol):
         ...
 
 
-class _Generated(NamedTuple):
-    """Optimal plan over all pairs, with dual variables feasible for all pairs, and an upper bound of the value.
+class Generated(NamedTuple):
+    """Optimal plan over all pairs, with dual variables feasible for all pairs.
 
-    ``slack > 0`` means that the finite pairs cannot carry the mass.
+    It lacks `missing` of the mass: what the finite pairs cannot carry, or an unfinished simplex has not placed.
     """
 
     plan: csr_array
     value: float
-    at_most: float
     u: FloatArray
     v: FloatArray
     t: float
-    slack: float
+    missing: float
     span: float
     finished: bool
     rounds: int
@@ -232,7 +240,7 @@ def generate(
     detour: int,
     max_iter: int,
     report: ProgressCallback,
-) -> _Generated:
+) -> Generated:
     """Solve the exact partial problem for positive `a`, `b` over a cost known by blocks.
 
     `block_rows` rows are priced at a time, the slack route costs `detour` times the cost range, `max_iter` limits the
@@ -257,10 +265,7 @@ def generate(
     # Remaining rounding below zero is subtracted from t: then (u, v, t) is feasible for every pair, rigorously.
     t = min(t, float((scanner.row_min + (v - scanner.v).min() + u).min()))
     plan, missing = trim_sparse(flow.plan, a, b, mass)
-    value = arcs.value(plan)
-    # Mass that an unfinished simplex has not placed could be placed at the largest cost.
-    at_most = value + (missing * scanner.largest if missing > 1e-12 * mass else 0.0)
-    return _Generated(plan, value, at_most, u, v, t, flow.slack, span, flow.finished and new == 0, rounds)
+    return Generated(plan, arcs.value(plan), u, v, t, missing, span, flow.finished and new == 0, rounds)
 
 
 class _Matrix:
@@ -290,7 +295,7 @@ def solve_exact(problem: PartialProblem, *, tol: float = 1e-9, max_iter: int = M
         plan, _, v, _, _, finished = _solve_arcs(arcs, a, b, mass, float(arcs[2].min()) + detour * span, max_iter)
         rounds = 1
     else:
-        plan, _, _, _, v, _, _, span, finished, rounds = generate(
+        plan, _, _, v, _, _, span, finished, rounds = generate(
             _Matrix(cost), a, b, mass,
             block_rows=BLOCK_ROWS, detour=detour, max_iter=max_iter, report=lambda share, text: None,  # noqa: ARG005
         )  # fmt: skip

@@ -10,13 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from warmpot._checks import LARGEST, check_choice, check_cost, check_count, check_fraction, check_matrix, check_positive
+from warmpot._checks import (
+    LARGEST,
+    check_choice,
+    check_cost,
+    check_count,
+    check_fraction,
+    check_matrix,
+    check_positive,
+    check_samples,
+    check_shape,
+)
 from warmpot._interop import Kind, kind_of
 from warmpot._progress import progress
 from warmpot._typing import Array, FloatArray, IntArray
 from warmpot.errors import InputError
-from warmpot.transport.exact import MAX_PIVOTS, BlockCost, generate, optimality
-from warmpot.transport.problem import Potentials, Solution, check_masses, infeasible, residuals_of
+from warmpot.transport.certify import round_sparse
+from warmpot.transport.exact import MAX_PIVOTS, BlockCost, Generated, generate, optimality
+from warmpot.transport.problem import Potentials, Solution, check_masses, infeasible, proven_bound, residuals_of
 
 __all__ = ["EuclideanBlocks", "solve_partial_blocks", "solve_partial_points"]
 
@@ -151,14 +162,15 @@ def solve_partial_points(
     tol : float
         Gap, relative to the value, up to which the plan counts as optimal.
     max_iter : int, optional
-        Limit on simplex pivots in each round.
+        Limit on simplex pivots in each round; not applied where forbidden pairs leave no simple way to a feasible plan.
     max_memory : float
         GiB for blocks of costs; the points (a float64 copy of them, unless they are numpy arrays of float32 or
         float64) and the arcs come on top.
     progress_bar : bool, optional
         Default: a bar on a terminal, log lines at INFO elsewhere.
     throw : bool
-        Raise unless the status is OPTIMAL. Bad input and infeasible problems always raise.
+        Raise unless the status is OPTIMAL; False returns the last plan, made feasible. Bad input and infeasible
+        problems always raise.
 
     Returns
     -------
@@ -231,8 +243,8 @@ def solve_partial_blocks(
     array([0.5, 0.5, 0. ])
     """
     settings = _Settings.checked(tol, max_iter, max_memory, progress_bar, throw)
-    float64 = Kind(np.dtype(np.float64))
-    return _solve(lambda *kept: _Restriction(cost, *kept), cost.shape, float64, (a, b, beta), mass, settings)
+    shape, float64 = check_shape("cost", cost), Kind(np.dtype(np.float64))
+    return _solve(lambda *kept: _Restriction(cost, *kept), shape, float64, (a, b, beta), mass, settings)
 
 
 def _solve(
@@ -250,38 +262,58 @@ def _solve(
     blocks = restricted(rows, cols)
     # A block, its products and one temporary are alive at the same time, in float64.
     block_rows = int(np.clip(settings.budget // (8 * 3 * cols.size), 1, rows.size))
+    far = min(rows.size, cols.size) + 2  # a slack route that costs more than any detour around forbidden pairs
     with progress("exact plan", logger, settings.progress_bar) as report:
-        for detour in (2, min(rows.size, cols.size) + 2):
+        for detour, max_iter in ((2, settings.max_iter), (far, settings.max_iter), (far, MAX_PIVOTS)):
             result = generate(
                 blocks, a[rows], b[cols], mass,
-                block_rows=block_rows, detour=detour, max_iter=settings.max_iter, report=report,
+                block_rows=block_rows, detour=detour, max_iter=max_iter, report=report,
             )  # fmt: skip
-            if result.slack <= 1e-12 * mass:
-                break  # else pairs are forbidden: make the slack cost more than any detour around them
-    if result.slack > 1e-9 * mass:
-        raise infeasible(mass, mass - result.slack)
-    mass -= result.slack  # what forbidden pairs leave of the mass, where the two differ by rounding
+            if not result.finished:
+                result = _completed(result, blocks, a[rows], b[cols], mass, block_rows)
+            if result.missing <= 1e-12 * mass or (result.finished and detour == far):
+                break  # else pairs are forbidden: a feasible plan may take every pivot
+    if result.missing > 1e-9 * mass:
+        raise infeasible(mass, mass - result.missing)
+    mass -= result.missing  # what forbidden pairs leave of the mass, where the two differ by rounding
     u, v = np.zeros(a.size), np.zeros(b.size)
     u[rows], v[cols] = result.u, result.v
     entries = result.plan.tocoo()
     plan = csr_array((entries.data, (rows[entries.row], cols[entries.col])), shape=shape)
     p, q = plan.sum(axis=1), plan.sum(axis=0)
-    dual_value = float(mass * result.t - a @ u - b @ v)
+    dual_value = proven_bound(mass, result.t, a, u, b, v)
     solution = Solution(
         plan=plan,
         p=kind.wrap(p),
         q=kind.wrap(q),
         value=result.value,
-        objective=result.at_most,
-        dual_value=min(dual_value, result.at_most),
-        gap=max(0.0, result.at_most - dual_value),
+        objective=result.value,
+        dual_value=min(dual_value, result.value),
+        gap=max(0.0, result.value - dual_value),
         slope=result.t,
         residuals=residuals_of(p, q, a, b, mass),
-        status=optimality(result.at_most, dual_value, settings.tol, mass * result.span, result.finished),
+        status=optimality(result.value, dual_value, settings.tol, mass * result.span, result.finished),
         n_iter=result.rounds,
         potentials=Potentials(kind.wrap(u), kind.wrap(v)),
     )
     return solution.or_raise() if settings.throw else solution
+
+
+def _completed(
+    result: Generated, cost: BlockCost, a: FloatArray, b: FloatArray, mass: float, block_rows: int
+) -> Generated:
+    """Spread what an unfinished simplex has not placed over the room left, unless that takes forbidden pairs."""
+    plan = round_sparse(result.plan, a, b, mass)
+    added = csr_array(plan - result.plan)
+    added.eliminate_zeros()
+    added = added.tocoo()
+    used, place = np.unique(added.row, return_inverse=True)
+    value = result.value
+    for start in range(0, used.size, block_rows):
+        chunk = (place >= start) & (place < start + block_rows)
+        block = cost.block(used[start : start + block_rows])
+        value += float(added.data[chunk] @ block[place[chunk] - start, added.col[chunk]])
+    return result._replace(plan=plan, value=value, missing=0.0) if value < np.inf else result
 
 
 def _source_capacities(a: Array | None, beta: float | None, n: int) -> Array:
@@ -304,11 +336,7 @@ def _samples(xs: Array, xt: Array, cost: str | Callable[[Any, Any], Any]) -> tup
             remedy = "Rescale the features."
             raise InputError("xs, xt", got=f"up to {largest:g}", allowed=f"up to {LARGEST:g}", remedy=remedy)
         return source, target
-    for name, x in (("xs", xs), ("xt", xt)):
-        if len(getattr(x, "shape", ())) < 1 or x.shape[0] == 0:
-            remedy = "Pass an array or tensor with one sample per row."
-            raise InputError(name, got=type(x).__name__, allowed="a non-empty array", remedy=remedy)
-    return xs, xt
+    return check_samples("xs", xs), check_samples("xt", xt)
 
 
 def _matrix(name: str, x: Array, width: int | None = None) -> NDArray[Any]:

@@ -33,8 +33,11 @@ __all__ = [
     "Status",
     "check_masses",
     "infeasible",
+    "proven_bound",
     "residuals_of",
 ]
+
+ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of sums such as a plan's cost, relative to the sum of magnitudes
 
 PlanT = TypeVar("PlanT")
 PlanSelf = TypeVar("PlanSelf", bound="CertifiedPlan[Any]")
@@ -140,7 +143,7 @@ class Solution(CertifiedPlan[PlanT]):
     dual_value : float
         A proven lower bound of the minimal objective.
     gap : float
-        ``objective - dual_value >= 0``.
+        ``objective - dual_value >= 0``; for the exact problem it includes the rounding of both.
     status : Status
         How the solve ended; ``status.remedy`` is what to do about it.
     n_iter : int
@@ -245,6 +248,12 @@ class PartialProblem:
         v[~cols] = np.maximum(0.0, (answer.t - u[:, None] - self.cost[:, ~cols])[rows].max(axis=0, initial=0.0))
         u[~rows] = np.maximum(0.0, (answer.t - v - self.cost[~rows]).max(axis=1, initial=0.0))
         return answer._replace(plan=plan, u=u, v=v)
+
+
+def proven_bound(mass: float, t: float, a: FloatArray, u: FloatArray, b: FloatArray, v: FloatArray) -> float:
+    """Return ``mass * t - <a, u> - <b, v>`` less what rounding may have added to it, or taken off the plan's cost."""
+    value, rows, cols = mass * t, float(a @ u), float(b @ v)
+    return value - rows - cols - ROUNDING * (abs(value) + rows + cols)
 
 
 def infeasible(mass: float, movable: float) -> InfeasibleError:

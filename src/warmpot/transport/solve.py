@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from warmpot._checks import check_cost, check_count, check_positive, check_weights
-from warmpot._interop import Kind, kind_of
+from warmpot._interop import Kind, is_torch, kind_of
 from warmpot._typing import Array, FloatArray
 from warmpot.errors import InputError
 from warmpot.transport.certify import in_callers_kind
@@ -138,7 +138,7 @@ def solve_partial_batch(
 class PartialPath(NamedTuple):
     """The curve: `values` at `masses` (both from 0), and the `slopes` of the segments between them.
 
-    Slopes rise strictly; ``masses[-1]`` is the largest mass that can be moved.
+    Masses and slopes rise strictly; ``masses[-1]`` is the largest mass that can be moved.
     """
 
     masses: FloatArray
@@ -186,11 +186,13 @@ def partial_path(cost: Array, a: Array | None = None, b: Array | None = None) ->
     total = float(min(wa.sum(), wb.sum()))
     steps, lengths = shortest_paths((live - low) / span, wa[rows] / total, wb[cols] / total)
     monotone: FloatArray = np.maximum.accumulate(lengths)
-    first = np.flatnonzero(np.append(True, np.diff(monotone) > 1e-13))  # lengths of a run differ by rounding only
-    amounts = np.add.reduceat(steps, first) * total
-    slopes = monotone[first] * span + low
-    masses = np.append(0.0, np.cumsum(amounts))
-    return PartialPath(masses, np.append(0.0, np.cumsum(amounts * slopes)), slopes)
+    slopes = monotone * span + low
+    # lengths of a run differ by rounding only, or by less than the rounding of the costs
+    first = np.flatnonzero(np.append(True, (np.diff(monotone) > 1e-13) & (np.diff(slopes) > 0)))
+    amounts, slopes = np.add.reduceat(steps, first) * total, slopes[first]
+    masses, values = np.cumsum(amounts), np.cumsum(amounts * slopes)
+    longer = np.diff(masses, prepend=0.0) > 0  # else a step is below the rounding of the mass: part of the next one
+    return PartialPath(np.append(0.0, masses[longer]), np.append(0.0, values[longer]), slopes[longer])
 
 
 def _settings(eps: float | None, tol: float, max_iter: int | None) -> tuple[float | None, float, int]:
@@ -211,11 +213,12 @@ def _solve(problem: PartialProblem, eps: float | None, tol: float, max_iter: int
 def _per_problem(name: str, weights: Any, size: int) -> list[Any]:
     """Return the weights of each problem: a row each, or the same for all where they have no leading batch axis."""
     try:
-        shared = weights is None or np.ndim(weights) != 2
+        rows = weights if weights is None or is_torch(weights) else np.asarray(weights)
     except ValueError:  # left to the checks
-        shared = True
-    if shared:
+        rows = None
+    if rows is None or rows.ndim != 2:
         return [weights] * size
+    weights = rows
     if len(weights) != size:
         allowed = f"one row for all, or one for each of the {size} problems"
         got, remedy = f"{len(weights)} rows", "Match the leading axis of the costs."
@@ -225,7 +228,8 @@ def _per_problem(name: str, weights: Any, size: int) -> list[Any]:
 
 def _to_solution(problem: PartialProblem, answer: Answer, cost: Any, kind: Kind) -> Solution[Any]:
     p, q = answer.plan.sum(axis=1), answer.plan.sum(axis=0)
-    plan, value, objective = in_callers_kind(cost, answer.plan, problem.cost, answer.objective, kind)
+    plan = kind.wrap_plan(answer.plan, answer.mass)
+    value, objective = in_callers_kind(cost, plan, answer.plan, problem.cost, answer.objective, kind)
     return Solution(
         plan=plan,
         p=kind.wrap(p),

@@ -36,6 +36,7 @@ DEFAULT_MAX_ITER = 100_000
 SMALLEST_EPS = 1e-12  # of the cost range: below, float64 cannot resolve M / eps
 LARGEST_RATIO = 1e12  # of tau and eps, either way
 LARGEST_LOG_MASS = 500.0
+LARGEST_LOG = 690.0  # of the objective
 ANNEAL_FACTOR = 4.0
 ANNEAL_COST = 40.0  # start at a larger eps only where the cost range is more than this many eps ...
 ANNEAL_TAU = 16.0  # ... and tau more than this many: below, the penalty alone makes the sweeps contract
@@ -145,7 +146,8 @@ def solve_unbalanced(
     problem = _Problem(values, *weights, tau, eps, relative)
     answer, kind = _solve(problem, tol, max_iter), kind_of(cost)
     total, dual = _objective_and_dual(problem, answer)
-    plan, value, objective = in_callers_kind(cost, answer.plan, values, total, kind)
+    plan = kind.wrap(answer.plan)
+    value, objective = in_callers_kind(cost, plan, answer.plan, values, total, kind)
     solution = UnbalancedSolution(
         plan=plan,
         p=kind.wrap(answer.plan.sum(axis=1)),
@@ -207,7 +209,7 @@ def _stages(problem: _Problem) -> list[float]:
     cost, a, b, tau, eps, relative = problem
     finite = cost[cost < np.inf]
     low, span = float(finite.min()), float(np.ptp(finite))
-    reach = max(span, -low)
+    reach = max(span, abs(low), abs(low + span))
     if eps < SMALLEST_EPS * reach:
         allowed = f"eps >= {SMALLEST_EPS * reach:.3g}, 1e-12 of the costs"
         raise InputError("eps", got=eps, allowed=allowed, remedy="Raise eps or rescale the costs.")
@@ -218,9 +220,10 @@ def _stages(problem: _Problem) -> list[float]:
     totals = float(np.log(a.sum()) + np.log(b.sum()))
     log_reference = totals if relative else float(np.log(cost.size))
     log_mass = (-low + eps * log_reference + tau * totals) / (eps + 2 * tau)
-    if log_mass > LARGEST_LOG_MASS:
+    most = min(LARGEST_LOG_MASS, LARGEST_LOG - _log_at_least_1(eps + 2 * tau))  # so that the objective is finite
+    if log_mass > most:
         got = f"costs down to {low:g}, for which the mass of the plan may reach exp({log_mass:.3g})"
-        allowed = f"a mass up to exp({LARGEST_LOG_MASS:g})"
+        allowed = f"a mass up to exp({most:.3g})"
         raise InputError("cost", got=got, allowed=allowed, remedy="Add a constant to the costs, or raise tau.")
     stages = [eps]
     while stages[-1] * ANNEAL_FACTOR * ANNEAL_COST < span and stages[-1] * ANNEAL_FACTOR * ANNEAL_TAU < tau:
@@ -247,6 +250,18 @@ def _objective_and_dual(problem: _Problem, answer: _Answer) -> tuple[float, floa
         entropy = kl(answer.plan.ravel(), np.outer(a, b).ravel())
         constant = eps * float(a.sum()) * float(b.sum())
     objective = value + eps * entropy + tau * (kl(p, a) + kl(q, b))
-    # where a weight is 0 its potential is -inf and the term 0
-    exponentials = [float(w[w > 0] @ np.expm1(-h[w > 0] / tau)) for w, h in ((a, answer.f), (b, answer.g))]
-    return objective, -tau * (exponentials[0] + exponentials[1]) - eps * float(p.sum()) + constant
+    penalties = _conjugate(a, answer.f, tau) + _conjugate(b, answer.g, tau)
+    return objective, -tau * penalties - eps * float(p.sum()) + constant
+
+
+def _conjugate(weights: FloatArray, potentials: FloatArray, tau: float) -> float:
+    """Return ``sum a (exp(-f / tau) - 1)``; where a weight is 0 its potential is -inf and the term 0."""
+    a, exponent = weights[weights > 0], -potentials[weights > 0] / tau
+    # As the weight may be tiny where the exponential is huge, both are multiplied in logarithms. The most that they
+    # can be at an optimum is limited by `_stages`.
+    large = np.exp(np.minimum(np.log(a) + exponent, LARGEST_LOG - _log_at_least_1(tau))) - a
+    return float(np.where(exponent > 1.0, large, a * np.expm1(np.minimum(exponent, 1.0))).sum())
+
+
+def _log_at_least_1(x: float) -> float:
+    return float(np.log(max(x, 1.0)))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
@@ -18,11 +20,18 @@ from warmpot.transport import (
     round_to_feasible,
     solve_partial,
     solve_partial_batch,
+    solve_partial_blocks,
     solve_partial_points,
 )
 
 C = np.arange(6.0).reshape(2, 3)
 X = np.arange(8.0).reshape(4, 2)
+
+
+def distance(s: Any, t: Any) -> Any:
+    return np.abs(np.asarray(s)[:, :1] - np.asarray(t)[:, 0])
+
+
 NAN_COST = np.array([[0.0, np.nan], [1.0, 2.0]])
 
 BAD: dict[str, Callable[[], Any]] = {
@@ -103,6 +112,28 @@ BAD: dict[str, Callable[[], Any]] = {
     "certify potentials, long": lambda: certify(C / 60, C, None, None, 0.25, potentials=Potentials(C[0], np.ones(4))),
     "certify potentials, nan": lambda: certify(C / 60, C, None, None, 0.25, potentials=Potentials(C[0], C[0] * np.nan)),
     "certify potentials, tuple": lambda: certify(C / 60, C, None, None, 0.25, potentials=(C[0], C[0])),  # type: ignore[arg-type]
+    "certify ragged": lambda: certify([[1.0, 2.0], [3.0]], C, None, None, 0.25),
+    "certify large sparse": lambda: certify(sp.csr_array((10**7, 10**7)), C, None, None, 0.25),
+    "certify absurd plan": lambda: certify(C * 1e300, C, None, None, 0.25),
+    "certify absurd potentials": lambda: certify(
+        C / 60, C, None, None, 0.25, potentials=Potentials(C[0], C[0] * 1e300)
+    ),
+    "mass far below": lambda: solve_partial(C, np.full(2, 1e149), np.full(3, 1e149), mass=1e-200, eps=1.0),
+    "sparse cost": lambda: solve_partial(sp.csr_array(C), mass=0.5),
+    "sparse batch": lambda: solve_partial_batch(sp.csr_array(C), mass=0.5),
+    "sparse weights": lambda: solve_partial_batch(C[None], sp.csr_array(np.ones((1, 2))), mass=0.5),
+    "sparse points": lambda: solve_partial_points(sp.csr_array(X), X, beta=1, mass=0.5),
+    "points that cannot be indexed": lambda: solve_partial_points(sp.dia_array(X), X, beta=1, mass=0.5, cost=distance),
+    "sparse tensor points": lambda: solve_partial_points(
+        torch.tensor(X).to_sparse(), X, beta=1, mass=0.5, cost=distance
+    ),
+    "frame with text": lambda: solve_partial(pd.DataFrame(C).assign(name="a"), mass=0.5),  # type: ignore[arg-type]
+    "frame with missing entries": lambda: solve_partial(
+        pd.DataFrame(C).astype("Int64").where(C > 0),  # type: ignore[arg-type]
+        mass=0.5,
+    ),
+    "blocks without shape": lambda: solve_partial_blocks(object(), beta=1, mass=0.5),  # type: ignore[arg-type]
+    "blocks without rows": lambda: solve_partial_blocks(SimpleNamespace(shape=(0, 3)), beta=1, mass=0.5),  # type: ignore[arg-type]
     "path nan": lambda: partial_path(NAN_COST),
     "path weights": lambda: partial_path(C, np.ones(5)),
     "round negative": lambda: round_to_feasible(-np.ones((2, 2)), None, None, 0.5),
@@ -117,6 +148,25 @@ BAD: dict[str, Callable[[], Any]] = {
 def test_bad_input(name: str) -> None:
     with pytest.raises(InputError, match=r"got .*; allowed: .*\. [A-Z].*\.$"):
         BAD[name]()
+
+
+def test_data_frames_are_read_by_position() -> None:
+    frame, points = pd.DataFrame(C, columns=list("xyz")), pd.DataFrame(X, index=list("abcd"))
+    assert solve_partial(frame, mass=0.5).value == solve_partial(C, mass=0.5).value
+    weights = np.array([[0.5, 0.5], [0.2, 0.8]])
+    batch = solve_partial_batch(np.stack([C, C]), pd.DataFrame(weights, columns=list("xy")), mass=0.5)
+    assert batch.value.tolist() == [solve_partial(C, row, mass=0.5).value for row in weights]
+    for cost in ("euclidean", distance):
+        s = solve_partial_points(points, points, beta=1, mass=0.5, cost=cost)  # type: ignore[arg-type]
+        assert s.value == 0.0
+
+
+def test_sparse_samples_are_passed_on_to_a_function() -> None:
+    def products(s: Any, t: Any) -> Any:
+        return -(s @ t.T).toarray()
+
+    sparse = solve_partial_points(sp.csr_array(X), sp.csr_array(X), beta=1, mass=0.5, cost=products)
+    assert sparse.value == solve_partial(-X @ X.T, mass=0.5).value
 
 
 def test_too_much_mass_names_both_numbers() -> None:

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import torch
 from scipy.spatial.distance import cdist
 
-from warmpot.errors import InputError
+from warmpot.errors import InfeasibleError, InputError
 from warmpot.transport import Status, solve_partial, solve_partial_points
 from warmpot.transport.large import EuclideanBlocks
 
@@ -71,10 +71,30 @@ def test_points_with_torch_come_back_in_torch() -> None:
 
 def test_points_unfinished_say_so() -> None:
     rng = np.random.default_rng(0)
-    s = solve_partial_points(rng.random((80, 2)), rng.random((50, 2)), beta=1, mass=0.9, max_iter=3, throw=False)
+    xs, xt = rng.random((80, 2)), rng.random((50, 2))
+    s = solve_partial_points(xs, xt, beta=1, mass=0.9, max_iter=3, throw=False)
     assert s.status is Status.MAX_ITER
-    assert s.residuals.mass > 0.1
+    assert s.residuals.worst <= 1e-12
+    assert s.value == pytest.approx((s.plan.toarray() * cdist(xs, xt)).sum(), rel=1e-12)
+    assert s.objective == s.value
     assert s.gap > 0
+
+
+@pytest.mark.parametrize("max_iter", [1, 3, 20])
+def test_few_pivots_around_forbidden_pairs_give_a_feasible_plan(max_iter: int) -> None:
+    """Only the diagonal and its neighbours are allowed: the full mass leaves no choice but the diagonal."""
+    cost = np.full((40, 40), np.inf)
+    for k in (0, 1):
+        np.fill_diagonal(cost[:, k:], float(k))
+
+    def band(rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
+        return cost[np.ix_(rows, cols)]
+
+    x = np.arange(40)
+    s = solve_partial_points(x, x, beta=1, mass=1.0, cost=band, max_iter=max_iter, throw=False)
+    np.testing.assert_allclose(s.plan.toarray(), np.eye(40) / 40)
+    with pytest.raises(InfeasibleError):  # the mass is refused because of the pairs, not because of the pivots
+        solve_partial_points(x, x[1:], beta=1, mass=1.0, cost=lambda r, c: band(r, c * 0), max_iter=max_iter)
 
 
 def test_points_log_progress_off_a_terminal(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

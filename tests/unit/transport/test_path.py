@@ -5,10 +5,27 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from warmpot.transport import partial_path
+from warmpot.transport import partial_path, solve_partial
 
 
 def test_path_with_forbidden_pairs_ends_at_the_movable_mass() -> None:
     cost = np.array([[np.inf, 1.0], [np.inf, 2.0]])
     assert partial_path(cost).masses[-1] == pytest.approx(0.5)
     assert partial_path(np.full((2, 2), np.inf)).masses.tolist() == [0.0]
+
+
+@pytest.mark.parametrize("low", [0.0, 1e12])
+def test_equal_points_of_the_curve_are_one(low: float) -> None:
+    """Capacities below the rounding of the mass, and slopes below the rounding of the costs, are not on the curve."""
+    tiny = np.array([1.0, 3e-17, 2e-17, 1.0])
+    cost = low + np.array(
+        [[0.0, 1.0, 2.0, 9.0], [9.0, 2.0, 1.0, 9.0], [9.0, 2.0 + 1e-7, 3.0, 9.0], [9.0, 9.0, 9.0, 5.0]]
+    )
+    for a, b in ((tiny, tiny), (tiny, None), (None, tiny), (tiny * 1e60, tiny * 1e60)):
+        path = partial_path(cost, a, b)
+        assert (np.diff(path.masses) > 0).all()
+        assert (np.diff(path.slopes) > 0).all()
+        assert path.masses.size == path.values.size == path.slopes.size + 1
+        mass = 0.7 * path.masses[-1]
+        value = solve_partial(cost, a, b, mass=mass).value
+        assert np.interp(mass, path.masses, path.values) == pytest.approx(value, rel=1e-12)

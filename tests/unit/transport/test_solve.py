@@ -12,8 +12,10 @@ from warmpot.errors import InfeasibleError, InputError, NotConvergedError
 from warmpot.transport import (
     Status,
     partial_path,
+    round_to_feasible,
     solve_partial,
     solve_partial_batch,
+    solve_unbalanced,
 )
 from warmpot.transport.entropic_torch import solve_entropic_torch
 from warmpot.transport.problem import PartialProblem
@@ -186,6 +188,35 @@ def test_dtypes_come_back(dtype: torch.dtype) -> None:
     s = solve_partial(cost, mass=0.5)
     expected = torch.float64 if dtype is torch.int64 else dtype
     assert s.plan.dtype == s.p.dtype == s.value.dtype == s.potentials.v.dtype == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_results_that_the_dtype_cannot_hold_are_refused_with_its_limits(dtype: torch.dtype) -> None:
+    limits = torch.finfo(dtype)
+    cost, weights = (torch.tensor([[0.5, 1.0], [1.0, 0.5]]) * limits.max).to(dtype), np.full(2, 4.0)
+    for eps in (None, 1e3 * limits.max):
+        with pytest.raises(InputError, match=f"{dtype} for results up to") as caught:
+            solve_partial(cost, weights, weights, mass=8.0, eps=eps)
+        assert caught.value.allowed == f"numbers up to {limits.max:g} in that dtype"
+    with pytest.raises(InputError, match="for results up to"):
+        solve_unbalanced(cost, a=weights, b=weights, tau=1e3 * limits.max, eps=1e2 * limits.max)
+    with pytest.raises(InputError, match=r"for a plan of mass .* after rounding"):
+        solve_partial(cost, mass=1e-3 * limits.smallest_normal * limits.eps)
+    with pytest.raises(InputError, match=r"for a plan of mass .* after rounding"):
+        round_to_feasible(cost * 0, None, None, 1e-3 * limits.smallest_normal * limits.eps)
+    fits = solve_partial(cost, mass=1.0)
+    assert float(fits.value) == pytest.approx(limits.max / 2, rel=0.02)
+    assert torch.isfinite(fits.potentials.u).all()
+
+
+@pytest.mark.parametrize("cost", [np.array([[0.0, 1e-310]]), np.array([[0.0, 1e-140], [1e-150, 0.0]])])
+@pytest.mark.parametrize("eps", [1e-3, 1e100, 1e150])
+def test_eps_far_above_the_costs(cost: np.ndarray, eps: float) -> None:
+    for scale in (1.0, 1e88, 1e-88):
+        a, b = (np.full(k, scale / k) for k in cost.shape)
+        s = solve_partial(cost, a, b, mass=0.7 * scale, eps=eps)
+        np.testing.assert_allclose(s.plan, np.full(cost.shape, 0.7 * scale / cost.size))
+        assert np.isfinite([s.objective, s.dual_value, s.gap, s.slope, *s.potentials.u, *s.potentials.v]).all()
 
 
 # --- batches -----------------------------------------------------------------------------------

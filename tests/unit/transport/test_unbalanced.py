@@ -70,6 +70,20 @@ def test_huge_costs_move_nothing(size: float) -> None:
     assert np.isfinite(solution.potentials.u).all()
 
 
+@pytest.mark.parametrize("size", [1e18, 1e30, 1e150])
+def test_costs_that_float64_cannot_resolve_at_this_eps_are_refused(size: float) -> None:
+    with pytest.raises(InputError, match="1e-12 of the costs"):
+        solve_unbalanced(np.full((1, 2), size), tau=1.0, eps=1.0, throw=False)
+
+
+def test_weights_far_below_the_rest_have_a_finite_dual_value() -> None:
+    """exp(-f / tau) is beyond float64 where the weight is tiny; their product is not."""
+    cost, a = np.full((3, 2), 1e-8), np.array([5e-324, 1e-149, 1e-45])
+    for regularizer in ("entropy", "kl"):
+        solution = solve_unbalanced(cost, a=a, tau=0.001, eps=0.1, regularizer=regularizer)
+        assert solution.dual_value == pytest.approx(solution.objective, rel=1e-6)
+
+
 def test_one_huge_cost_among_small_ones() -> None:
     cost = RNG.random((5, 5))
     cost[1, 2] = 1e8
