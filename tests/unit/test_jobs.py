@@ -63,6 +63,10 @@ def add_up(array, x):
     return float(array[0]) >= x
 
 
+def mask(shared):
+    return sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+
 def lasts(shared):
     child = subprocess.Popen(["sleep", "1000"])  # of the same output: its end shows that it is gone
     os.write(1, b"runs\\\\n")  # at once: two workers write to one pipe
@@ -232,6 +236,15 @@ if __name__ == "__main__":
 def script(folder: Path, text: str) -> list[str]:
     (folder / "script.py").write_text(BEGIN + text)
     return [sys.executable, str(folder / "script.py")]
+
+
+@posix
+def test_signals_are_for_the_parent_from_the_start_of_a_worker(work: Any, tmp_path: Path) -> None:
+    """In a process of its own, whose first worker also starts the resource tracker of multiprocessing."""
+    masks = "if __name__ == '__main__':\n    with runner(jobs_work.mask, workers=2) as run:\n"
+    masks += "        print([[int(number) for number in outcome.value] for outcome in run([Job(0), Job(1)])])\n"
+    done = subprocess.run(script(tmp_path, masks), capture_output=True, text=True, check=False)
+    assert done.stdout == "[[2, 15], [2, 15]]\n", done.stderr
 
 
 @posix
