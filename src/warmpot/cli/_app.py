@@ -1,17 +1,17 @@
-"""The command line: one file per command.
+"""The commands, and how they end.
 
 Commands import what they need when they run, so that ``warmpot --help`` answers quickly.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from warmpot import __version__
+from warmpot.cli._interrupt import interruptible, last_line
 from warmpot.cli._shared import complain, one_line
 from warmpot.cli.bench import bench
 from warmpot.cli.bound import bound
@@ -27,21 +27,23 @@ from warmpot.cli.sweep import sweep
 from warmpot.cli.weights import weights
 from warmpot.errors import WarmpotError
 
-__all__ = ["app", "main"]
+__all__ = ["app"]
 
 
 class _Commands(TyperGroup):
-    """Runs a command. The library's own errors and Ctrl-C end in one line; other errors keep their traceback."""
+    """Runs a command. The library's own errors and interruptions end in one line; other errors keep their traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except WarmpotError as error:
-            complain(f"error: {one_line(error)}", "bold red")
-            raise typer.Exit(2) from error
-        except KeyboardInterrupt as error:
-            complain("interrupted", "yellow")
-            raise typer.Exit(130) from error
+        with interruptible():
+            try:
+                return super().invoke(ctx)
+            except WarmpotError as error:
+                complain(f"error: {one_line(error)}", "bold red")
+                raise typer.Exit(2) from error
+            except KeyboardInterrupt as stop:
+                line, code = last_line(stop)
+                complain(line, "yellow")
+                raise typer.Exit(code) from stop
 
 
 def _show_version(asked: bool) -> None:
@@ -65,13 +67,3 @@ VERSION = typer.Option("--version", callback=_show_version, is_eager=True, help=
 @app.callback()
 def _options(version: Annotated[bool, VERSION] = False) -> None:
     """Partial domain adaptation by partial optimal transport."""
-
-
-def main() -> None:
-    """Run the command line (the ``warmpot`` script)."""
-    # POT imports every array library it finds. This process only passes it numpy arrays.
-    for library in ("PYTORCH", "JAX", "CUPY", "TENSORFLOW"):
-        os.environ.setdefault(f"POT_BACKEND_DISABLE_{library}", "1")
-    # Waiting threads that spin slow each other down several times over when the machine is busy.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    app(prog_name="warmpot")

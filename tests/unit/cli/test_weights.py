@@ -272,7 +272,7 @@ def test_a_broken_write_leaves_the_old_file_or_none(
 @pytest.mark.parametrize(
     ("raised", "code", "line"),
     [
-        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (KeyboardInterrupt(), 130, "interrupted; the same command starts again\n"),
         (NotConvergedError("raise\nmax_iter [now]", solution=None), 2, "error: raise max_iter [now]\n"),
     ],
 )

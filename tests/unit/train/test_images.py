@@ -458,7 +458,7 @@ def test_a_signal_to_all_processes_of_a_run_stops_it_in_order(folders: Any, tmp_
     run.wait_for((out / "metrics.jsonl").exists)
     os.killpg(run.pid, signal.SIGTERM)
     code, said = run.wait(), run.err.read_text()
-    assert code == 130, said
+    assert code == 143, said
     assert said.count("stopping after this step") == 1
     assert said.splitlines()[-1].startswith("interrupted; resume with: warmpot fit --resume")
     assert any((out / "checkpoints").iterdir())
