@@ -314,6 +314,7 @@ def test_an_unknown_verb_is_a_usage_error() -> None:
 
 
 def test_main_runs_the_app(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(warmpot.cli, "handle_signals", lambda: None)  # those of pytest stay as they are
     monkeypatch.setattr(sys, "argv", ["anything", "--help"])
     with pytest.raises(SystemExit) as caught:
         main()
