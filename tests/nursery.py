@@ -17,7 +17,7 @@ from typing import Any
 __all__: list[str] = []
 
 
-HEAVY = ("lightning_fabric", "numba", "ot.lp.emd_wrap", "pydantic", "pytest", "warmpot.cli", "warmpot.train")
+HEAVY = ("lightning_fabric", "numba", "ot.lp.emd_wrap", "pydantic", "pytest", "warmpot.cli._app", "warmpot.train")
 """Packages that nearly every child needs. Importing them starts no thread, so that forking is safe."""
 
 

@@ -109,6 +109,6 @@ def browser() -> Iterator[Any]:
     if found is None:
         pytest.skip("there is no chromium on this machine: apt install chromium")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"], timeout=0)
         yield browser
         browser.close()

@@ -27,6 +27,7 @@ def opened(browser: Any) -> Iterator[Opener]:
     def open_page(path: Path, width: int = 1280, **settings: Any) -> Any:
         context = browser.new_context(viewport={"width": width, "height": 800}, **settings)
         contexts.append(context)
+        context.set_default_timeout(0)  # none: it would depend on the speed of the machine
         page = context.new_page()
         page.on("console", lambda message: heard.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: heard.append(f"error: {error}"))

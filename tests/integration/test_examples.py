@@ -21,7 +21,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 def run_example(name: str, *arguments: str, cwd: Path) -> str:
     command = [sys.executable, str(EXAMPLES / name), *arguments]
     environment = {**os.environ, "COLUMNS": "200"}
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

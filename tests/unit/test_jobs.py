@@ -63,6 +63,10 @@ def add_up(array, x):
     return float(array[0]) >= x
 
 
+def mask(shared):
+    return sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+
 def lasts(shared):
     child = subprocess.Popen(["sleep", "1000"])  # of the same output: its end shows that it is gone
     os.write(1, b"runs\\\\n")  # at once: two workers write to one pipe
@@ -235,6 +239,15 @@ def script(folder: Path, text: str) -> list[str]:
 
 
 @posix
+def test_signals_are_for_the_parent_from_the_start_of_a_worker(work: Any, tmp_path: Path) -> None:
+    """In a process of its own, whose first worker also starts the resource tracker of multiprocessing."""
+    masks = "if __name__ == '__main__':\n    with runner(jobs_work.mask, workers=2) as run:\n"
+    masks += "        print([[int(number) for number in outcome.value] for outcome in run([Job(0), Job(1)])])\n"
+    done = subprocess.run(script(tmp_path, masks), capture_output=True, text=True, check=False)
+    assert done.stdout == "[[2, 15], [2, 15]]\n", done.stderr
+
+
+@posix
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_workers_and_what_they_started_end_with_their_parent(work: Any, tmp_path: Path, how: signal.Signals) -> None:
     with subprocess.Popen(
@@ -246,7 +259,7 @@ def test_workers_and_what_they_started_end_with_their_parent(work: Any, tmp_path
                 os.killpg(process.pid, how)  # as a terminal does
             else:
                 process.send_signal(how)
-            _, said = process.communicate(timeout=60)  # to the end of the output: nobody holds it any more
+            _, said = process.communicate()  # to the end of the output: nobody holds it any more
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -257,10 +270,10 @@ def test_workers_and_what_they_started_end_with_their_parent(work: Any, tmp_path
 def test_a_script_without_guard_is_told_and_a_good_one_loads_nothing_heavy(work: Any, tmp_path: Path) -> None:
     tries = "with runner(jobs_work.times, 2, workers=2, retries=0) as run:\n"
     tries += "    print([outcome.value for outcome in run([Job(0, (4,))])])\n"
-    bad = subprocess.run(script(tmp_path, tries), capture_output=True, text=True, timeout=60, check=False)
+    bad = subprocess.run(script(tmp_path, tries), capture_output=True, text=True, check=False)
     assert "worker process: got one that ended with exit code 1;" in bad.stderr
     assert bad.stderr.strip().endswith("guard what starts it: if __name__ == '__main__':")
     guarded = "import sys\nif __name__ == '__main__':\n    " + tries.replace("\n", "\n    ")
     guarded += "\n    print({'torch', 'numpy', 'ray'} & set(sys.modules))"
-    good = subprocess.run(script(tmp_path, guarded), capture_output=True, text=True, timeout=60, check=False)
+    good = subprocess.run(script(tmp_path, guarded), capture_output=True, text=True, check=False)
     assert good.stdout.splitlines() == ["[8]", "set()"], good.stderr

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, Protocol
@@ -194,7 +195,7 @@ class LocalProcesses:
         self._busy: dict[Future[Any], _LocalWorker] = {}
 
     def submit(self, args: tuple[Any, ...]) -> Future[Any]:
-        with _sigint_blocked():  # workers inherit it: Ctrl-C is for this process, which then stops them
+        with _signals_blocked():  # workers inherit it: signals are for this process, which then stops them
             worker = self._idle.pop() if self._idle else self._start()
         future: Future[Any] = worker.executor.submit(_run_locally, pickle.dumps(args))
         self._busy[future] = worker
@@ -263,12 +264,13 @@ def _kill_group(pid: int) -> None:
 
 
 @contextmanager
-def _sigint_blocked() -> Iterator[None]:
-    """Postpone Ctrl-C, where the system can."""
+def _signals_blocked() -> Iterator[None]:
+    """Postpone Ctrl-C and SIGTERM, where the system can."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    resource_tracker.ensure_running()  # else the first worker starts it, which unblocks both
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:

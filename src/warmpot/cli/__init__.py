@@ -1,77 +1,37 @@
 """The command line: one file per command.
 
-Commands import what they need when they run, so that ``warmpot --help`` answers quickly.
+``from warmpot.cli import main`` is light, so that Ctrl-C is handled before anything heavy is imported.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-from typer.core import TyperGroup
+from warmpot.cli._interrupt import handle_signals
 
-from warmpot import __version__
-from warmpot.cli._shared import complain, one_line
-from warmpot.cli.bench import bench
-from warmpot.cli.bound import bound
-from warmpot.cli.demo import demo
-from warmpot.cli.doctor import doctor
-from warmpot.cli.export import export
-from warmpot.cli.extract import extract
-from warmpot.cli.fit import fit
-from warmpot.cli.methods import methods
-from warmpot.cli.predict import predict
-from warmpot.cli.report import report
-from warmpot.cli.sweep import sweep
-from warmpot.cli.weights import weights
-from warmpot.errors import WarmpotError
+if TYPE_CHECKING:
+    from warmpot.cli._app import app
 
 __all__ = ["app", "main"]
 
 
-class _Commands(TyperGroup):
-    """Runs a command. The library's own errors and Ctrl-C end in one line; other errors keep their traceback."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except WarmpotError as error:
-            complain(f"error: {one_line(error)}", "bold red")
-            raise typer.Exit(2) from error
-        except KeyboardInterrupt as error:
-            complain("interrupted", "yellow")
-            raise typer.Exit(130) from error
-
-
-def _show_version(asked: bool) -> None:
-    if asked:
-        print(f"warmpot {__version__}")
-        raise typer.Exit
-
-
-app = typer.Typer(
-    cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
-)
-NEED_DATA = (fit, sweep, predict, report, bound, weights, extract, export)
-for command in (demo, *NEED_DATA, methods, doctor):
-    app.command(no_args_is_help=command in NEED_DATA)(command)
-app.add_typer(bench, name="bench")
-
-
-VERSION = typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
-
-
-@app.callback()
-def _options(version: Annotated[bool, VERSION] = False) -> None:
-    """Partial domain adaptation by partial optimal transport."""
-
-
 def main() -> None:
     """Run the command line (the ``warmpot`` script)."""
+    handle_signals()
     # POT imports every array library it finds. This process only passes it numpy arrays.
     for library in ("PYTORCH", "JAX", "CUPY", "TENSORFLOW"):
         os.environ.setdefault(f"POT_BACKEND_DISABLE_{library}", "1")
     # Waiting threads that spin slow each other down several times over when the machine is busy.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from warmpot.cli._app import app
+
     app(prog_name="warmpot")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "app":
+        from warmpot.cli._app import app
+
+        return app
+    raise AttributeError(f"module 'warmpot.cli' has no attribute {name!r}")

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from warmpot.cli._bench_compare import compare
 from warmpot.cli._data_files import nested_changes
 from warmpot.cli._grid_flags import AT_A_TIME, GPUS, RAY_ADDRESS
+from warmpot.cli._interrupt import on_interrupt
 from warmpot.cli._shared import complain, facts_grid, messages, one_line, quoted, show
 from warmpot.errors import InputError
 
@@ -114,16 +115,12 @@ def run(
             reported.add((record.dataset, record.error))
             complain(f"failed: {record.name}: {one_line(record.error)}", "red")
 
+    on_interrupt(lambda: f"finished cells are stored, the same command continues in {quoted(folder)}")
     with messages(not quiet):
-        try:
-            records = run_grid(
-                changed, data=data, out=folder, only=texts, reuse=others, workers=workers, ray_address=ray_address,
-                gpus=gpus, progress_bar=False if quiet else None, on_start=on_start, on_failure=on_failure,
-            )  # fmt: skip
-        except KeyboardInterrupt:
-            text = "interrupted; finished cells are stored, the same command continues in"
-            complain(f"{text} {quoted(folder)}", "yellow")
-            raise typer.Exit(130) from None
+        records = run_grid(
+            changed, data=data, out=folder, only=texts, reuse=others, workers=workers, ray_address=ray_address,
+            gpus=gpus, progress_bar=False if quiet else None, on_start=on_start, on_failure=on_failure,
+        )  # fmt: skip
         summary = load_summary(folder)
         files = _write(folder, summary)
     failed = [record for record in records if not record.done]

@@ -7,11 +7,12 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Exit, Option
+from typer import Argument, Option
 
 from warmpot._files import atomic_write
 from warmpot.cli import _flags
-from warmpot.cli._shared import check_out_file, complain, facts_grid, messages, show
+from warmpot.cli._interrupt import on_interrupt
+from warmpot.cli._shared import check_out_file, facts_grid, messages, show
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def extract(
     to_file = _is_file(out, images)
     # The parts of a file are kept next to it until it can be written.
     folder = out.with_name(f"{out.name}.parts") if to_file else out
+    on_interrupt(lambda: "finished pieces are kept, and the same command continues from there")
     with messages(not quiet):
         from warmpot.data.images import load_images
         from warmpot.data.pixels import ViewSettings
@@ -79,15 +81,11 @@ def extract(
         resolved, view = resolve_device(device), ViewSettings(resize=resize, crop=crop)
         settings = ImageSettings(BackboneSettings(backbone, weights), view, workers=workers)
         table, stem = load_images(images, root=root, classes=classes, view=view), make_backbone(settings).stem
-        try:
-            features = run(
-                table, stem, folder, made_from={"backbone": backbone, "resize": resize, "crop": crop}, batch=batch,
-                workers=settings.processes, dtype=dtype, corrupt=corrupt, device=resolved, part=part_of,
-                progress_bar=False if quiet else None,
-            )  # fmt: skip
-        except KeyboardInterrupt:
-            complain("interrupted; finished pieces are kept, and the same command continues from there", "yellow")
-            raise Exit(130) from None
+        features = run(
+            table, stem, folder, made_from={"backbone": backbone, "resize": resize, "crop": crop}, batch=batch,
+            workers=settings.processes, dtype=dtype, corrupt=corrupt, device=resolved, part=part_of,
+            progress_bar=False if quiet else None,
+        )  # fmt: skip
         only_part = part_of == (0, 1)
         if features is not None and to_file and only_part:
             _write(out, features, dtype)

@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from typer import Argument, Exit, Option
+from typer import Argument, Option
 
 from warmpot._run_files import PAGE, RESULTS
 from warmpot.cli import _flags
 from warmpot.cli._data_files import DataFiles, describe_task, nested_changes, remembered_files
+from warmpot.cli._interrupt import on_interrupt, start_again
 from warmpot.cli._shared import (
     SETTING_OF_FLAG,
     class_summary,
-    complain,
     facts_grid,
     messages,
     quoted,
@@ -109,7 +109,7 @@ def fit(
 
 
 def _train(request: _RunRequest, note: Callable[..., None], verbose: bool, *, report: bool) -> None:
-    """Train and print a summary; on Ctrl-C, print how to resume. The report comes last."""
+    """Train and print a summary. The report comes last."""
     from warmpot.select.best_iterate import fit_chosen
     from warmpot.train.run_folder import read_facts
 
@@ -122,14 +122,10 @@ def _train(request: _RunRequest, note: Callable[..., None], verbose: bool, *, re
     device = "cpu" if config.minibatch.hardware.accelerator == "cpu" else "auto"
     task, truth = data.read(config.images, bar, device)
     note(f"{describe_task(task)} -> {folder}")
+    resume = f"resume with: warmpot fit --resume {quoted(folder)}"
+    on_interrupt(lambda: resume if read_facts(folder) else start_again())  # without facts nothing was written yet
     start = time.perf_counter()
-    try:
-        fitted = fit_chosen(task, config, out=folder, resume=request.resume, progress_bar=bar, facts=data.facts())
-    except KeyboardInterrupt:
-        if not read_facts(folder):
-            raise  # nothing was written yet
-        complain(f"interrupted; resume with: warmpot fit --resume {quoted(folder)}", "yellow")
-        raise Exit(130) from None
+    fitted = fit_chosen(task, config, out=folder, resume=request.resume, progress_bar=bar, facts=data.facts())
     seconds = time.perf_counter() - start
     if report and _process_rank() == 0:
         write_report(fitted, task, truth, verbose)

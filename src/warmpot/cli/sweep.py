@@ -6,15 +6,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Exit, Option
+from typer import Argument, Option
 
 from warmpot._run_files import BEST_CONFIG, BEST_RUN, MODEL_FACTS, TRIALS
 from warmpot.cli import _flags
 from warmpot.cli._data_files import DataFiles, describe_task, nested_changes
 from warmpot.cli._grid_flags import AT_A_TIME, GPUS, RAY_ADDRESS
+from warmpot.cli._interrupt import on_interrupt
 from warmpot.cli._shared import (
     class_summary,
-    complain,
     facts_grid,
     messages,
     one_line,
@@ -77,18 +77,15 @@ def sweep(
     blocks = DEFAULT_SPACE if space is None else _read_space(space)
     before, start = _result_files(out), time.time()
     changes, data = nested_changes(settings or [], {}), DataFiles(source, target, label)
+    on_interrupt(lambda: f"the same command continues in {quoted(out)}")
     with messages(not quiet) as note:
         task, truth = data.read()
         note(f"{describe_task(task)} -> {out}")
-        try:
-            result = run(
-                task, out=out, space=blocks, validator=validator or DEFAULT_VALIDATOR, changes=changes, trials=trials,
-                workers=workers, ray_address=ray_address, gpus=gpus, seed=seed, progress_bar=False if quiet else None,
-                facts=data.facts(),
-            )  # fmt: skip
-        except KeyboardInterrupt:
-            complain(f"interrupted; the same command continues in {quoted(out)}", "yellow")
-            raise Exit(130) from None
+        result = run(
+            task, out=out, space=blocks, validator=validator or DEFAULT_VALIDATOR, changes=changes, trials=trials,
+            workers=workers, ray_address=ray_address, gpus=gpus, seed=seed, progress_bar=False if quiet else None,
+            facts=data.facts(),
+        )  # fmt: skip
         if not no_report:
             write_report(out, task, truth, not quiet)
     if quiet:

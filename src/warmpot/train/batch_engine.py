@@ -249,12 +249,12 @@ class _Trainer:
         joined: Tensor = everywhere.transpose(0, 1).flatten(0, 1)  # the order of one process, for dropout's sake
         return joined
 
-    def agreed(self, flag: bool) -> bool:
-        """Whether any process raised the flag: a signal may reach one of them only, but all must stop at one step."""
+    def agreed(self, number: int) -> int:
+        """Return the largest number: a signal may reach one process only, but all must stop at one step."""
         if self.fabric.world_size == 1:
-            return flag
-        flags = self.fabric.all_gather(torch.tensor(float(flag), device=self.fabric.device))
-        return bool(torch.as_tensor(flags).max() > 0)
+            return number
+        numbers = self.fabric.all_gather(torch.tensor(float(number), device=self.fabric.device))
+        return int(torch.as_tensor(numbers).max())
 
     def snapshot(self, step: int, task: Task, result: StepResult) -> Snapshot:
         """Show the network as it is now, apart from the one that is trained."""
@@ -371,7 +371,7 @@ def train_in_batches(
                 if stopping:
                     if run is not None and fabric.is_global_zero:
                         logger.warning("stopped after step %d; saved. Continue with --resume %s", done, run.folder)
-                    raise KeyboardInterrupt
+                    raise KeyboardInterrupt(stopping)
         chosen.restore(trainer.network)
         trainer.align()
         learner = trainer.learner

@@ -68,27 +68,30 @@ def quiet_gathers() -> Iterator[None]:
 
 
 @contextmanager
-def asked_to_stop() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether Ctrl-C was pressed (or SIGTERM received); a second one interrupts at once.
+def asked_to_stop() -> Iterator[Callable[[], int]]:
+    """Yield a function that returns the signal (SIGINT: Ctrl-C, or SIGTERM) that asked to stop, or 0.
 
-    An interrupt within an optimiser step would leave a state that no uninterrupted run can have. Signals can only be
-    caught in the main thread; in other threads nothing is changed.
+    An interrupt within an optimiser step would leave a state that no uninterrupted run can have. A second signal
+    interrupts at once, and so does the end of the block if nobody stopped. Signals can only be caught in the main
+    thread; in other threads nothing is changed.
     """
-    pressed = False
+    received = 0
 
     def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        nonlocal pressed
-        if pressed:
-            raise KeyboardInterrupt
-        pressed = True
+        nonlocal received
+        if received:
+            raise KeyboardInterrupt(number)
+        received = number
         logger.warning("stopping after this step; press again to stop at once, without finishing it")
 
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
+        yield lambda: 0
         return
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: pressed
+        yield lambda: received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    if received:
+        raise KeyboardInterrupt(received)

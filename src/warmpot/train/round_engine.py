@@ -111,5 +111,5 @@ def train_in_rounds(
             if stop():
                 if run is not None:
                     logger.warning("stopped after round %d; saved", number)
-                raise KeyboardInterrupt
+                raise KeyboardInterrupt(stop())
     return trainer.finish(done)

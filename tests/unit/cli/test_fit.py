@@ -422,7 +422,7 @@ def test_ctrl_c_before_anything_was_written_offers_no_resume(monkeypatch: pytest
 
     monkeypatch.setattr("warmpot.select.best_iterate.fit", fit)
     result = run("fit", "source.npz", "target.npz", "--quiet")
-    assert (result.exit_code, result.stderr) == (130, "interrupted\n")
+    assert (result.exit_code, result.stderr) == (130, "interrupted; the same command starts again\n")
 
 
 def test_only_the_first_process_prints(monkeypatch: pytest.MonkeyPatch) -> None:

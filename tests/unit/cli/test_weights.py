@@ -272,7 +272,7 @@ def test_a_broken_write_leaves_the_old_file_or_none(
 @pytest.mark.parametrize(
     ("raised", "code", "line"),
     [
-        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (KeyboardInterrupt(), 130, "interrupted; the same command starts again\n"),
         (NotConvergedError("raise\nmax_iter [now]", solution=None), 2, "error: raise max_iter [now]\n"),
     ],
 )
@@ -314,6 +314,7 @@ def test_an_unknown_verb_is_a_usage_error() -> None:
 
 
 def test_main_runs_the_app(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(warmpot.cli, "handle_signals", lambda: None)  # those of pytest stay as they are
     monkeypatch.setattr(sys, "argv", ["anything", "--help"])
     with pytest.raises(SystemExit) as caught:
         main()

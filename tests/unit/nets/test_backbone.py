@@ -338,7 +338,7 @@ class TestImport:
             "from warmpot.nets.backbone import import_timm; print(import_timm().is_model('resnet50'));"
             "import torchvision.transforms"
         )
-        done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
         assert done.stdout.strip() == "True", done.stderr
 
     def test_a_healthy_torchvision_is_left_alone(self, monkeypatch):

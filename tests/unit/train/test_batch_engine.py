@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from warmpot.data import Task, as_table, make_task
 from warmpot.errors import DivergedError, InputError
 from warmpot.train import fit, load_config
+from warmpot.train.hardware import asked_to_stop
 from warmpot.train.health import Health, effective_classes
 from warmpot.train.run_folder import latest_checkpoint, load_checkpoint
 
@@ -127,6 +128,13 @@ def test_ctrl_c_saves_between_steps_and_resumes(tmp_path: Path, caplog: pytest.L
     assert load_checkpoint(place).step == 7
     fit(task, config, out=tmp_path / "run", resume=True)
     assert_same_model(tmp_path / "whole", tmp_path / "run")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_last_step_is_not_lost(number: signal.Signals) -> None:
+    with pytest.raises(KeyboardInterrupt) as caught, asked_to_stop():
+        signal.raise_signal(number)  # and nobody asks any more
+    assert caught.value.args == (number,)
 
 
 def test_training_works_outside_the_main_thread() -> None:
@@ -298,7 +306,7 @@ def test_two_processes_train_as_one_on_the_gathered_batch(tmp_path: Path, nurser
 
 def test_a_signal_to_one_process_stops_all(tmp_path: Path, nursery: Any) -> None:
     script = STOPPING.format(here=str(Path(__file__).parent), out=str(tmp_path / "run"))
-    assert nursery.launch(script, folder=tmp_path) == ["stopped\n"] * 2
+    assert nursery.launch(script, folder=tmp_path) == ["stopped 15\n"] * 2
     place = latest_checkpoint(tmp_path / "run" / "checkpoints")
     assert place is not None
     assert load_checkpoint(place).step == 5
@@ -316,14 +324,14 @@ def pressing(self, *args):
     global calls
     calls += 1
     if calls == 5 and os.environ["RANK"] == "1":
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
     return step(self, *args)
 Warmpot.step = pressing
 hardware = dict(accelerator="cpu", devices=2, strategy="ddp")
 try:
     here.fit(here.make_small_task(), here.small_config(steps=30, hardware=hardware), out=Path({out!r}))
-except KeyboardInterrupt:
-    print("stopped", flush=True)
+except KeyboardInterrupt as stop:
+    print("stopped", *stop.args, flush=True)
 """
 
 
