@@ -34,7 +34,7 @@ from warmpot.data import Task
 from warmpot.errors import DivergedError, InputError
 from warmpot.losses import LabelLoss
 from warmpot.methods.base import Method
-from warmpot.methods.coordinates import group_counts, principal_axes, split_classes, variance_follows_mean
+from warmpot.methods.coordinates import centre_and_axes, group_counts, split_classes, variance_follows_mean
 from warmpot.methods.refit import PlannedBound, descend, fit_classifier, fit_ridge, mapped, tightest_plan
 from warmpot.methods.structured import structured_probabilities
 from warmpot.nets import SCALES, Network, NetworkSettings, Outputs, build_network
@@ -218,7 +218,7 @@ class Alternation(Rounds):
         self._network = build_network(self.settings, task.width, n_outputs, seed=seed)
         self._network.fit_scale(*(xs, xt)[: 1 + method.uses_target])
         xs, xt = self._network.scale(xs).float(), self._network.scale(xt).float()
-        self.centre, self.axes = principal_axes(torch.cat([xs, xt]) if method.uses_target else xs, width)
+        self.centre, self.axes = centre_and_axes((xs, xt)[: 1 + method.uses_target], width)
         self.xs, self.xt = (xs - self.centre) @ self.axes, (xt - self.centre) @ self.axes
         self.groups = self.targets
         if grouped:

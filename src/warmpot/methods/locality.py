@@ -14,7 +14,8 @@ from warmpot.data import Task
 from warmpot.methods.alternation import FullSettings, Rounds
 from warmpot.nets import NetworkSettings, Outputs, PrototypeHead, build_network
 from warmpot.nets.network import ColumnScale, Network, Projection, make_scale
-from warmpot.weights.presence import unit_rows, with_signs
+from warmpot.weights.axes import principal_axes, with_signs
+from warmpot.weights.presence import unit_rows
 
 __all__ = ["UNLABELLED", "LocalityRounds", "class_centres", "locality_axes", "uncentred_axes"]
 
@@ -32,12 +33,10 @@ def uncentred_axes(x: FloatArray, width: int) -> FloatArray:
 
     The official codes project samples onto them without subtracting the mean.
     """
-    centred = x - x.mean(axis=0)
-    d = x.shape[1]
-    values, axes = eigh(centred.T @ centred, subset_by_index=[d - min(width, d), d - 1])
-    varies = values > SMALLEST * max(values[-1], 0.0)
-    varies[-1] = True
-    return with_signs(axes[:, varies][:, ::-1])
+    squares, axes = principal_axes(x - x.mean(axis=0), min(width, x.shape[1]))
+    varies = squares > SMALLEST * max(squares[0], 0.0)
+    varies[0] = True
+    return axes[:, varies]
 
 
 def locality_axes(x: FloatArray, labels: IntArray, n_classes: int, width: int) -> FloatArray:

@@ -338,5 +338,5 @@ def _scaled(predictor: Predictor, x: Rows) -> FloatArray | None:
     if not isinstance(x, np.ndarray):
         return None
     with torch.inference_mode():
-        scaled: FloatArray = predictor.network.scale(torch.from_numpy(np.ascontiguousarray(x))).double().numpy()
+        scaled: FloatArray = predictor.network.scale(torch.from_numpy(np.ascontiguousarray(x))).numpy()
     return scaled

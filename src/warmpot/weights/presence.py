@@ -23,9 +23,10 @@ from scipy.linalg import eigh
 from warmpot._checks import check_count, check_matrix
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.errors import InputError
+from warmpot.weights.axes import principal_axes, with_signs
 from warmpot.weights.formulas import class_codes
 
-__all__ = ["STATES", "ClassPresence", "discriminant_axes", "estimate_presence", "unit_rows", "with_signs"]
+__all__ = ["STATES", "ClassPresence", "discriminant_axes", "estimate_presence", "unit_rows"]
 
 STATES = ("present", "doubtful", "absent")
 CERTAIN = 0.95
@@ -164,13 +165,13 @@ def estimate_presence(
         raise InputError("labels", got=got, allowed="as many as samples", remedy=remedy)
     number = n_classes if n_classes is not None else int(codes.max()) + 1
     rng = np.random.default_rng(seed)
-    source, target = np.arange(len(xs)), np.arange(len(xt))
     if len(xs) > MOST:  # of every class at least some
         source = np.argsort(_ranks(rng.permutation(len(xs)), codes), kind="stable")[:MOST]
+        xs, codes = xs[source], codes[source]
     if len(xt) > MOST:
-        target = rng.permutation(len(xt))[:MOST]
-    xs, xt = _principal(xs[source], xt[target], unit)
-    simulator = _Simulator(xs, codes[source], xt, number, unit, rng)
+        xt = xt[rng.permutation(len(xt))[:MOST]]
+    xs, xt = _principal(xs, xt, unit)
+    simulator = _Simulator(xs, codes, xt, number, unit, rng)
     look = simulator.real
     probability = simulator.calibrated(simulations)
     counts = np.bincount(look.predicted, minlength=number)
@@ -193,11 +194,11 @@ def _shares(masses: FloatArray) -> FloatArray:
 
 def _principal(xs: FloatArray, xt: FloatArray, unit: bool) -> tuple[FloatArray, FloatArray]:
     """Coordinates on the principal axes of both domains; of length 1 before and after if `unit`."""
-    x = np.concatenate([xs, xt]).astype(np.float64)
-    x = unit_rows(x) if unit else x / max(np.abs(x).max(), 1e-300)
+    x = np.concatenate([xs, xt])
+    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True) if unit else np.abs(x).max(), 1e-300)
     x -= x.mean(axis=0)
-    if (width := x.shape[1]) > AXES:
-        x = x @ eigh(x.T @ x, subset_by_index=[width - AXES, width - 1])[1]
+    if x.shape[1] > AXES:
+        x = x @ principal_axes(x, AXES)[1]
     x = unit_rows(x) if unit else x / max(float(x.std()), 1e-300)
     return x[: len(xs)], x[len(xs) :]
 
@@ -241,12 +242,6 @@ def discriminant_axes(
     kept = min(width, max(targets.shape[1] - 1, 2))
     within = total - between + ridge * np.eye(width)
     return with_signs(eigh(between, within, subset_by_index=[width - kept, width - 1])[1][:, ::-1])
-
-
-def with_signs(axes: FloatArray) -> FloatArray:
-    """Return eigenvectors with signs of their own: the library's choice of them must not decide a result."""
-    largest = np.abs(axes).argmax(axis=0)
-    return np.ascontiguousarray(axes * np.where(axes[largest, np.arange(axes.shape[1])] < 0, -1.0, 1.0))
 
 
 def _look(xs: FloatArray, labels: IntArray, xt: FloatArray, n_classes: int, unit: bool) -> _Look:
