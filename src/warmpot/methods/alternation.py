@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, diags_array, vstack
 from torch import Tensor
 from torch.nn import functional
 
@@ -41,6 +41,7 @@ from warmpot.nets import SCALES, Network, NetworkSettings, Outputs, build_networ
 from warmpot.nets.network import NARROW, Projection
 from warmpot.transport import Solution
 from warmpot.weights import ClassPresence, estimate_presence, predicted_shares
+from warmpot.weights.axes import indicators
 from warmpot.weights.presence import FEW, discriminant_axes
 
 __all__ = ["Alternation", "DatasetPlan", "FullSettings", "RoundResult", "Rounds"]
@@ -220,9 +221,10 @@ class Alternation(Rounds):
         xs, xt = self._network.scale(xs).float(), self._network.scale(xt).float()
         self.centre, self.axes = centre_and_axes((xs, xt)[: 1 + method.uses_target], width)
         self.xs, self.xt = (xs - self.centre) @ self.axes, (xt - self.centre) @ self.axes
-        self.groups = self.targets
-        if grouped:
-            self.groups = torch.eye(n_groups)[split_classes(self.xs.numpy(), self.labels.numpy(), n_outputs)]
+        if self.discriminant:
+            codes = self.labels.numpy()
+            codes = split_classes(self.xs.numpy(), codes, n_outputs) if grouped else codes
+            self.groups = indicators(codes, n_groups)
         self.training_weights = torch.full((len(self.xs),), 1.0 / len(self.xs), dtype=torch.float64)
         # Structured prediction works on the sphere, where narrow tables do not lie. With few classes, one too many
         # would split the cluster of another.
@@ -260,19 +262,16 @@ class Alternation(Rounds):
         self.training_weights = weights / weights.sum()
         q = np.asarray(plan.sum(axis=0))
         mass = torch.from_numpy(q * len(q))
-
-        def carried(labels: Tensor) -> Tensor:
-            sums = torch.from_numpy(np.asarray(plan.T @ labels.numpy(), np.float32))
-            return torch.cat([labels, sums / torch.from_numpy(q).float().clamp_min(1e-12)[:, None]])
-
-        x, targets = torch.cat([self.xs, self.xt - self.shift]), carried(self.targets)
+        carried = diags_array(1 / np.maximum(q, 1e-12)) @ plan.T  # what a target sample gets of each source sample
+        soft_labels = torch.from_numpy(np.asarray(carried @ self.targets.numpy(), np.float32))
+        x, targets = torch.cat([self.xs, self.xt - self.shift]), torch.cat([self.targets, soft_labels])
         total = torch.cat([weights, mass])
         if self.discriminant:
             everyone = torch.cat([weights, torch.ones(len(self.xt), dtype=torch.float64)]).float()
             self.origin = (everyone / everyone.sum()) @ x
             x = x - self.origin
-            groups = carried(self.groups)
-            axes = discriminant_axes(x.double().numpy(), groups.double().numpy(), total.numpy())
+            groups = vstack([self.groups, carried @ self.groups], "csr")
+            axes = discriminant_axes(x.double().numpy(), groups, total.numpy())
             # In units of the scatter within classes: lengths matter where features are not scaled to 1.
             self.metric = torch.from_numpy(axes * math.sqrt(float(total.sum()))).float()
         else:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.linalg import eigh
+from scipy.sparse import csr_array
 
-from warmpot._typing import FloatArray
+from warmpot._typing import FloatArray, IntArray
 
-__all__ = ["principal_axes", "with_signs"]
+__all__ = ["indicators", "principal_axes", "with_signs"]
 
 MODERATE = 2048
 """Up to this many columns the axes come from the covariance, whatever the number of samples: it costs seconds."""
@@ -64,3 +65,15 @@ def with_signs(axes: FloatArray) -> FloatArray:
     largest = [int(np.abs(axis).argmax()) for axis in axes.T]  # one at a time: a copy of all may be large
     axes *= np.where(axes[largest, np.arange(axes.shape[1])] < 0, -1.0, 1.0)
     return np.ascontiguousarray(axes)
+
+
+def indicators(labels: IntArray, n_classes: int) -> csr_array:
+    """Return the one-hot labels (n, C), sparse: with thousands of classes almost all of a dense one are zeros.
+
+    Examples
+    --------
+    >>> indicators(np.array([1, 0, 1]), 2).T @ np.array([10.0, 20.0, 30.0])
+    array([20., 40.])
+    """
+    n = len(labels)
+    return csr_array((np.ones(n), labels, np.arange(n + 1)), shape=(n, n_classes))

@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh
+from scipy.sparse import csr_array
 
 from warmpot._checks import check_count, check_matrix
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.errors import InputError
-from warmpot.weights.axes import principal_axes, with_signs
+from warmpot.weights.axes import indicators, principal_axes, with_signs
 from warmpot.weights.formulas import class_codes
 
 __all__ = ["STATES", "ClassPresence", "discriminant_axes", "estimate_presence", "unit_rows"]
@@ -210,7 +211,7 @@ def unit_rows(x: FloatArray) -> FloatArray:
 
 
 def discriminant_axes(
-    x: FloatArray, targets: FloatArray, weights: FloatArray, shrinkage: float = SHRINKAGE
+    x: FloatArray, targets: FloatArray | csr_array, weights: FloatArray, shrinkage: float = SHRINKAGE
 ) -> FloatArray:
     r"""Axes that separate classes: maximise ``tr P'BP`` under ``P'(W + shrinkage s I)P = I`` (Fisher's discriminant).
 
@@ -220,7 +221,7 @@ def discriminant_axes(
     ----------
     x : (n, d) array
         Features.
-    targets : (n, C) array
+    targets : (n, C) array, dense or sparse
         Class probabilities.
     weights : (n,) array
         Nonnegative; their scale does not matter.
@@ -231,10 +232,10 @@ def discriminant_axes(
         With ``k = min(d, max(C - 1, 2))``, the best axis first.
     """
     x = x - weights @ x / weights.sum()  # an offset of all samples separates nothing
-    weighted = targets * weights[:, None]
-    sizes = weighted.sum(axis=0)
-    means = weighted.T @ x / np.maximum(sizes, 1e-300)[:, None]
-    total = x.T @ (x * weights[:, None])
+    weighted = x * weights[:, None]
+    sizes = targets.T @ weights
+    means = targets.T @ weighted / np.maximum(sizes, 1e-300)[:, None]
+    total = x.T @ weighted
     between = means.T @ (means * sizes[:, None])
     width = x.shape[1]
     variance = float(np.trace(total)) / width
@@ -250,7 +251,7 @@ def _look(xs: FloatArray, labels: IntArray, xt: FloatArray, n_classes: int, unit
     Done twice: the second time the target is translated by the mean distance of its consistent samples to the classes
     they were predicted as. A shift that all classes share is no evidence.
     """
-    one_hot = np.eye(n_classes)[labels]
+    one_hot = indicators(labels, n_classes)
     sizes = one_hot.sum(axis=0)
     axes = discriminant_axes(xs, one_hot, np.ones(len(xs)))
     means = one_hot.T @ xs / np.maximum(sizes, 1)[:, None]
@@ -271,7 +272,7 @@ def _look(xs: FloatArray, labels: IntArray, xt: FloatArray, n_classes: int, unit
 
 
 def _nearest_class(
-    xs: FloatArray, xt: FloatArray, one_hot: FloatArray, axes: FloatArray, centre: FloatArray, unit: bool
+    xs: FloatArray, xt: FloatArray, one_hot: csr_array, axes: FloatArray, centre: FloatArray, unit: bool
 ) -> tuple[IntArray, FloatArray]:
     """Predict the target, and count how often the nearest target samples are predicted the same."""
     source, target = (xs - centre) @ axes, (xt - centre) @ axes
@@ -314,8 +315,8 @@ class _Simulator:
         here = mass > 0
         sizes = np.bincount(labels, minlength=n_classes)
         self.possible, self.split = sizes > 0, sizes > 1
-        source = np.eye(n_classes)[labels].T @ xs / np.maximum(sizes, 1)[:, None]
-        target = np.eye(n_classes)[predicted].T @ (xt * consistency[:, None]) / np.where(here, mass, 1)[:, None]
+        source = indicators(labels, n_classes).T @ xs / np.maximum(sizes, 1)[:, None]
+        target = indicators(predicted, n_classes).T @ (xt * consistency[:, None]) / np.where(here, mass, 1)[:, None]
         moves, share = (target - source)[here], mass[here] / mass.sum()
         self.move = share @ moves
         self.deviations = (moves - self.move) * np.sqrt(share)[:, None]

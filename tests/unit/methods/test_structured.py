@@ -19,6 +19,7 @@ from warmpot.methods.alternation import Alternation
 from warmpot.methods.structured import _clusters, _labelled_in_steps, _most_certain, structured_probabilities
 from warmpot.train import fit, load_config
 from warmpot.weights import ClassPresence
+from warmpot.weights.axes import indicators
 from warmpot.weights.presence import unit_rows
 
 
@@ -81,7 +82,7 @@ def test_clusters_follow_a_shift_that_nearest_means_do_not() -> None:
     xs, xt = drawn(0.0), drawn(45.0)
     means = np.stack([xs[labels == c].mean(axis=0) for c in range(4)])
     assert (unit_rows(xt) @ unit_rows(means).T).argmax(axis=1)[:40].mean() > 0.3
-    found = _labelled_in_steps(np.concatenate([xs, xt]), np.eye(4)[labels])
+    found = _labelled_in_steps(np.concatenate([xs, xt]), indicators(labels, 4))
     np.testing.assert_array_equal(found.argmax(axis=1), labels)
 
 
