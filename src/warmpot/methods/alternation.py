@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from warmpot._checks import check_choice, check_count, check_fraction, check_nonnegative, check_positive
-from warmpot._typing import FloatArray
+from warmpot._typing import FloatArray, IntArray
 from warmpot.costs import PairCosts
 from warmpot.data import Task
 from warmpot.errors import DivergedError, InputError
@@ -36,6 +36,7 @@ from warmpot.losses import LabelLoss
 from warmpot.methods.base import Method
 from warmpot.methods.coordinates import centre_and_axes, group_counts, split_classes, variance_follows_mean
 from warmpot.methods.refit import PlannedBound, descend, fit_classifier, fit_ridge, mapped, tightest_plan
+from warmpot.methods.sizes import DataSize
 from warmpot.methods.structured import structured_probabilities
 from warmpot.nets import SCALES, Network, NetworkSettings, Outputs, build_network
 from warmpot.nets.network import NARROW, Projection
@@ -44,7 +45,7 @@ from warmpot.weights import ClassPresence, estimate_presence, predicted_shares
 from warmpot.weights.axes import indicators
 from warmpot.weights.presence import FEW, discriminant_axes
 
-__all__ = ["Alternation", "DatasetPlan", "FullSettings", "RoundResult", "Rounds"]
+__all__ = ["Alternation", "DatasetPlan", "FullSettings", "RoundResult", "Rounds", "alternation_size"]
 
 OBJECTIVES = ("cross_entropy", "bound")
 UNKNOWNS = ("head", "metric", "origin", "shift")
@@ -178,6 +179,26 @@ class FullSettings:
         return float(self.feature_start ** (1 - (number - 1) / ramp)) if number <= ramp else 1.0
 
 
+def _group_counts(task: Task, settings: FullSettings) -> IntArray:
+    """Return the number of groups of each class in the discriminant.
+
+    More axes than classes - 1 help the plan, but distances in them add to the bound.
+    """
+    counts = group_counts(np.asarray(task.ys), task.n_classes)
+    return np.ones_like(counts) if settings.objective == "bound" else counts
+
+
+def alternation_size(method: Method[Any], task: Task, settings: FullSettings) -> DataSize:
+    """Return the sizes of an `Alternation`."""
+    axes, rounds, outputs = min(settings.width, task.width), 0, task.n_classes or 1
+    width = axes
+    if method.uses_target:
+        rounds = settings.rounds + OWN_ROUNDS + settings.bound_rounds * (settings.objective == "bound")
+        if task.n_classes:
+            width = min(axes, max(int(_group_counts(task, settings).sum()) - 1, 2))
+    return DataSize(task.n_source, task.n_target, task.width, outputs, axes, width, rounds)
+
+
 class Alternation(Rounds):
     """The data in the coordinates of their principal axes, the unknowns, and the two half-steps of a round.
 
@@ -206,25 +227,21 @@ class Alternation(Rounds):
         # Narrow tables are measurements: their rows have no common length worth imposing.
         self.unit = task.width >= NARROW
         self.discriminant = classes and method.uses_target
-        width = min(settings.width, task.width)
-        # More axes than classes - 1 help the plan, but distances in them add to the bound.
-        grouped = self.discriminant and settings.objective != "bound"
-        n_groups = int(group_counts(self.labels.numpy(), n_outputs).sum()) if grouped else n_outputs
-        kept = min(width, max(n_groups - 1, 2)) if self.discriminant else width
+        size = alternation_size(method, task, settings)
         xs, xt = map(torch.as_tensor, task.arrays())
         roots = settings.scale == "auto" and self.unit and self.discriminant and not (xt < 0).any()
         roots = roots and variance_follows_mean(xs, self.targets)
         scale = "roots" if roots else settings.scale
-        self.settings = NetworkSettings(scale=scale, bottleneck="projection", width=kept, unit_features=self.unit)
+        self.settings = NetworkSettings(scale=scale, bottleneck="projection", width=size.width, unit_features=self.unit)
         self._network = build_network(self.settings, task.width, n_outputs, seed=seed)
         self._network.fit_scale(*(xs, xt)[: 1 + method.uses_target])
         xs, xt = self._network.scale(xs).float(), self._network.scale(xt).float()
-        self.centre, self.axes = centre_and_axes((xs, xt)[: 1 + method.uses_target], width)
+        self.centre, self.axes = centre_and_axes((xs, xt)[: 1 + method.uses_target], size.axes)
         self.xs, self.xt = (xs - self.centre) @ self.axes, (xt - self.centre) @ self.axes
         if self.discriminant:
-            codes = self.labels.numpy()
-            codes = split_classes(self.xs.numpy(), codes, n_outputs) if grouped else codes
-            self.groups = indicators(codes, n_groups)
+            codes, counts = self.labels.numpy(), _group_counts(task, settings)
+            codes = split_classes(self.xs.numpy(), codes, n_outputs) if counts.max() > 1 else codes
+            self.groups = indicators(codes, int(counts.sum()))
         self.training_weights = torch.full((len(self.xs),), 1.0 / len(self.xs), dtype=torch.float64)
         # Structured prediction works on the sphere, where narrow tables do not lie. With few classes, one too many
         # would split the cluster of another.

@@ -12,6 +12,7 @@ from torch import Tensor
 from warmpot._typing import FloatArray, IntArray
 from warmpot.data import Task
 from warmpot.methods.alternation import FullSettings, Rounds
+from warmpot.methods.sizes import check_columns_memory
 from warmpot.nets import NetworkSettings, Outputs, PrototypeHead, build_network
 from warmpot.nets.network import ColumnScale, Network, Projection, make_scale
 from warmpot.weights.axes import principal_axes, with_signs
@@ -94,6 +95,8 @@ class LocalityRounds(Rounds):
     pseudo: Tensor
 
     def __init__(self, task: Task, settings: FullSettings, seed: int, *, axes: int, width: int, rounds: int) -> None:
+        if not axes:
+            check_columns_memory(task, "params.axes 0", 5, "Project onto principal axes: params.axes=512.")
         self.labels, self.n_classes, self.n_rounds = np.asarray(task.ys, np.int64), task.n_classes or 1, rounds
         inputs = [torch.as_tensor(x) for x in task.arrays()]
         scale = make_scale(settings.scale, task.width)

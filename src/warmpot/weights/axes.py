@@ -8,12 +8,19 @@ from scipy.sparse import csr_array
 
 from warmpot._typing import FloatArray, IntArray
 
-__all__ = ["indicators", "principal_axes", "with_signs"]
+__all__ = ["indicators", "matrix_side", "principal_axes", "with_signs"]
 
 MODERATE = 2048
 """Up to this many columns the axes come from the covariance, whatever the number of samples: it costs seconds."""
 LARGE = 5000
 """With more columns and more samples, products of the data with a few vectors cost less than either matrix."""
+
+
+def matrix_side(n: int, d: int) -> int | None:
+    """Return the size of the matrix that the axes of (n, d) samples come from: d or n; None: from neither."""
+    if min(n, d) > LARGE:
+        return None
+    return n if d > MODERATE and n < d else d
 
 
 def principal_axes(x: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
@@ -36,12 +43,13 @@ def principal_axes(x: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
     (array([18.]), array([[1.], [0.]]))
     """
     n, d = x.shape
-    if min(n, d) > LARGE:
+    side = matrix_side(n, d)
+    if side is None:
         from sklearn.utils.extmath import randomized_svd
 
         _, singular, rows = randomized_svd(x, min(count, n), random_state=0)
         squares, axes = singular * singular, rows.T
-    elif d > MODERATE and n < d:
+    elif side < d:
         squares, vectors = _leading(x @ x.T, min(count, n))
         squares[squares <= n * np.finfo(np.float64).eps * squares[0]] = 0.0  # rounding: their axes would be noise
         axes = x.T @ (vectors / np.sqrt(np.where(squares > 0, squares, np.inf)))

@@ -21,7 +21,7 @@ from warmpot.data import Task, as_table, make_task
 from warmpot.errors import DivergedError, InputError
 from warmpot.estimators import SourceOnlyClassifier, WarmpotClassifier, WarmpotRegressor
 from warmpot.losses import LABEL_LOSSES
-from warmpot.methods import Warmpot
+from warmpot.methods import Warmpot, refit
 from warmpot.methods.alternation import Alternation
 from warmpot.methods.coordinates import group_counts, split_classes, variance_follows_mean
 from warmpot.methods.refit import fit_classifier, fit_ridge
@@ -63,6 +63,17 @@ def test_two_fits_are_the_same_bit_for_bit() -> None:
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
     assert one.history == two.history
     assert [line["step"] for line in one.history] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_classifier_does_not_depend_on_the_blocks_of_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, weights = (torch.randn(60, 4, generator=generator).double(), torch.rand(60, generator=generator).double())
+    targets = torch.softmax(torch.randn(60, 3, generator=generator), dim=1).double()
+    start = torch.zeros(5, 3, dtype=torch.float64)
+    whole = fit_classifier(x, targets, weights, start, penalty=1e-2, iterations=200)
+    monkeypatch.setattr(refit, "BLOCK", 21)  # seven samples
+    parts = fit_classifier(x, targets, weights, start, penalty=1e-2, iterations=200)
+    np.testing.assert_allclose(parts, whole, atol=1e-5)
 
 
 def test_a_hundred_thousand_features_need_no_covariance_of_features() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -170,3 +171,17 @@ def test_the_plan_uses_the_capacities_of_few_classes() -> None:
     assert method.mass(outputs, labels, 1.0, *method.supply(outputs, labels, presence)) == pytest.approx(expected)
     solution = method.plan(costs, labels, outputs, 1.0, get_label_loss("cross_entropy"), presence).solution
     np.testing.assert_allclose(np.asarray(solution.p)[::8].sum(), expected)  # of class 0
+
+
+def test_many_classes_need_no_matrix_of_classes_by_classes() -> None:
+    rng = np.random.default_rng(0)
+    x, centres = unit_rows(rng.normal(size=(50, 8))), unit_rows(rng.normal(size=(3000, 8)))
+    labels = indicators(rng.permutation(3000)[:50], 3000)
+    tracemalloc.start()
+    try:
+        _clusters(x, centres)
+        _labelled_in_steps(np.concatenate([x, x]), labels)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 20e6  # 3000 x 3000 numbers are 72 MB
