@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from warmpot._checks import check_count, check_nonnegative, check_positive
 from warmpot._typing import Array, FloatArray, IntArray
@@ -142,7 +143,12 @@ class PairCosts:
         self, xs: Array, xt: Array, *, max_memory: float = 2.0, neighbours: int = 7, smooth: float = 0.0
     ) -> None:
         self._smooth = check_nonnegative("smooth", smooth, maximum=1.0)
-        self._near = nearest_rows(xt, min(check_count("neighbours", neighbours), len(xt) - 1)) if smooth else None
+        count = min(check_count("neighbours", neighbours), len(xt) - 1)
+        self._average: csr_array | None = None  # of the neighbours of each target sample
+        if smooth and count > 0:
+            near = nearest_rows(xt, count)
+            ends = np.arange(0, near.size + 1, count)
+            self._average = csr_array((np.full(near.size, 1.0 / count), near.ravel(), ends), shape=(len(xt), len(xt)))
         budget = check_positive("max_memory", max_memory, remedy="Give it in GiB.") * 2**30
         self.shape = (xs.shape[0], xt.shape[0])
         self.rms = rms_distance(xs, xt)
@@ -159,11 +165,13 @@ class PairCosts:
         return self._blocks.block(rows) if self._stored is None else self._stored[rows]
 
     def _smoothed(self, outputs: Tensor) -> Tensor:
-        if self._near is None or self._near.shape[1] == 0:
+        if self._average is None:
             return outputs
+        import torch
+
         averaged = outputs
         for _ in range(2):  # neighbours of neighbours
-            averaged = (1 - self._smooth) * outputs + self._smooth * averaged[self._near].mean(dim=1)
+            averaged = (1 - self._smooth) * outputs + self._smooth * torch.from_numpy(self._average @ averaged.numpy())
         return averaged
 
     def joint(

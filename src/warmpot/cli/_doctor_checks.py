@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from warmpot._memory import GIB, available_memory
 from warmpot.cli._shared import one_line
 from warmpot.errors import WarmpotError, WarmpotWarning
 
@@ -32,7 +33,6 @@ LARGEST_LENGTH_RATIO = 5.0
 """Median row length of one side over that of the other; above this, the two sides probably differ in units."""
 LONG = 100.0  # row length above which mini-batch training on unscaled features tends to diverge
 MAX_NAMED = 5  # number of broken images, or of features, that are named
-GIB = 2**30
 LITTLE_MEMORY = 2.0  # in GiB. With less, the default blocks of distances (1 to 2 GiB) may not fit
 LARGEST_GAP = 1e-8  # largest duality gap and residual accepted for a tiny plan whose costs are at most 1
 
@@ -125,31 +125,14 @@ def _check_cache() -> Iterator[Finding]:
 
 def check_memory() -> Iterator[Finding]:
     """Check that enough memory is free."""
-    free = _free_memory()
+    free = available_memory()
     if free is None:
         yield Finding("ok", "memory", "unknown on this system")
-    elif free < LITTLE_MEMORY:
-        text = f"{free:.1f} GiB free. Close other programs, or give `warmpot weights` a small --max-memory"
+    elif free < LITTLE_MEMORY * GIB:
+        text = f"{free / GIB:.1f} GiB free. Close other programs, or give `warmpot weights` a small --max-memory"
         yield Finding("warn", "memory", text)
     else:
-        yield Finding("ok", "memory", f"{free:.1f} GiB free")
-
-
-def _free_memory() -> float | None:
-    """Return the free memory of the machine or of the container, whichever is less, in GiB; None if unknown."""
-    free = []
-    try:
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        free.append(int(lines["MemAvailable"].split()[0]) * 1024 / GIB)
-    except (OSError, KeyError, ValueError):
-        if "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", {}):
-            free.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB)
-    try:
-        limit, used = (int(Path("/sys/fs/cgroup", name).read_text()) for name in ("memory.max", "memory.current"))
-        free.append((limit - used) / GIB)
-    except (OSError, ValueError):  # no container, or one without a limit ("max")
-        pass
-    return min(free, default=None)
+        yield Finding("ok", "memory", f"{free / GIB:.1f} GiB free")
 
 
 def _check_plans() -> Iterator[Finding]:

@@ -23,27 +23,29 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, diags_array, vstack
 from torch import Tensor
 from torch.nn import functional
 
 from warmpot._checks import check_choice, check_count, check_fraction, check_nonnegative, check_positive
-from warmpot._typing import FloatArray
+from warmpot._typing import FloatArray, IntArray
 from warmpot.costs import PairCosts
 from warmpot.data import Task
 from warmpot.errors import DivergedError, InputError
 from warmpot.losses import LabelLoss
 from warmpot.methods.base import Method
-from warmpot.methods.coordinates import group_counts, principal_axes, split_classes, variance_follows_mean
+from warmpot.methods.coordinates import centre_and_axes, group_counts, split_classes, variance_follows_mean
 from warmpot.methods.refit import PlannedBound, descend, fit_classifier, fit_ridge, mapped, tightest_plan
+from warmpot.methods.sizes import DataSize
 from warmpot.methods.structured import structured_probabilities
 from warmpot.nets import SCALES, Network, NetworkSettings, Outputs, build_network
 from warmpot.nets.network import NARROW, Projection
 from warmpot.transport import Solution
 from warmpot.weights import ClassPresence, estimate_presence, predicted_shares
+from warmpot.weights.axes import indicators
 from warmpot.weights.presence import FEW, discriminant_axes
 
-__all__ = ["Alternation", "DatasetPlan", "FullSettings", "RoundResult", "Rounds"]
+__all__ = ["Alternation", "DatasetPlan", "FullSettings", "RoundResult", "Rounds", "alternation_size"]
 
 OBJECTIVES = ("cross_entropy", "bound")
 UNKNOWNS = ("head", "metric", "origin", "shift")
@@ -177,6 +179,26 @@ class FullSettings:
         return float(self.feature_start ** (1 - (number - 1) / ramp)) if number <= ramp else 1.0
 
 
+def _group_counts(task: Task, settings: FullSettings) -> IntArray:
+    """Return the number of groups of each class in the discriminant.
+
+    More axes than classes - 1 help the plan, but distances in them add to the bound.
+    """
+    counts = group_counts(np.asarray(task.ys), task.n_classes)
+    return np.ones_like(counts) if settings.objective == "bound" else counts
+
+
+def alternation_size(method: Method[Any], task: Task, settings: FullSettings) -> DataSize:
+    """Return the sizes of an `Alternation`."""
+    axes, rounds, outputs = min(settings.width, task.width), 0, task.n_classes or 1
+    width = axes
+    if method.uses_target:
+        rounds = settings.rounds + OWN_ROUNDS + settings.bound_rounds * (settings.objective == "bound")
+        if task.n_classes:
+            width = min(axes, max(int(_group_counts(task, settings).sum()) - 1, 2))
+    return DataSize(task.n_source, task.n_target, task.width, outputs, axes, width, rounds)
+
+
 class Alternation(Rounds):
     """The data in the coordinates of their principal axes, the unknowns, and the two half-steps of a round.
 
@@ -205,24 +227,21 @@ class Alternation(Rounds):
         # Narrow tables are measurements: their rows have no common length worth imposing.
         self.unit = task.width >= NARROW
         self.discriminant = classes and method.uses_target
-        width = min(settings.width, task.width)
-        # More axes than classes - 1 help the plan, but distances in them add to the bound.
-        grouped = self.discriminant and settings.objective != "bound"
-        n_groups = int(group_counts(self.labels.numpy(), n_outputs).sum()) if grouped else n_outputs
-        kept = min(width, max(n_groups - 1, 2)) if self.discriminant else width
+        size = alternation_size(method, task, settings)
         xs, xt = map(torch.as_tensor, task.arrays())
         roots = settings.scale == "auto" and self.unit and self.discriminant and not (xt < 0).any()
         roots = roots and variance_follows_mean(xs, self.targets)
         scale = "roots" if roots else settings.scale
-        self.settings = NetworkSettings(scale=scale, bottleneck="projection", width=kept, unit_features=self.unit)
+        self.settings = NetworkSettings(scale=scale, bottleneck="projection", width=size.width, unit_features=self.unit)
         self._network = build_network(self.settings, task.width, n_outputs, seed=seed)
         self._network.fit_scale(*(xs, xt)[: 1 + method.uses_target])
         xs, xt = self._network.scale(xs).float(), self._network.scale(xt).float()
-        self.centre, self.axes = principal_axes(torch.cat([xs, xt]) if method.uses_target else xs, width)
+        self.centre, self.axes = centre_and_axes((xs, xt)[: 1 + method.uses_target], size.axes)
         self.xs, self.xt = (xs - self.centre) @ self.axes, (xt - self.centre) @ self.axes
-        self.groups = self.targets
-        if grouped:
-            self.groups = torch.eye(n_groups)[split_classes(self.xs.numpy(), self.labels.numpy(), n_outputs)]
+        if self.discriminant:
+            codes, counts = self.labels.numpy(), _group_counts(task, settings)
+            codes = split_classes(self.xs.numpy(), codes, n_outputs) if counts.max() > 1 else codes
+            self.groups = indicators(codes, int(counts.sum()))
         self.training_weights = torch.full((len(self.xs),), 1.0 / len(self.xs), dtype=torch.float64)
         # Structured prediction works on the sphere, where narrow tables do not lie. With few classes, one too many
         # would split the cluster of another.
@@ -260,19 +279,16 @@ class Alternation(Rounds):
         self.training_weights = weights / weights.sum()
         q = np.asarray(plan.sum(axis=0))
         mass = torch.from_numpy(q * len(q))
-
-        def carried(labels: Tensor) -> Tensor:
-            sums = torch.from_numpy(np.asarray(plan.T @ labels.numpy(), np.float32))
-            return torch.cat([labels, sums / torch.from_numpy(q).float().clamp_min(1e-12)[:, None]])
-
-        x, targets = torch.cat([self.xs, self.xt - self.shift]), carried(self.targets)
+        carried = diags_array(1 / np.maximum(q, 1e-12)) @ plan.T  # what a target sample gets of each source sample
+        soft_labels = torch.from_numpy(np.asarray(carried @ self.targets.numpy(), np.float32))
+        x, targets = torch.cat([self.xs, self.xt - self.shift]), torch.cat([self.targets, soft_labels])
         total = torch.cat([weights, mass])
         if self.discriminant:
             everyone = torch.cat([weights, torch.ones(len(self.xt), dtype=torch.float64)]).float()
             self.origin = (everyone / everyone.sum()) @ x
             x = x - self.origin
-            groups = carried(self.groups)
-            axes = discriminant_axes(x.double().numpy(), groups.double().numpy(), total.numpy())
+            groups = vstack([self.groups, carried @ self.groups], "csr")
+            axes = discriminant_axes(x.double().numpy(), groups, total.numpy())
             # In units of the scatter within classes: lengths matter where features are not scaled to 1.
             self.metric = torch.from_numpy(axes * math.sqrt(float(total.sum()))).float()
         else:

@@ -29,6 +29,7 @@ from warmpot.methods.base import (
 from warmpot.methods.losses import weighted_cross_entropy
 from warmpot.nets import Outputs, SphereHead, frozen_head
 from warmpot.weights import normalized
+from warmpot.weights.axes import principal_axes
 
 __all__ = ["Arpm", "pca_head"]
 
@@ -261,7 +262,7 @@ def pca_head(source: Tensor, labels: Tensor, target: Tensor, otherwise: Tensor) 
     n_classes = len(otherwise)
     x = target.double().cpu()
     centre = x.mean(dim=0)
-    axes = torch.linalg.eigh((x - centre).T @ (x - centre)).eigenvectors.T.flip(0)[:n_classes]
+    axes = torch.from_numpy(principal_axes((x - centre).numpy(), n_classes)[1]).T
     scores = (x - centre) @ axes.T
     axes = axes * scores.gather(0, scores.abs().argmax(dim=0, keepdim=True)).sign().T
     # A part at a time: in float64 the features of a large source take more memory than the pass that they come from.

@@ -20,6 +20,7 @@ from warmpot.costs import PairCosts
 from warmpot.data import Task
 from warmpot.losses import LABEL_LOSSES, LabelLoss
 from warmpot.methods.progress import Phase, TrainProgress, progress_at
+from warmpot.methods.sizes import DataSize
 from warmpot.nets import Network, Outputs
 
 if TYPE_CHECKING:
@@ -348,6 +349,10 @@ class Method(Component[M]):
     def rounds(self, task: Task, settings: FullSettings, loss: LabelLoss, seed: int) -> Rounds:
         """Return the training over whole data sets, round by round (full engine)."""
         raise NotImplementedError(f"{self.name} is not trained in rounds")
+
+    def data_size(self, task: Task, settings: FullSettings) -> DataSize | None:  # noqa: ARG002
+        """Return what `rounds` will work on, for its memory and time; None if they are unknown."""
+        return None
 
     def plan(
         self, costs: PairCosts, labels: Tensor, outputs: Tensor, progress: float, loss: LabelLoss,  # noqa: ARG002

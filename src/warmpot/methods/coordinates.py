@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 import torch
-from scipy.linalg import eigh
 from torch import Tensor
 from torch.nn import functional
 
 from warmpot._typing import FloatArray, IntArray
-from warmpot.weights.presence import with_signs
+from warmpot.weights.axes import principal_axes
 
-__all__ = ["group_counts", "principal_axes", "split_classes", "variance_follows_mean"]
+__all__ = ["centre_and_axes", "group_counts", "split_classes", "variance_follows_mean"]
 
 GROUP, MOST_GROUPS = 50, 10
 """Samples per group of a class that is split, and groups per class at most."""
 
 
-def principal_axes(x: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Mean and leading principal axes."""
-    x = x.double()
-    centre = x.mean(dim=0)
-    x = x - centre
-    n = x.shape[1]
-    axes = with_signs(eigh((x.T @ x).numpy(), subset_by_index=[n - width, n - 1])[1][:, ::-1])
-    return centre.float(), torch.from_numpy(axes).float()
+def centre_and_axes(domains: Sequence[Tensor], width: int) -> tuple[Tensor, Tensor]:
+    """Mean and leading principal axes of the samples of all domains together."""
+    x = np.concatenate([samples.numpy() for samples in domains], dtype=np.float64)
+    centre = x.mean(axis=0)
+    x -= centre
+    return torch.from_numpy(centre).float(), torch.from_numpy(principal_axes(x, width)[1]).float()
 
 
 def variance_follows_mean(x: Tensor, groups: Tensor) -> bool:

@@ -17,6 +17,7 @@ from warmpot.data import Task
 from warmpot.losses import LabelLoss
 from warmpot.methods.alternation import FullSettings, RoundResult, Rounds
 from warmpot.methods.base import Memory, Method
+from warmpot.methods.sizes import check_columns_memory
 from warmpot.nets import Network, NetworkSettings, Outputs, build_network
 from warmpot.weights.presence import unit_rows
 
@@ -52,6 +53,9 @@ class IdspRounds(Rounds):
     head: Tensor
 
     def __init__(self, method: Idsp, task: Task, settings: FullSettings, seed: int) -> None:
+        check_columns_memory(
+            task, method.name, 5, "Reduce the columns to their principal axes, or take the preset full."
+        )
         self.method, self.n_rounds, n_classes = method, 1, task.n_classes or 1
         inputs = [torch.as_tensor(x) for x in task.arrays()]
         self.settings = NetworkSettings(scale=settings.scale, bottleneck="none")

@@ -12,9 +12,11 @@ from torch import Tensor
 from warmpot._typing import FloatArray, IntArray
 from warmpot.data import Task
 from warmpot.methods.alternation import FullSettings, Rounds
+from warmpot.methods.sizes import check_columns_memory
 from warmpot.nets import NetworkSettings, Outputs, PrototypeHead, build_network
 from warmpot.nets.network import ColumnScale, Network, Projection, make_scale
-from warmpot.weights.presence import unit_rows, with_signs
+from warmpot.weights.axes import principal_axes, with_signs
+from warmpot.weights.presence import unit_rows
 
 __all__ = ["UNLABELLED", "LocalityRounds", "class_centres", "locality_axes", "uncentred_axes"]
 
@@ -32,12 +34,10 @@ def uncentred_axes(x: FloatArray, width: int) -> FloatArray:
 
     The official codes project samples onto them without subtracting the mean.
     """
-    centred = x - x.mean(axis=0)
-    d = x.shape[1]
-    values, axes = eigh(centred.T @ centred, subset_by_index=[d - min(width, d), d - 1])
-    varies = values > SMALLEST * max(values[-1], 0.0)
-    varies[-1] = True
-    return with_signs(axes[:, varies][:, ::-1])
+    squares, axes = principal_axes(x - x.mean(axis=0), min(width, x.shape[1]))
+    varies = squares > SMALLEST * max(squares[0], 0.0)
+    varies[0] = True
+    return axes[:, varies]
 
 
 def locality_axes(x: FloatArray, labels: IntArray, n_classes: int, width: int) -> FloatArray:
@@ -95,6 +95,8 @@ class LocalityRounds(Rounds):
     pseudo: Tensor
 
     def __init__(self, task: Task, settings: FullSettings, seed: int, *, axes: int, width: int, rounds: int) -> None:
+        if not axes:
+            check_columns_memory(task, "params.axes 0", 5, "Project onto principal axes: params.axes=512.")
         self.labels, self.n_classes, self.n_rounds = np.asarray(task.ys, np.int64), task.n_classes or 1, rounds
         inputs = [torch.as_tensor(x) for x in task.arrays()]
         scale = make_scale(settings.scale, task.width)

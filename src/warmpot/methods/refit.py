@@ -15,7 +15,7 @@ A head is a (k + 1, C) tensor whose last row is b, a metric is (d, k); `unit` sc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -32,6 +32,8 @@ __all__ = ["PlannedBound", "descend", "fit_classifier", "fit_ridge", "mapped", "
 
 LOSS = "euclidean"
 """Of the bound."""
+BLOCK = 2**20
+"""Logits that are computed at a time: 4 MiB."""
 
 
 def mapped(x: Tensor, metric: Tensor, unit: bool) -> Tensor:
@@ -40,8 +42,10 @@ def mapped(x: Tensor, metric: Tensor, unit: bool) -> Tensor:
     return functional.normalize(y, dim=1) if unit else y
 
 
-def _minimise(loss: Callable[[], Tensor], unknowns: Sequence[Tensor], steps: int, grad: float, change: float) -> None:
-    """Minimise by L-BFGS; `grad` and `change` are its tolerances."""
+def _minimise(
+    terms: Callable[[], Iterable[Tensor]], unknowns: Sequence[Tensor], steps: int, grad: float, change: float
+) -> None:
+    """Minimise a sum by L-BFGS; `grad` and `change` are its tolerances. Only one term is in memory at a time."""
     solver = torch.optim.LBFGS(
         unknowns, max_iter=steps, tolerance_grad=grad, tolerance_change=change, history_size=10,
         line_search_fn="strong_wolfe",
@@ -49,9 +53,11 @@ def _minimise(loss: Callable[[], Tensor], unknowns: Sequence[Tensor], steps: int
 
     def closure() -> Tensor:
         solver.zero_grad()
-        value = loss()
-        value.backward()  # type: ignore[no-untyped-call]
-        return value
+        values = []
+        for term in terms():
+            term.backward()  # type: ignore[no-untyped-call]
+            values.append(term.detach())
+        return torch.stack(values).sum()
 
     solver.step(closure)  # type: ignore[no-untyped-call]
 
@@ -68,12 +74,16 @@ def fit_classifier(
     used = weights > 0
     x, targets, weights = x[used], targets[used], weights[used] / weights[used].sum()
     head = head.clone().requires_grad_()
+    size = max(BLOCK // head.shape[1], 1)  # with many classes, tensors of all logits take more time than the products
 
-    def loss() -> Tensor:
-        logs = torch.log_softmax(torch.addmm(head[-1], x, head[:-1]), dim=1)
-        return -(weights @ (targets * logs).sum(dim=1)) + penalty / 2 * head[:-1].square().sum()
+    def terms() -> Iterator[Tensor]:
+        for start in range(0, len(x), size):
+            rows = slice(start, start + size)
+            logs = torch.log_softmax(torch.addmm(head[-1], x[rows], head[:-1]), dim=1)
+            entropy = -(weights[rows] @ (targets[rows] * logs).sum(dim=1))
+            yield entropy if start else entropy + penalty / 2 * head[:-1].square().sum()
 
-    _minimise(loss, [head], iterations, 1e-6, 1e-8)
+    _minimise(terms, [head], iterations, 1e-6, 1e-8)
     return head.detach()
 
 
@@ -141,7 +151,7 @@ def descend(
     """
     factors = torch.tensor([1.0, feature_weight, 1.0], dtype=torch.float64)
     unknowns = [head.double().clone().requires_grad_(), metric.double().clone().requires_grad_()]
-    _minimise(lambda: factors @ bound.terms(*unknowns), unknowns, iterations, 1e-7, 1e-10)
+    _minimise(lambda: [factors @ bound.terms(*unknowns)], unknowns, iterations, 1e-7, 1e-10)
     new_head, new_metric = (unknown.detach().to(head.dtype) for unknown in unknowns)
     pairs = ((head, metric), (new_head, new_metric))
     before, after = (float(factors @ bound.terms(h.double(), m.double())) for h, m in pairs)

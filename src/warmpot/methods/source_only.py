@@ -9,8 +9,9 @@ import torch
 
 from warmpot.data import Task
 from warmpot.losses import LabelLoss
-from warmpot.methods.alternation import Alternation, FullSettings
+from warmpot.methods.alternation import Alternation, FullSettings, alternation_size
 from warmpot.methods.base import BatchContext, Memory, Method, StepResult
+from warmpot.methods.sizes import DataSize
 
 __all__ = ["SourceOnly"]
 
@@ -38,3 +39,7 @@ class SourceOnly(Method[Memory]):
     def rounds(self, task: Task, settings: FullSettings, loss: LabelLoss, seed: int) -> Alternation:
         """Fit a linear classifier on the source; no round follows."""
         return Alternation(self, task, settings, loss, seed)
+
+    def data_size(self, task: Task, settings: FullSettings) -> DataSize:
+        """Return the sizes of the alternation."""
+        return alternation_size(self, task, settings)

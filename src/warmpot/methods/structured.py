@@ -10,9 +10,11 @@ target samples; and an average over sets of the classes that are likely there, s
 from __future__ import annotations
 
 import numpy as np
+from scipy.sparse import csr_array, vstack
 
 from warmpot._typing import FloatArray, IntArray
 from warmpot.weights import ClassPresence
+from warmpot.weights.axes import indicators
 from warmpot.weights.presence import discriminant_axes, unit_rows
 
 __all__ = ["structured_probabilities"]
@@ -53,11 +55,11 @@ def structured_probabilities(xs: FloatArray, labels: IntArray, xt: FloatArray, p
         used = np.flatnonzero(np.isin(labels, classes))
         rows = np.concatenate([used, len(xs) + np.arange(len(xt))])
         codes = np.searchsorted(classes, labels[used])
-        total[:, classes] += sizes.count(size) * _labelled_in_steps(x[rows], np.eye(size)[codes])
+        total[:, classes] += sizes.count(size) * _labelled_in_steps(x[rows], indicators(codes, size))
     return total / len(sizes)
 
 
-def _labelled_in_steps(x: FloatArray, one_hot: FloatArray) -> FloatArray:
+def _labelled_in_steps(x: FloatArray, one_hot: csr_array) -> FloatArray:
     """Return class probabilities of the rows of x that follow the source, whose classes `one_hot` gives.
 
     In every step the discriminant is fitted to the source and to the target samples labelled so far, and the target is
@@ -66,33 +68,37 @@ def _labelled_in_steps(x: FloatArray, one_hot: FloatArray) -> FloatArray:
     """
     x = x - x.mean(axis=0)
     n, classes = one_hot.shape
-    chosen, labelled = np.zeros(len(x) - n), np.zeros((len(x) - n, classes))
+    chosen, labelled = np.zeros(len(x) - n), csr_array((len(x) - n, classes))
     for step in range(1, STEPS + 1):
-        axes = discriminant_axes(x, np.concatenate([one_hot, labelled]), np.concatenate([np.ones(n), chosen]))
+        axes = discriminant_axes(x, vstack([one_hot, labelled], "csr"), np.concatenate([np.ones(n), chosen]))
         projected = unit_rows(x @ axes)
         source, target = projected[:n], projected[n:]
         means = unit_rows(one_hot.T @ source / np.maximum(one_hot.sum(axis=0), 1)[:, None])
         scores = np.maximum(_near(target, means), _near(target, _clusters(target, means)))
         predicted = scores.argmax(axis=1)
-        labelled, chosen = np.eye(classes)[predicted], _most_certain(scores.max(axis=1), predicted, step / STEPS)
+        chosen = _most_certain(scores.max(axis=1), predicted, step / STEPS)
+        labelled = indicators(predicted, classes)
     probabilities: FloatArray = scores / scores.sum(axis=1, keepdims=True)
     return probabilities
 
 
 def _near(x: FloatArray, centres: FloatArray) -> FloatArray:
     """Class probabilities from the distances to centres; rows have length 1."""
-    distances = -SHARPNESS * np.sqrt(np.maximum(2 - 2 * x @ centres.T, 0))
-    likely = np.exp(distances - distances.max(axis=1, keepdims=True))
-    probabilities: FloatArray = likely / likely.sum(axis=1, keepdims=True)
-    return probabilities
+    scores: FloatArray = -2 * x @ centres.T  # in place from here on: with many classes these arrays are large
+    scores += 2
+    np.sqrt(np.maximum(scores, 0, out=scores), out=scores)
+    scores *= -SHARPNESS
+    scores -= scores.max(axis=1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=1, keepdims=True)
+    return scores
 
 
 def _clusters(x: FloatArray, centres: FloatArray) -> FloatArray:
     """Spherical k-means from given centres; a cluster that loses all samples keeps its centre."""
     for _ in range(CLUSTER_STEPS):
-        nearest = np.eye(len(centres))[(x @ centres.T).argmax(axis=1)]
-        sums = nearest.T @ x
-        moved = np.where(nearest.any(axis=0)[:, None], unit_rows(sums), centres)
+        nearest = indicators((x @ centres.T).argmax(axis=1), len(centres))
+        moved = np.where(nearest.sum(axis=0)[:, None] > 0, unit_rows(nearest.T @ x), centres)
         if np.array_equal(moved, centres):
             break
         centres = moved

@@ -14,9 +14,10 @@ from warmpot._typing import FloatArray
 from warmpot.costs import PairCosts, joint_cost, rms_distance
 from warmpot.data import Task
 from warmpot.losses import LabelLoss
-from warmpot.methods.alternation import Alternation, DatasetPlan, FullSettings
+from warmpot.methods.alternation import Alternation, DatasetPlan, FullSettings, alternation_size
 from warmpot.methods.base import BatchContext, Memory, Method, Phase, StepResult
 from warmpot.methods.losses import mean_entropy, ramped
+from warmpot.methods.sizes import DataSize
 from warmpot.nets import Outputs
 from warmpot.transport import BlockCost, Solution, solve_partial, solve_partial_blocks
 from warmpot.weights import estimate_alpha, estimate_beta, normalized, plan_weights, predicted_shares
@@ -236,3 +237,7 @@ class Warmpot(Method[Memory]):
     def rounds(self, task: Task, settings: FullSettings, loss: LabelLoss, seed: int) -> Alternation:
         """Solve the plan over all pairs, refit the classifier, and repeat."""
         return Alternation(self, task, settings, loss, seed)
+
+    def data_size(self, task: Task, settings: FullSettings) -> DataSize:
+        """Return the sizes of the alternation."""
+        return alternation_size(self, task, settings)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from warmpot._memory import check_memory
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.data import Task, Truth
 from warmpot.data.table import Rows, sample_shape
@@ -34,6 +35,7 @@ LEFT_OUT = 0.05
 """A target sample of which the plan matches less than this share counts as left out."""
 OTHER_PREDICTIONS = 0.01
 """Above this share of different predictions, the data is not that of the run; rounding explains less."""
+REMEDY = "Free memory, or write the page without the data."
 FEW = 0.5
 """A class with less than this share of the median share of present classes is suspicious."""
 UNSURE = 0.7
@@ -310,6 +312,9 @@ def _apply_model(run: FinishedRun, task: Task) -> tuple[Points, Points, Candidat
     rows_s, rows_t = rng.permutation(task.n_source)[:most], rng.permutation(task.n_target)[:most]
     part = replace(task, xs=_subset(task.xs, rows_s), ys=task.ys[rows_s], xt=_subset(task.xt, rows_t),
                    source_names=(), target_names=())  # fmt: skip
+    if task.xs.ndim == 2:  # scaled inputs for pictures and, in float64, for validators; and the copies of both
+        samples = len(rows_s) + len(rows_t)
+        check_memory("report", f"{samples:,} samples x {task.width:,} features", 28.0 * samples * task.width, REMEDY)
     source, target = predictor.outputs(part.xs, "source", source=True), predictor.outputs(part.xt, "target")
     candidate = None
     if task.classes:
@@ -338,5 +343,5 @@ def _scaled(predictor: Predictor, x: Rows) -> FloatArray | None:
     if not isinstance(x, np.ndarray):
         return None
     with torch.inference_mode():
-        scaled: FloatArray = predictor.network.scale(torch.from_numpy(np.ascontiguousarray(x))).double().numpy()
+        scaled: FloatArray = predictor.network.scale(torch.from_numpy(np.ascontiguousarray(x))).numpy()
     return scaled

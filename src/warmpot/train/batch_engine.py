@@ -24,7 +24,7 @@ from warmpot.train.config import RunConfig
 from warmpot.train.hardware import asked_to_stop, quiet_gathers
 from warmpot.train.health import Health
 from warmpot.train.images import make_backbone
-from warmpot.train.predictor import apply_network
+from warmpot.train.predictor import apply_network, check_pass_memory
 from warmpot.train.run_folder import Checkpoint, RunFolder
 from warmpot.train.snapshots import Chooser, ChosenIterate, Snapshot, Trained
 
@@ -51,6 +51,9 @@ class _Trainer:
         method = config.built_method
         if network.needs_scale:
             network.fit_scale(*map(torch.as_tensor, task.arrays()[: 1 + method.uses_target]))
+        if config.built_weighting is None:  # otherwise a part of the source may be enough at the end
+            remedy = "Train on a sample of the rows, or with narrower features."
+            check_pass_memory("minibatch, outputs at the end", network, task.n_source + task.n_target, 0, remedy)
         widths = network.head.in_features, network.n_inputs
         setup = Setup(task.n_source, task.n_target, n_outputs, *widths, config.seed, network)
         steps, warmup = self.settings.steps, self.settings.warmup_steps

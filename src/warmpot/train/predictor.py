@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from warmpot._checks import check_features, check_matrix
+from warmpot._memory import check_memory
 from warmpot._settings import from_mapping, to_mapping
 from warmpot._typing import FloatArray, IntArray
 from warmpot.bounds import BoundProblem, head_lipschitz
@@ -25,7 +26,7 @@ from warmpot.train.extract import weights_fingerprint
 from warmpot.train.images import ImageSettings
 from warmpot.weights import estimate_present_classes, predicted_shares
 
-__all__ = ["BoundInputs", "Predictor", "apply_network", "bound_inputs"]
+__all__ = ["BoundInputs", "Predictor", "apply_network", "bound_inputs", "check_pass_memory"]
 
 
 def apply_network(network: Network, x: Rows, workers: int = 0) -> Outputs:
@@ -33,6 +34,17 @@ def apply_network(network: Network, x: Rows, workers: int = 0) -> Outputs:
     with torch.inference_mode():
         parts = [network(block)[:2] for block in blocks(x, workers)]
         return Outputs(*(torch.cat([part[k].double() for part in parts]) for k in range(2)))
+
+
+def check_pass_memory(what: str, network: Network, samples: int, copied: int, remedy: str) -> None:
+    """Refuse to apply a network to more samples than memory can hold the outputs of.
+
+    Counted are features and outputs in float64 with the blocks that they are joined from, probabilities, and `copied`
+    columns of the data.
+    """
+    width, outputs = network.head.in_features, network.head.out_features
+    size = f"{samples:,} samples x {network.n_inputs:,} features, {outputs:,} outputs"
+    check_memory(what, size, 8.0 * samples * (copied + 2 * width + 4 * outputs), remedy)
 
 
 @dataclass(frozen=True)
@@ -90,6 +102,9 @@ class Predictor:
             allowed = "images" if self.images is not None else f"{self.width} features"
             remedy = "Give it what it was trained on."
             raise InputError(name, got=sample_shape(x), allowed=allowed, remedy=remedy)
+        if isinstance(x, LazyRows | np.ndarray):
+            copied = self.width * (x.dtype != np.float64)
+            check_pass_memory(name, self.network, len(x), copied, "Split the data, and predict a part at a time.")
         rows = check_matrix(name, x[:] if isinstance(x, LazyRows) else x, width=self.width)
         if tuned:
             remedy = "Its backbone was trained: features of another backbone do not fit."

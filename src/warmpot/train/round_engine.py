@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from warmpot._progress import ProgressCallback
+from warmpot._memory import GIB
+from warmpot._progress import ProgressCallback, format_duration
 from warmpot.data import Task
 from warmpot.train.config import RunConfig
 from warmpot.train.hardware import asked_to_stop
@@ -20,6 +21,9 @@ from warmpot.train.snapshots import Chooser, ChosenIterate, Snapshot, Trained
 __all__ = ["train_in_rounds"]
 
 logger = logging.getLogger(__name__)
+
+LONG = 30.0
+"""Seconds from which the expected time is logged at the start."""
 
 
 class _RoundTrainer:
@@ -100,6 +104,12 @@ def train_in_rounds(
     chooser: Chooser | None = None,
 ) -> Trained:  # fmt: skip
     """Train on frozen features, round by round over whole data sets; arguments as in `train_in_batches`."""
+    size = config.built_method.data_size(task, config.full)
+    if size is not None:
+        size.check_memory()
+        if size.seconds >= LONG:
+            text = "%s: about %s on one free core, %.1f GiB of memory at most"
+            logger.info(text, size, format_duration(size.seconds), size.memory / GIB)
     trainer = _RoundTrainer(task, config, run, chooser)
     done, total = trainer.begin(start), trainer.rounds.n_rounds
     with asked_to_stop() as stop:

@@ -19,13 +19,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import eigh
+from scipy.sparse import csr_array
 
 from warmpot._checks import check_count, check_matrix
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.errors import InputError
+from warmpot.weights.axes import indicators, principal_axes, with_signs
 from warmpot.weights.formulas import class_codes
 
-__all__ = ["STATES", "ClassPresence", "discriminant_axes", "estimate_presence", "unit_rows", "with_signs"]
+__all__ = ["STATES", "ClassPresence", "discriminant_axes", "estimate_presence", "unit_rows"]
 
 STATES = ("present", "doubtful", "absent")
 CERTAIN = 0.95
@@ -164,13 +166,13 @@ def estimate_presence(
         raise InputError("labels", got=got, allowed="as many as samples", remedy=remedy)
     number = n_classes if n_classes is not None else int(codes.max()) + 1
     rng = np.random.default_rng(seed)
-    source, target = np.arange(len(xs)), np.arange(len(xt))
     if len(xs) > MOST:  # of every class at least some
         source = np.argsort(_ranks(rng.permutation(len(xs)), codes), kind="stable")[:MOST]
+        xs, codes = xs[source], codes[source]
     if len(xt) > MOST:
-        target = rng.permutation(len(xt))[:MOST]
-    xs, xt = _principal(xs[source], xt[target], unit)
-    simulator = _Simulator(xs, codes[source], xt, number, unit, rng)
+        xt = xt[rng.permutation(len(xt))[:MOST]]
+    xs, xt = _principal(xs, xt, unit)
+    simulator = _Simulator(xs, codes, xt, number, unit, rng)
     look = simulator.real
     probability = simulator.calibrated(simulations)
     counts = np.bincount(look.predicted, minlength=number)
@@ -193,11 +195,11 @@ def _shares(masses: FloatArray) -> FloatArray:
 
 def _principal(xs: FloatArray, xt: FloatArray, unit: bool) -> tuple[FloatArray, FloatArray]:
     """Coordinates on the principal axes of both domains; of length 1 before and after if `unit`."""
-    x = np.concatenate([xs, xt]).astype(np.float64)
-    x = unit_rows(x) if unit else x / max(np.abs(x).max(), 1e-300)
+    x = np.concatenate([xs, xt])
+    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True) if unit else np.abs(x).max(), 1e-300)
     x -= x.mean(axis=0)
-    if (width := x.shape[1]) > AXES:
-        x = x @ eigh(x.T @ x, subset_by_index=[width - AXES, width - 1])[1]
+    if x.shape[1] > AXES:
+        x = x @ principal_axes(x, AXES)[1]
     x = unit_rows(x) if unit else x / max(float(x.std()), 1e-300)
     return x[: len(xs)], x[len(xs) :]
 
@@ -209,7 +211,7 @@ def unit_rows(x: FloatArray) -> FloatArray:
 
 
 def discriminant_axes(
-    x: FloatArray, targets: FloatArray, weights: FloatArray, shrinkage: float = SHRINKAGE
+    x: FloatArray, targets: FloatArray | csr_array, weights: FloatArray, shrinkage: float = SHRINKAGE
 ) -> FloatArray:
     r"""Axes that separate classes: maximise ``tr P'BP`` under ``P'(W + shrinkage s I)P = I`` (Fisher's discriminant).
 
@@ -219,7 +221,7 @@ def discriminant_axes(
     ----------
     x : (n, d) array
         Features.
-    targets : (n, C) array
+    targets : (n, C) array, dense or sparse
         Class probabilities.
     weights : (n,) array
         Nonnegative; their scale does not matter.
@@ -230,10 +232,10 @@ def discriminant_axes(
         With ``k = min(d, max(C - 1, 2))``, the best axis first.
     """
     x = x - weights @ x / weights.sum()  # an offset of all samples separates nothing
-    weighted = targets * weights[:, None]
-    sizes = weighted.sum(axis=0)
-    means = weighted.T @ x / np.maximum(sizes, 1e-300)[:, None]
-    total = x.T @ (x * weights[:, None])
+    weighted = x * weights[:, None]
+    sizes = targets.T @ weights
+    means = targets.T @ weighted / np.maximum(sizes, 1e-300)[:, None]
+    total = x.T @ weighted
     between = means.T @ (means * sizes[:, None])
     width = x.shape[1]
     variance = float(np.trace(total)) / width
@@ -243,19 +245,13 @@ def discriminant_axes(
     return with_signs(eigh(between, within, subset_by_index=[width - kept, width - 1])[1][:, ::-1])
 
 
-def with_signs(axes: FloatArray) -> FloatArray:
-    """Return eigenvectors with signs of their own: the library's choice of them must not decide a result."""
-    largest = np.abs(axes).argmax(axis=0)
-    return np.ascontiguousarray(axes * np.where(axes[largest, np.arange(axes.shape[1])] < 0, -1.0, 1.0))
-
-
 def _look(xs: FloatArray, labels: IntArray, xt: FloatArray, n_classes: int, unit: bool) -> _Look:
     """Classify the target by the nearest class mean on the discriminant axes, and collect the evidence.
 
     Done twice: the second time the target is translated by the mean distance of its consistent samples to the classes
     they were predicted as. A shift that all classes share is no evidence.
     """
-    one_hot = np.eye(n_classes)[labels]
+    one_hot = indicators(labels, n_classes)
     sizes = one_hot.sum(axis=0)
     axes = discriminant_axes(xs, one_hot, np.ones(len(xs)))
     means = one_hot.T @ xs / np.maximum(sizes, 1)[:, None]
@@ -276,7 +272,7 @@ def _look(xs: FloatArray, labels: IntArray, xt: FloatArray, n_classes: int, unit
 
 
 def _nearest_class(
-    xs: FloatArray, xt: FloatArray, one_hot: FloatArray, axes: FloatArray, centre: FloatArray, unit: bool
+    xs: FloatArray, xt: FloatArray, one_hot: csr_array, axes: FloatArray, centre: FloatArray, unit: bool
 ) -> tuple[IntArray, FloatArray]:
     """Predict the target, and count how often the nearest target samples are predicted the same."""
     source, target = (xs - centre) @ axes, (xt - centre) @ axes
@@ -319,8 +315,8 @@ class _Simulator:
         here = mass > 0
         sizes = np.bincount(labels, minlength=n_classes)
         self.possible, self.split = sizes > 0, sizes > 1
-        source = np.eye(n_classes)[labels].T @ xs / np.maximum(sizes, 1)[:, None]
-        target = np.eye(n_classes)[predicted].T @ (xt * consistency[:, None]) / np.where(here, mass, 1)[:, None]
+        source = indicators(labels, n_classes).T @ xs / np.maximum(sizes, 1)[:, None]
+        target = indicators(predicted, n_classes).T @ (xt * consistency[:, None]) / np.where(here, mass, 1)[:, None]
         moves, share = (target - source)[here], mass[here] / mass.sum()
         self.move = share @ moves
         self.deviations = (moves - self.move) * np.sqrt(share)[:, None]

@@ -23,7 +23,7 @@ XS, YS, XT = rng.normal(size=(40, 4)), np.arange(40) % 3, rng.normal(size=(20, 4
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(_doctor_checks, "_free_memory", lambda: 8.0)
+    monkeypatch.setattr(_doctor_checks, "available_memory", lambda: 8 * 2**30)
     np.savez("source.npz", X=XS, y=YS)
     np.savez("target.npz", X=XT)
     return tmp_path
@@ -96,7 +96,7 @@ def test_a_plan_without_its_certificate_fails(monkeypatch: pytest.MonkeyPatch) -
 def test_little_memory_too_many_threads_and_no_cache_are_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    monkeypatch.setattr(_doctor_checks, "_free_memory", lambda: 0.5)
+    monkeypatch.setattr(_doctor_checks, "available_memory", lambda: 2**29)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1000)
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     result = run()
@@ -108,9 +108,9 @@ def test_little_memory_too_many_threads_and_no_cache_are_warnings(monkeypatch: p
 
 def test_memory_is_read_or_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    free = _doctor_checks._free_memory()
+    free = _doctor_checks.available_memory()
     assert free is None or free > 0
-    monkeypatch.setattr(_doctor_checks, "_free_memory", lambda: None)
+    monkeypatch.setattr(_doctor_checks, "available_memory", lambda: None)
     assert next(_doctor_checks.check_memory()) == Finding("ok", "memory", "unknown on this system")
 
 

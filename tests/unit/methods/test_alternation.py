@@ -21,13 +21,13 @@ from warmpot.data import Task, as_table, make_task
 from warmpot.errors import DivergedError, InputError
 from warmpot.estimators import SourceOnlyClassifier, WarmpotClassifier, WarmpotRegressor
 from warmpot.losses import LABEL_LOSSES
-from warmpot.methods import Warmpot
+from warmpot.methods import Warmpot, refit
 from warmpot.methods.alternation import Alternation
 from warmpot.methods.coordinates import group_counts, split_classes, variance_follows_mean
 from warmpot.methods.refit import fit_classifier, fit_ridge
 from warmpot.train import Predictor, fit, load_config
 from warmpot.train.run_folder import latest_checkpoint, load_checkpoint
-from warmpot.weights import ClassPresence, class_means, estimate_alpha, estimate_beta, predicted_shares
+from warmpot.weights import ClassPresence, axes, class_means, estimate_alpha, estimate_beta, predicted_shares
 from warmpot.weights.formulas import SMALLEST_BETA
 
 MODEL = ("model.safetensors", "model.json", "predictions.csv", "source_weights.csv", "metrics.jsonl")
@@ -63,6 +63,41 @@ def test_two_fits_are_the_same_bit_for_bit() -> None:
         np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
     assert one.history == two.history
     assert [line["step"] for line in one.history] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_classifier_does_not_depend_on_the_blocks_of_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, weights = (torch.randn(60, 4, generator=generator).double(), torch.rand(60, generator=generator).double())
+    targets = torch.softmax(torch.randn(60, 3, generator=generator), dim=1).double()
+    start = torch.zeros(5, 3, dtype=torch.float64)
+    whole = fit_classifier(x, targets, weights, start, penalty=1e-2, iterations=200)
+    monkeypatch.setattr(refit, "BLOCK", 21)  # seven samples
+    parts = fit_classifier(x, targets, weights, start, penalty=1e-2, iterations=200)
+    np.testing.assert_allclose(parts, whole, atol=1e-5)
+
+
+def test_a_hundred_thousand_features_need_no_covariance_of_features() -> None:
+    rng = np.random.default_rng(0)
+    centres, ys = rng.normal(size=(4, 100_000)).astype(np.float32), np.repeat(np.arange(4), 8)
+    yt = ys[:16]
+    xs, xt = (centres[y] + 10 * rng.standard_normal((len(y), 100_000), dtype=np.float32) for y in (ys, yt))
+    task, truth = make_task(as_table(xs, ys), as_table(xt, yt))
+    assert truth is not None
+    for preset in ("full", "source-only"):  # the covariance has 80 GB
+        fitted = fit(task, load_config(preset, changes={"full": {"width": 40}}))
+        assert truth.accuracy(fitted.outputs) == 1.0
+
+
+@pytest.mark.parametrize("preset", ["full", "source-only"])
+def test_a_fit_does_not_depend_on_the_side_the_axes_come_from(monkeypatch: pytest.MonkeyPatch, preset: str) -> None:
+    task = small_task(width=160)  # 120 samples
+    from_covariance = fit(task, load_config(preset))
+    monkeypatch.setattr(axes, "MODERATE", 0)
+    from_samples = fit(task, load_config(preset))
+    np.testing.assert_allclose(from_samples.training_weights, from_covariance.training_weights, atol=1e-4)
+    assert (from_samples.outputs.argmax(axis=1) == from_covariance.outputs.argmax(axis=1)).all()
+    if preset == "full":  # the target of source-only has a part outside of the axes
+        np.testing.assert_allclose(from_samples.outputs, from_covariance.outputs, atol=1e-2)
 
 
 def assert_same_run(one: Path, other: Path) -> None:

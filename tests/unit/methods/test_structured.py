@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from warmpot.methods.alternation import Alternation
 from warmpot.methods.structured import _clusters, _labelled_in_steps, _most_certain, structured_probabilities
 from warmpot.train import fit, load_config
 from warmpot.weights import ClassPresence
+from warmpot.weights.axes import indicators
 from warmpot.weights.presence import unit_rows
 
 
@@ -81,7 +83,7 @@ def test_clusters_follow_a_shift_that_nearest_means_do_not() -> None:
     xs, xt = drawn(0.0), drawn(45.0)
     means = np.stack([xs[labels == c].mean(axis=0) for c in range(4)])
     assert (unit_rows(xt) @ unit_rows(means).T).argmax(axis=1)[:40].mean() > 0.3
-    found = _labelled_in_steps(np.concatenate([xs, xt]), np.eye(4)[labels])
+    found = _labelled_in_steps(np.concatenate([xs, xt]), indicators(labels, 4))
     np.testing.assert_array_equal(found.argmax(axis=1), labels)
 
 
@@ -169,3 +171,17 @@ def test_the_plan_uses_the_capacities_of_few_classes() -> None:
     assert method.mass(outputs, labels, 1.0, *method.supply(outputs, labels, presence)) == pytest.approx(expected)
     solution = method.plan(costs, labels, outputs, 1.0, get_label_loss("cross_entropy"), presence).solution
     np.testing.assert_allclose(np.asarray(solution.p)[::8].sum(), expected)  # of class 0
+
+
+def test_many_classes_need_no_matrix_of_classes_by_classes() -> None:
+    rng = np.random.default_rng(0)
+    x, centres = unit_rows(rng.normal(size=(50, 8))), unit_rows(rng.normal(size=(3000, 8)))
+    labels = indicators(rng.permutation(3000)[:50], 3000)
+    tracemalloc.start()
+    try:
+        _clusters(x, centres)
+        _labelled_in_steps(np.concatenate([x, x]), labels)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 20e6  # 3000 x 3000 numbers are 72 MB

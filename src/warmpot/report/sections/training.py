@@ -14,6 +14,7 @@ from warmpot.report.page import Block, Picture, Section, Text
 from warmpot.report.run_view import RunView, cost_per_mass
 from warmpot.report.sections.parts import chosen_iterate
 from warmpot.report.style import COLOURS, INK, MUTED, PAPER, label, new_axes, series
+from warmpot.weights.axes import principal_axes, with_signs
 
 __all__ = ["EMBEDDINGS", "embed", "embedding_section", "training_curves", "training_section"]
 
@@ -132,8 +133,8 @@ def embed(source: FloatArray, target: FloatArray, how: str, seed: int = 0) -> tu
     """
     check_choice("embedding", how, EMBEDDINGS)
     both = np.concatenate([source, target])
-    both = both - both.mean(axis=0)
-    total = float((both**2).sum())
+    both -= both.mean(axis=0, dtype=np.float64)
+    total = float(np.vdot(both, both))
     if total == 0.0:
         return np.zeros((len(both), 2)), ["axis 1", "axis 2"]
     projected = both @ _main_axes(both, min(2 if how == "pca" else 50, *both.shape), seed)
@@ -154,17 +155,12 @@ def embed(source: FloatArray, target: FloatArray, how: str, seed: int = 0) -> tu
 def _main_axes(centred: FloatArray, count: int, seed: int) -> FloatArray:
     """Return the first principal axes as columns: exact in few dimensions, by subspace iteration in many."""
     if centred.shape[1] <= MAX_EXACT:
-        axes = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :count]
-    else:
-        single = centred.astype(np.float32)  # a picture needs no more digits
-        basis = np.random.default_rng(seed).normal(size=(single.shape[1], count + 8)).astype(np.float32)
-        for _ in range(ITERATIONS):
-            basis = np.linalg.qr(single.T @ (single @ basis))[0]
-        axes = basis @ np.linalg.svd(single @ basis, full_matrices=False)[2][:count].T
-    # The sign of an axis is arbitrary: make its largest entry positive.
-    largest = axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])]
-    signed: FloatArray = (axes * np.where(largest < 0, -1.0, 1.0)).astype(np.float64)
-    return signed
+        return principal_axes(centred.astype(np.float64, copy=False), count)[1]
+    single = centred.astype(np.float32, copy=False)  # a picture needs no more digits
+    basis = np.random.default_rng(seed).normal(size=(single.shape[1], count + 8)).astype(np.float32)
+    for _ in range(ITERATIONS):
+        basis = np.linalg.qr(single.T @ (single @ basis))[0]
+    return with_signs(basis @ np.linalg.svd(single @ basis, full_matrices=False)[2][:count].T)
 
 
 def _scatters(view: RunView, how: str) -> list[Picture]:

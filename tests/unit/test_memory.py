@@ -1,0 +1,100 @@
+"""The memory that is available, and what is refused without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from warmpot import _memory
+from warmpot._memory import GIB, available_memory, check_memory
+from warmpot.data import Task, as_table, make_task
+from warmpot.errors import InputError
+from warmpot.methods.sizes import DataSize
+from warmpot.train import fit, load_config
+
+
+def _task(n: int = 40, width: int = 300) -> Task:
+    rng = np.random.default_rng(0)
+    labels = np.arange(n) % 4
+    x = rng.normal(size=(n, width)).astype(np.float32) + labels[:, None]
+    return make_task(as_table(x, labels), as_table(x[: n // 2]))[0]
+
+
+def _only(monkeypatch: pytest.MonkeyPatch, free: int | None) -> None:
+    for name in ("_of_control_groups", "_of_address_space"):
+        monkeypatch.setattr(_memory, name, list)
+    monkeypatch.setattr(_memory, "_of_machine", lambda: [] if free is None else [free])
+
+
+def test_what_does_not_fit_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    _only(monkeypatch, 2 * GIB)
+    check_memory("full", "some data", 1.9 * GIB, "Use less.")
+    with pytest.raises(InputError) as caught:
+        check_memory("full", "5 samples", 3 * GIB, "Use less.")
+    expected = "full: got 5 samples, about 3.0 GiB of memory; allowed: the 2.0 GiB available. Use less."
+    assert str(caught.value) == expected
+    _only(monkeypatch, None)
+    assert available_memory() is None
+    check_memory("full", "5 samples", 1e30, "Use less.")
+
+
+@pytest.mark.parametrize("version", [2, 1])
+def test_the_limit_of_a_container_counts_without_its_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    limit, use, cache = _memory.FILES[2 - version]
+    (tmp_path / limit).write_text("1000\n")
+    (tmp_path / use).write_text("700\n")
+    (tmp_path / "memory.stat").write_text(f"anon 500\n{cache} 150\n")
+    monkeypatch.setattr(_memory, "CGROUPS", tmp_path)
+    assert available_memory() == 450
+    if version == 2:
+        (tmp_path / limit).write_text("max\n")
+        assert (available_memory() or GIB) > 1000
+
+
+def test_a_fit_that_needs_more_memory_stops_at_once_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _only(monkeypatch, 2**20)
+    for preset in ("full", "source-only", "frozen", "idsp"):
+        with pytest.raises(InputError, match=r"GiB of memory; allowed: the 0\.0 GiB available") as caught:
+            fit(_task(n=4000, width=100), load_config(preset), out=tmp_path / "run")
+        assert "\n" not in str(caught.value)
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_prediction_that_needs_more_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = _task()
+    predictor = fit(task, load_config("source-only")).predictor
+    _only(monkeypatch, 2**14)
+    with pytest.raises(InputError, match="20 samples x 300 features, 4 outputs, about") as caught:
+        predictor.probabilities(task.xt, "new.npz")
+    assert caught.value.what == "new.npz"
+    assert "a part at a time" in caught.value.remedy
+
+
+def test_a_report_without_memory_for_the_data_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from warmpot.report.run_view import view_run
+    from warmpot.train.finished_run import read_run
+
+    task = _task()
+    fit(task, load_config("source-only"), out=tmp_path / "run")
+    run: Any = read_run(tmp_path / "run")
+    assert view_run(run, task, None).source is not None
+    _only(monkeypatch, 2**14)
+    view = view_run(run, task, None)
+    assert view.source is None
+    assert "60 samples x 300 features, about" in view.missing
+
+
+def test_memory_grows_with_the_smaller_side_and_time_with_classes() -> None:
+    wide = DataSize(300, 300, 100_000, 10, 512, 9, 8)
+    assert wide.memory < 2 * GIB  # a covariance alone has 75
+    assert wide._replace(n_source=20_000, n_target=20_000).memory > 40 * GIB
+    many = DataSize(10_000, 5000, 64, 5000, 64, 64, 8)
+    assert many.seconds > 10 * many._replace(outputs=50).seconds
+    assert many.memory > 2 * many._replace(outputs=50).memory
