@@ -310,7 +310,8 @@ def _apply_model(run: FinishedRun, task: Task) -> tuple[Points, Points, Candidat
     rows_s, rows_t = rng.permutation(task.n_source)[:most], rng.permutation(task.n_target)[:most]
     part = replace(task, xs=_subset(task.xs, rows_s), ys=task.ys[rows_s], xt=_subset(task.xt, rows_t),
                    source_names=(), target_names=())  # fmt: skip
-    source, target = predictor.outputs(part.xs, "source", source=True), predictor.outputs(part.xt, "target")
+    source = predictor.outputs(part.unlabelled("source"), "source", source=True)
+    target = predictor.outputs(part.unlabelled("target"), "target")
     candidate = None
     if task.classes:
         snapshot = Snapshot(run.step, predictor.network, source, target, cost_per_mass(run.last_line))
