@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from numbers import Integral
 from typing import Any
 
@@ -46,15 +46,20 @@ def _numeric(name: str, x: object, allowed: str) -> FloatArray:
         raise InputError(name, got=got, allowed=allowed, remedy=remedy) from error
 
 
-def _reject(name: str, bad: np.ndarray, what: str, allowed: str, remedy: str) -> None:
-    """Raise an error with the number of bad entries and the position of the first."""
+def _reject(
+    name: str, bad: np.ndarray, what: str, allowed: str, remedy: str, columns: Sequence[str] | None = None
+) -> None:
+    """Raise an error with the number of bad entries and the position of the first, by name if columns have names."""
     where = tuple(int(k) for k in np.argwhere(bad)[0])
-    got = f"{int(bad.sum())} {what} (the first at {where if len(where) > 1 else where[0]})"
+    position = f"at {where if len(where) > 1 else where[0]}"
+    if columns:
+        position = f"in row {where[0]}, column {columns[where[1]]!r}"
+    got = f"{int(bad.sum())} {what} (the first {position})"
     raise InputError(name, got=got, allowed=allowed, remedy=remedy)
 
 
-def check_matrix(name: str, x: object, *, width: int | None = None) -> FloatArray:
-    """Return a non-empty, finite 2-d float64 array (of `width` columns, when given)."""
+def check_matrix(name: str, x: object, *, width: int | None = None, columns: Sequence[str] | None = None) -> FloatArray:
+    """Return a non-empty, finite 2-d float64 array (of `width` columns, when given); `columns` are for messages."""
     allowed = "a non-empty 2-d array of finite numbers"
     array = _numeric(name, x, allowed)
     if array.ndim != 2 or array.size == 0:
@@ -64,7 +69,7 @@ def check_matrix(name: str, x: object, *, width: int | None = None) -> FloatArra
         remedy = "Extract both sides with the same feature extractor."
         raise InputError(name, got=f"{array.shape[1]} columns", allowed=f"{width} columns", remedy=remedy)
     if not np.isfinite(array).all():
-        _reject(name, ~np.isfinite(array), "non-finite entries", allowed, "Drop or impute those rows.")
+        _reject(name, ~np.isfinite(array), "non-finite entries", allowed, "Drop or impute those rows.", columns)
     return array
 
 

@@ -12,6 +12,7 @@ __all__ = [
     "DivergedError",
     "InfeasibleError",
     "InputError",
+    "MissingColumnError",
     "MissingExtraError",
     "MissingLabelsError",
     "NotConvergedError",
@@ -111,7 +112,11 @@ class InputError(WarmpotError, ValueError):
     """An argument, file or array cannot be used."""
 
 
-class MissingLabelsError(InputError):
+class MissingColumnError(InputError):
+    """A file has no column, or key, of the name that was asked for."""
+
+
+class MissingLabelsError(MissingColumnError):
     """A file has no labels under the name that was asked for."""
 
 

@@ -60,6 +60,8 @@ class DataSet:
         Two files; the labels of the target are used for evaluation only.
     label : str or None
         Column of the labels in these files.
+    ids : str or None
+        Column of the ids in these files, which are not features.
     classes : sequence of str
         Classes that the target is restricted to, or the name of a described data set, for its shared classes. Empty:
         no restriction.
@@ -80,6 +82,7 @@ class DataSet:
     source: str = ""
     target: str = ""
     label: str | None = None
+    ids: str | None = None
     classes: Sequence[str] = ()
     samples: int = 3000
     setting: str = ""
@@ -143,6 +146,7 @@ class DataSet:
         """Return what identifies its data; of files only the names, since folders differ between machines."""
         files = [Path(getattr(self, name)).name for name in ("features", "digits", "source", "target")]
         identity = {"name": self.name, "files": files, "images": self.images, "built_in": self.built_in}
+        identity |= {"ids": self.ids} if self.ids else {}  # absent from the stores of older versions
         return {**identity, "label": self.label, "classes": sorted(self.classes), "samples": self.samples}
 
 
@@ -238,8 +242,8 @@ class GridData:
             return self._read_images(data, task, images)
         if data.digits:
             return self._draw_digits(data, task, seed)
-        label = data.label if data.source else None
-        source, target = (load_table(file, label=label) for file in self.paths(data, task))
+        label, ids = (data.label, data.ids) if data.source else (None, None)
+        source, target = (load_table(file, label=label, ids=ids) for file in self.paths(data, task))
         return source, _restrict_classes(target, data)
 
     def _draw_digits(self, data: DataSet, task: str, seed: int) -> tuple[Table, Table]:

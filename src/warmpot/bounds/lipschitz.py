@@ -10,16 +10,17 @@ import numpy as np
 
 from warmpot._checks import check_matrix, check_nonnegative
 from warmpot._typing import Array, FloatArray
-from warmpot.bounds.losses import get_bound_loss
+from warmpot.bounds.losses import BoundLoss, get_bound_loss
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["Lipschitz", "as_lipschitz", "head_lipschitz", "module_lipschitz"]
+__all__ = ["Lipschitz", "as_lipschitz", "check_slope", "head_lipschitz", "largest_slope", "module_lipschitz"]
 
 LAYERS = "Linear, Identity, Flatten, Dropout, ReLU, LeakyReLU, Tanh, Sigmoid, GELU, BatchNorm1d, Sequential"
 BY_HAND = "Pass gamma as a number: the Lipschitz constant of the head with respect to the loss."
+LOSS_TOLERANCE = 1e-6  # predictions are rounded to float32; a bound is too small by that much at most
 GELU_SLOPE = 1.13  # largest slope of GELU, 1.1289 (erf) or 1.1290 (tanh form), rounded up
 
 
@@ -46,6 +47,32 @@ def as_lipschitz(gamma: Lipschitz | float, loss: str) -> Lipschitz:
             raise InputError("gamma", got=got, allowed=f"that of {loss!r}", remedy=remedy)
         return gamma
     return Lipschitz(gamma, "given")
+
+
+def largest_slope(
+    loss: BoundLoss, source: FloatArray, source_proba: FloatArray, target: FloatArray, target_proba: FloatArray
+) -> float:
+    """Return the largest slope of a head between two samples, one of each side; infinite if it is not a function."""
+    largest = 0.0
+    for x, proba in zip(source, source_proba, strict=True):
+        excess = loss.between(proba, target_proba) - LOSS_TOLERANCE
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slopes = np.where(excess > 0, excess / np.linalg.norm(target - x, axis=1), 0.0)
+        largest = max(largest, float(slopes.max()))
+    return largest
+
+
+def check_slope(gamma: Lipschitz, slope: float) -> None:
+    """Refuse a constant that is smaller than a slope of the head."""
+    if slope <= gamma.value:
+        return
+    digits = f"{slope * (1 + 1e-5):.6g}"  # rounded up, so that it is accepted
+    got, allowed = f"{gamma.value:g}", f"at least {digits}, the largest slope of the head between these samples"
+    remedy = "Pass that or more; head_lipschitz and module_lipschitz return a constant that holds for all samples."
+    if not math.isfinite(slope):
+        got, allowed = "samples with equal features and different probabilities", "probabilities of one head"
+        remedy = "Pass the features that the probabilities were computed from."
+    raise InputError("gamma", got=got, allowed=allowed, remedy=remedy)
 
 
 def head_lipschitz(weight: Array, loss: str) -> Lipschitz:

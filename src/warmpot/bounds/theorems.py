@@ -33,6 +33,7 @@ What the proofs (Appendices B and C) give beyond the statements:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ from scipy.sparse import csr_array, issparse
 from warmpot._checks import check_choice, check_fraction, check_matrix, check_positive
 from warmpot._interop import kind_of
 from warmpot._typing import Array, FloatArray, IntArray
-from warmpot.bounds.lipschitz import Lipschitz, as_lipschitz
+from warmpot.bounds.lipschitz import LOSS_TOLERANCE, Lipschitz, as_lipschitz, check_slope, largest_slope
 from warmpot.bounds.losses import DEFAULT_LOSS, check_both_features, check_labels, check_proba, get_bound_loss
 from warmpot.bounds.report import BoundReport, BoundSearch, PlanRecord, Term
 from warmpot.costs import PairCosts
@@ -65,6 +66,7 @@ def feature_bound(
     labels: Array,
     target: Array,
     source_proba: Array,
+    target_proba: Array | None = None,
     *,
     gamma: Lipschitz | float,
     alpha: float = 1.0,
@@ -84,9 +86,13 @@ def feature_bound(
         Class codes of the source samples.
     source_proba : (n_s, C) array or tensor
         Class probabilities that the head gives the source samples.
+    target_proba : (n_t, C) array or tensor, optional
+        Class probabilities that the head gives the target samples, to check `gamma` with.
     gamma : Lipschitz or float
         Lipschitz constant of the head with respect to the loss; see `head_lipschitz` and `module_lipschitz`. It defines
-        the set of heads that the ideal term ranges over.
+        the set of heads that the ideal term ranges over. A number of your own is refused if the predictions for
+        samples that the plan matches (without `target_proba`: for two source samples) differ by more than it allows:
+        the bound would not hold.
     alpha, beta : float
         In (0, 1]: mass moved, and fraction of the source that is expected to be useful.
     plan : "tightest", "paper", Solution, array or scipy sparse matrix
@@ -105,7 +111,7 @@ def feature_bound(
     >>> report["source loss"].value, report["transport"].value, report.total
     (0.25, 0.125, 0.375)
     """
-    problem = BoundProblem("features", source, labels, target, source_proba, gamma=gamma, loss=loss)
+    problem = BoundProblem("features", source, labels, target, source_proba, target_proba, gamma=gamma, loss=loss)
     return problem.report(alpha, beta, plan=plan, eps=eps, form=form)
 
 
@@ -133,7 +139,8 @@ def joint_bound(
     target_proba : (n_t, C) array or tensor
         Class probabilities that the head gives the target samples.
     gamma : Lipschitz or float
-        Lipschitz constant of the head with respect to the loss: the paper's product ``zeta * gamma``.
+        Lipschitz constant of the head with respect to the loss: the paper's product ``zeta * gamma``. A number of your
+        own is checked as in `feature_bound`.
 
     Returns
     -------
@@ -180,8 +187,7 @@ def tightest_bound(
         if grid is not None and len(grid) == 0:
             raise InputError(name, got="nothing", allowed="at least one number in (0, 1]", remedy="Pass one.")
     loss = DEFAULT_LOSS.get(kind, "tv") if loss is None else loss
-    labelled = target_proba if kind == "joint" else None
-    problem = BoundProblem(kind, source, labels, target, source_proba, labelled, gamma=gamma, loss=loss)
+    problem = BoundProblem(kind, source, labels, target, source_proba, target_proba, gamma=gamma, loss=loss)
     if betas is None:
         outputs = None if target_proba is None else check_matrix("target_proba", target_proba)
         betas = sorted({1.0} if outputs is None else {1.0, estimate_beta(outputs, problem.labels)})
@@ -206,7 +212,7 @@ class BoundProblem:
     kind : "features" or "joint"
         Theorem 3.2 or 3.3.
     source, labels, target, source_proba, target_proba, gamma, loss
-        As in `feature_bound` and `joint_bound`; `target_proba` for "joint" only.
+        As in `feature_bound` and `joint_bound`.
     costs : PairCosts, optional
         Of `source` and `target`, to share their distances among problems.
     """
@@ -228,13 +234,14 @@ class BoundProblem:
         self.lipschitz = as_lipschitz(gamma, loss)
         self.source, self.target = check_both_features(source, target)
         n, m = self.shape = (len(self.source), len(self.target))
-        proba = check_proba("source_proba", source_proba, n)
+        self.source_proba = proba = check_proba("source_proba", source_proba, n)
         self.labels = check_labels("labels", labels, n, proba.shape[1])
         self.target_proba: FloatArray | None = None
         self.label_losses: FloatArray | None = None  # of every class against the prediction on every target sample
-        if kind == "joint":
-            self.target_proba = check_proba("target_proba", target_proba, m, proba.shape[1])
-            self.label_losses = self.loss.of_pairs(np.arange(proba.shape[1]), self.target_proba)
+        if kind == "joint" or target_proba is not None:
+            predicted = self.target_proba = check_proba("target_proba", target_proba, m, proba.shape[1])
+            if kind == "joint":
+                self.label_losses = self.loss.of_pairs(np.arange(proba.shape[1]), predicted)
         self.source_losses = self.loss.of_labels(proba, self.labels)  # the l_i of the module's formula
         self.factor = 2 if kind == "features" else 1  # its k, in the paper's form
         self.costs = PairCosts(self.source, self.target) if costs is None else costs
@@ -252,11 +259,12 @@ class BoundProblem:
         alpha, beta = check_fraction("alpha", alpha), check_fraction("beta", beta)
         scale, factor = self.coefficients(alpha, form)
         matrix, record = self.planned(alpha, beta, plan=plan, eps=eps, form=form)
+        self._check_constant(matrix)
         p, q = np.asarray(matrix.sum(axis=1)), np.asarray(matrix.sum(axis=0))
         left_out = 0.5 * float(np.abs(1.0 / q.size - q / alpha).sum()) if form == "paper" else max(0.0, 1.0 - alpha)
         terms = (
             Term("source loss", scale * float(p @ self.source_losses), "loss on the source, weighted by the plan"),
-            *self._transport_terms(matrix, scale, factor),
+            *self.transport_terms(matrix, scale, factor),
             Term("target left out", left_out, "target mass the plan does not match or matches unevenly"),
             self._ideal_term(alpha, form),
         )
@@ -294,7 +302,8 @@ class BoundProblem:
             name, what = f"alpha * {name}", f"{what}, times alpha"
         return Term(name, None, f"{what}; needs target labels", computable=False)
 
-    def _transport_terms(self, plan: csr_array, scale: float, factor: int) -> tuple[Term, ...]:
+    def transport_terms(self, plan: csr_array, scale: float, factor: int) -> tuple[Term, ...]:
+        """Return the terms of the distance that a plan moves; `scale` and `factor` as in `coefficients`."""
         entries = plan.tocoo()
         rows, cols, mass = entries.row, entries.col, entries.data
         near = self.lipschitz.value * float(mass @ self.matched_distances(rows, cols))
@@ -315,6 +324,28 @@ class BoundProblem:
             part = slice(k, k + step)
             distances[part] = np.linalg.norm(self.source[rows[part]] - self.target[cols[part]], axis=1)
         return distances
+
+    def _check_constant(self, plan: csr_array) -> None:
+        """Refuse a constant of the user's own that is smaller than a slope of the head: the bound would not hold.
+
+        The proofs use the constant between matched samples only. If one of these pairs is steeper, the error names a
+        value that is large enough for every plan. Without predictions for the target, source samples are compared.
+        """
+        if self.lipschitz.loss is not None:  # computed from the head
+            return
+        if self.target_proba is not None:
+            pairs = plan.tocoo()
+            far = self.matched_distances(pairs.row, pairs.col)
+            unlike = self.loss.between(self.source_proba[pairs.row], self.target_proba[pairs.col])
+            if (unlike <= self.lipschitz.value * far + LOSS_TOLERANCE).all():
+                return
+        check_slope(self.lipschitz, self._largest_slope)
+
+    @cached_property
+    def _largest_slope(self) -> float:
+        if self.target_proba is None:
+            return largest_slope(self.loss, self.source, self.source_proba, self.source, self.source_proba)
+        return largest_slope(self.loss, self.source, self.source_proba, self.target, self.target_proba)
 
     def planned(
         self, alpha: float, beta: float, *, plan: Any = "tightest", eps: float | None = None, form: str = "paper"

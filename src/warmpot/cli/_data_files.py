@@ -2,30 +2,72 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from warmpot.errors import InputError, MissingLabelsError
+from warmpot.errors import InputError, MissingColumnError, MissingLabelsError
 
 if TYPE_CHECKING:
     from warmpot.data import Table, Task, Truth
     from warmpot.train.images import ImageSettings
 
-__all__ = ["DataFiles", "describe_task", "nested_changes", "read_table", "remembered_files"]
+__all__ = [
+    "ColumnFlags", "DataFiles", "describe_task", "nested_changes", "read_table", "remembered_files", "remembered_flags",
+]  # fmt: skip
 
 
-def read_table(path: Path, label: str | None, *, regression: bool, needs_label: bool) -> Table:
-    """Read a file with its labels; unless they are needed, a label column that is absent means no labels."""
+@dataclass(frozen=True)
+class ColumnFlags:
+    """What the columns of a table are used for, by name: the flags --label, --id and --feature.
+
+    `features` are features although they look like ids; None: so are all columns, as in the runs of older versions.
+    """
+
+    label: str | None = None
+    ids: str | None = None
+    features: Sequence[str] | None = ()
+
+    def over(self, default: ColumnFlags) -> ColumnFlags:
+        """Return these flags, with the default's in place of those that were not given."""
+        label = default.label if self.label is None else self.label
+        ids = default.ids if self.ids is None else self.ids
+        return ColumnFlags(label, ids, self.features or default.features)
+
+
+NO_FLAGS = ColumnFlags()
+
+
+def read_table(
+    path: Path,
+    flags: ColumnFlags,
+    *,
+    regression: bool,
+    needs_label: bool,
+    needs_ids: bool = True,
+    columns: Sequence[str] = (),
+) -> Table:
+    """Read a file with its labels and ids; unless they are needed, a column that is absent means none.
+
+    `columns` are the features of a model, to be matched by name.
+    """
     from warmpot.data import load_table
 
-    task = "regression" if regression else "classification"
+    options: dict[str, Any] = {"features": flags.features, "columns": columns}
+    options["task"] = "regression" if regression else "classification"
     try:
-        return load_table(path, label=label, task=task)
+        return load_table(path, label=flags.label, ids=flags.ids, **options)
     except MissingLabelsError:
         if needs_label:
             raise
-    return load_table(path, label="", task=task)
+        flags = replace(flags, label="")
+    except MissingColumnError:
+        if needs_ids:
+            raise
+        flags = replace(flags, ids=None)
+    needs: dict[str, Any] = {"needs_label": needs_label, "needs_ids": needs_ids}
+    return read_table(path, flags, regression=regression, columns=columns, **needs)
 
 
 @dataclass(frozen=True)
@@ -34,7 +76,7 @@ class DataFiles:
 
     source: Path
     target: Path
-    label: str | None = None
+    flags: ColumnFlags = NO_FLAGS
     regression: bool = False
     root: Path | None = None
     classes: Path | None = None
@@ -57,7 +99,10 @@ class DataFiles:
     def facts(self) -> dict[str, Any]:
         """Return what the run folder records, with absolute paths, so that a run can be resumed from anywhere."""
         paths = {"source": str(self.source.resolve()), "target": str(self.target.resolve())}
-        facts = {**paths, "label": self.label, "regression": self.regression}
+        flags: dict[str, Any] = {"label": self.flags.label, "ids": self.flags.ids}
+        if self.flags.features is not None:
+            flags["features"] = list(self.flags.features)
+        facts = {**paths, **flags, "regression": self.regression}
         if self.of_images:
             optional = {"root": self.root, "classes": self.classes}
             facts |= {name: None if path is None else str(path.resolve()) for name, path in optional.items()}
@@ -91,13 +136,20 @@ class DataFiles:
             from warmpot.data.images import load_images
 
             return load_images(path, root=self.root, classes=self.classes)
-        return read_table(path, self.label, regression=self.regression, needs_label=side == "source")
+        return read_table(path, self.flags, regression=self.regression, needs_label=side == "source")
 
 
-def remembered_files(run: Path, source: Path | None, target: Path | None, argument: str) -> DataFiles:
+def remembered_flags(facts: Mapping[str, Any]) -> ColumnFlags:
+    """Return what the columns of a run's tables are used for."""
+    return ColumnFlags(facts.get("label"), facts.get("ids"), facts.get("features"))
+
+
+def remembered_files(
+    run: Path, source: Path | None, target: Path | None, argument: str, flags: ColumnFlags = NO_FLAGS
+) -> DataFiles:
     """Return the data of a run as its folder records it; `source` and `target` replace paths that have moved.
 
-    `argument` is the flag that named the folder, for messages.
+    `argument` is the flag that named the folder, for messages. `flags` replace those of the run.
     """
     from warmpot.train.run_folder import read_facts
 
@@ -110,7 +162,7 @@ def remembered_files(run: Path, source: Path | None, target: Path | None, argume
         raise InputError(f"{argument} {run}", got=got, allowed="a run that knows its data", remedy=remedy)
     root, classes = (Path(facts[name]) if facts.get(name) else None for name in ("root", "classes"))
     return DataFiles(
-        source or Path(facts["source"]), target or Path(facts["target"]), facts.get("label"),
+        source or Path(facts["source"]), target or Path(facts["target"]), flags.over(remembered_flags(facts)),
         bool(facts.get("regression")), root, classes, facts.get("corrupt", "raise"),
     )  # fmt: skip
 

@@ -252,8 +252,7 @@ def _check_names(source: Table, target: Table) -> Iterator[Finding]:
         text = f"only the {side} has column names, so columns are matched by position. Check that the order is the same"
         yield Finding("warn", "names", text)
     elif source.columns != target.columns:
-        text = "the same columns in another order. fit and predict match them by name; reorder them for `weights`"
-        yield Finding("warn", "names", text)
+        yield Finding("ok", "names", "the same columns in another order; they are matched by name")
     elif source.columns:
         yield Finding("ok", "names", f"the same {len(source.columns)} columns in the same order")
 

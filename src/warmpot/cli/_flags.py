@@ -14,6 +14,14 @@ CSV_FILE = Annotated[Path, Option("--out", "-o", help="CSV file to write; an exi
 QUIET = Annotated[bool, Option("--quiet", "-q", help="Print errors only.")]
 NO_REPORT = Annotated[bool, Option("--no-report", help="Do not write report.html.")]
 LABEL = Annotated[str | None, Option(help="Label column, or key of a .npz file. [default: y, label, class or target]")]
+RUN_LABEL = Annotated[str | None, Option("--label", help="Label column, or key of a .npz file. [default: the run's]")]
+IDS = Annotated[
+    str | None, Option("--id", metavar="COLUMN", help="Column, or key of a .npz file, with the ids of the samples.")
+]
+FEATURES = Annotated[
+    list[str] | None,
+    Option("--feature", metavar="COLUMN", help="Column that looks like an id but is a feature."),
+]
 REGRESSION = Annotated[bool, Option("--regression", help="The labels are continuous targets.")]
 SETTING = "A setting, e.g. minibatch.steps=100."
 SETTINGS = Annotated[list[str] | None, Option("--set", metavar="NAME=VALUE", help=SETTING)]

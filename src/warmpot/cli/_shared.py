@@ -37,6 +37,7 @@ FLAGS = {
     **{f"config.{setting}": f"--{flag.replace('_', '-')}" for flag, setting in SETTING_OF_FLAG.items()},
     "preset": "--preset",
     "task='regression'": "--regression", "task='classification'": "no --regression", "label=": "--label",
+    "ids=": "--id", "features=": "--feature",
     "root=": "--root", "weights=PATH": "--backbone-weights FILE",
     "images.backbone.train_from=layer4": "--train-from layer4",
 }  # fmt: skip

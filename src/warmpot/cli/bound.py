@@ -10,7 +10,7 @@ from typer import Option
 
 from warmpot._run_files import BOUNDS, BOUNDS_FIGURE
 from warmpot.cli import _flags
-from warmpot.cli._data_files import remembered_files
+from warmpot.cli._data_files import ColumnFlags, remembered_files
 from warmpot.cli._shared import messages, show, table_grid
 from warmpot.errors import InputError
 
@@ -38,6 +38,9 @@ def bound(
     alpha: Annotated[float | None, Option(help="Mass to move. [default: the value with the tightest bound]")] = None,
     beta: BETA = None,
     delta: Annotated[float, Option(help="Probability with which the PAC-Bayes bound may fail.")] = 0.05,
+    label: _flags.RUN_LABEL = None,
+    ids: _flags.IDS = None,
+    features: _flags.FEATURES = None,
     out: Annotated[Path | None, Option("--out", "-o", help="Existing folder for the files. [default: RUN]")] = None,
     quiet: _flags.QUIET = False,
 ) -> None:
@@ -52,7 +55,7 @@ def bound(
     from warmpot.train.config import LAST
     from warmpot.train.run_folder import read_config, write_bounds
 
-    data = remembered_files(run, source, target, "RUN")
+    data = remembered_files(run, source, target, "RUN", ColumnFlags(label, ids, features or ()))
     folder = run if out is None else out
     if not folder.is_dir():
         remedy = f"Make it first: mkdir -p '{folder}'"

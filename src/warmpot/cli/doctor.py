@@ -9,7 +9,7 @@ from typing import Annotated
 from typer import Argument, Exit, Option
 
 from warmpot.cli import _flags
-from warmpot.cli._data_files import DataFiles
+from warmpot.cli._data_files import ColumnFlags, DataFiles
 from warmpot.cli._doctor_checks import CHECKS, Finding, check_data
 from warmpot.cli._shared import messages, one_line, show
 from warmpot.errors import InputError, WarmpotError
@@ -29,6 +29,8 @@ def doctor(
     source: SOURCE = None,
     target: Annotated[Path | None, Argument(metavar="TARGET", help="Target data to check.")] = None,
     label: _flags.LABEL = None,
+    ids: _flags.IDS = None,
+    features: _flags.FEATURES = None,
     regression: _flags.REGRESSION = False,
     dataset: Annotated[str | None, Option(help=DATASET_HELP)] = None,
     root: Annotated[Path | None, Option(help=ROOT_HELP)] = None,
@@ -48,7 +50,8 @@ def doctor(
         remedy = "Name both files, or none to check the installation."
         raise InputError("SOURCE TARGET", got="one file", allowed="two files or none", remedy=remedy)
     if dataset is None:
-        data = DataFiles(source, target, label, regression, root, classes) if source and target else None
+        flags = ColumnFlags(label, ids, features or ())
+        data = DataFiles(source, target, flags, regression, root, classes) if source and target else None
         _report(_check_all(data))
     elif root is None:
         show(*_describe_dataset(dataset))

@@ -66,7 +66,6 @@ def _inputs(run: Path, predictor: Predictor) -> tuple[NDArray[Any] | None, str]:
     import numpy as np
 
     from warmpot.data import load_images
-    from warmpot.data.task import match_columns
 
     view = predictor.images.view if predictor.images else None
     try:
@@ -74,8 +73,8 @@ def _inputs(run: Path, predictor: Predictor) -> tuple[NDArray[Any] | None, str]:
         if view:
             x = load_images(data.target, root=data.root, classes=data.classes, view=view).x
         else:
-            table = read_table(data.target, data.label, regression=data.regression, needs_label=False)
-            x = match_columns(table, predictor.columns, "the columns of the run").x
+            options: dict[str, Any] = {"regression": data.regression, "columns": predictor.columns}
+            x = read_table(data.target, data.flags, needs_label=False, needs_ids=False, **options).x
         if x.shape[1:] != ((3, view.crop, view.crop) if view else (predictor.width,)):
             return None, ""
         rows = np.unique(np.linspace(0, len(x) - 1, IMAGES if view else ROWS).astype(int))

@@ -13,7 +13,7 @@ from typer import Argument, Option
 
 from warmpot._run_files import PAGE, RESULTS
 from warmpot.cli import _flags
-from warmpot.cli._data_files import DataFiles, describe_task, nested_changes, remembered_files
+from warmpot.cli._data_files import ColumnFlags, DataFiles, describe_task, nested_changes, remembered_files
 from warmpot.cli._interrupt import on_interrupt, start_again
 from warmpot.cli._shared import (
     SETTING_OF_FLAG,
@@ -71,6 +71,8 @@ def fit(
     seed: SEED = None,
     choose: CHOOSE = None,
     label: _flags.LABEL = None,
+    ids: _flags.IDS = None,
+    features: _flags.FEATURES = None,
     regression: _flags.REGRESSION = False,
     resume: RESUME = None,
     devices: _flags.DEVICES = None,
@@ -167,10 +169,10 @@ def _summary(fitted: Fitted, truth: Truth | None, seconds: float) -> list[tuple[
     return rows + score(outputs, truth)
 
 
-DATA_FLAGS = ("label", "regression", "root", "classes", "corrupt")
+DATA_FLAGS = ("regression", "root", "classes", "corrupt")
 NEW_RUN_ONLY = {
-    "out": None, "preset": None, "config": None, "label": None, "regression": False, "root": None, "classes": None,
-    "corrupt": "raise", "fine_tune": None,
+    "out": None, "preset": None, "config": None, "label": None, "ids": None, "features": None, "regression": False,
+    "root": None, "classes": None, "corrupt": "raise", "fine_tune": None,
 }  # fmt: skip
 """Flags that a resumed run cannot take, with their defaults."""
 
@@ -204,7 +206,8 @@ def _resolve_flags(flags: Mapping[str, Any], note: Callable[..., None]) -> _RunR
     if source is None or target is None:
         got, allowed = "no target" if source else "no data", "two files or folders of images (or --resume DIR)"
         raise InputError("SOURCE TARGET", got=got, allowed=allowed, remedy="Run: warmpot fit SOURCE TARGET")
-    data = DataFiles(source, target, **{name: flags[name] for name in DATA_FLAGS})
+    columns = ColumnFlags(flags["label"], flags["ids"], flags["features"] or ())
+    data = DataFiles(source, target, columns, **{name: flags[name] for name in DATA_FLAGS})
     return _new_run(flags, data, changes, note)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ from typer import Argument, Option
 
 from warmpot._files import write_csv
 from warmpot.cli import _flags
-from warmpot.cli._data_files import read_table
+from warmpot.cli._data_files import ColumnFlags, read_table, remembered_flags
 from warmpot.cli._shared import check_out_file, class_summary, facts_grid, messages, score, show
 from warmpot.errors import InputError
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["load_finished", "predict"]
 
 DATA = Annotated[Path, Argument(metavar="DATA", help="File of samples, folder or list of images. Labels are optional.")]
-LABEL = Annotated[str | None, Option(help="Label column (or key of a .npz file). [default: the run's]")]
 
 
 def predict(
@@ -30,7 +30,9 @@ def predict(
     data: DATA,
     out: _flags.CSV_FILE,
     proba: Annotated[bool, Option("--proba", help="Add the probability of every class.")] = False,
-    label: LABEL = None,
+    label: _flags.RUN_LABEL = None,
+    ids: _flags.IDS = None,
+    features: _flags.FEATURES = None,
     root: _flags.ROOT = None,
     classes: _flags.CLASSES = None,
     corrupt: _flags.CORRUPT_FILES = "raise",
@@ -40,12 +42,14 @@ def predict(
 
     The CSV file has one line per row of DATA: row (counted from 0), prediction, and confidence (the probability of the
     predicted class). In regression it has row and prediction. Columns are matched by name if RUN and DATA have column
-    names. A run on images takes images, whose names are added to the CSV file, or features of its backbone.
+    names: their order does not matter, and columns that RUN was not trained on are ignored. A run on images takes
+    images, or features of its backbone. Names of images, and ids (--id, by default the column that RUN had), are added
+    to the CSV file as name.
     """
     from warmpot._checks import check_choice
     from warmpot.data._image_lists import EXTENSIONS
     from warmpot.data.images import is_images, load_images
-    from warmpot.data.task import match_columns, match_labels
+    from warmpot.data.task import match_labels
     from warmpot.train.images import CORRUPT, check_decodable
     from warmpot.train.run_folder import read_facts
 
@@ -65,10 +69,12 @@ def predict(
             if corrupt == "skip" and predictor.images:
                 table = check_decodable(table, predictor.images.processes)
         else:
-            column = label if label is not None else read_facts(run).get("label")
-            table = read_table(data, column, regression=regression, needs_label=label is not None)
-        table = match_columns(table, predictor.columns, f"the columns that {run} was trained on")
-        outputs = predictor.values(table.x, str(data)) if regression else predictor.probabilities(table.x, str(data))
+            needs: dict[str, Any] = {"needs_label": label is not None, "needs_ids": ids is not None}
+            # not the columns of the run that look like ids: those that it was trained on are matched by name
+            default = replace(remembered_flags(read_facts(run)), features=())
+            flags = ColumnFlags(label, ids, features or ()).over(default)
+            table = read_table(data, flags, regression=regression, columns=predictor.columns, **needs)
+        outputs = predictor.values(table, str(data)) if regression else predictor.probabilities(table, str(data))
         truth = match_labels(table, predictor.classes, "run")
         columns = {**({"name": table.names} if table.names else {}), **_columns(predictor, outputs, proba)}
         write_csv(out, ["row", *columns], zip(range(table.n), *columns.values(), strict=True))

@@ -69,7 +69,7 @@ def _data(
         raise InputError(str(run), got=got, allowed="a run folder", remedy=remedy)
     try:
         if source is not None and target is not None and not read_facts(folder):  # an incomplete record
-            data = DataFiles(source, target, None, regression=False)
+            data = DataFiles(source, target)
         else:
             data = remembered_files(folder, source, target, "RUN")
         gone = [path for path in (data.source, data.target) if not path.exists()]

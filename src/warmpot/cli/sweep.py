@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from warmpot._run_files import BEST_CONFIG, BEST_RUN, MODEL_FACTS, TRIALS
 from warmpot.cli import _flags
-from warmpot.cli._data_files import DataFiles, describe_task, nested_changes
+from warmpot.cli._data_files import ColumnFlags, DataFiles, describe_task, nested_changes
 from warmpot.cli._grid_flags import AT_A_TIME, GPUS, RAY_ADDRESS
 from warmpot.cli._interrupt import on_interrupt
 from warmpot.cli._shared import (
@@ -61,6 +61,8 @@ def sweep(
     settings: _flags.SETTINGS = None,
     seed: Annotated[int, Option(help="Seed of all runs and of the choice of candidates.")] = 0,
     label: _flags.LABEL = None,
+    ids: _flags.IDS = None,
+    features: _flags.FEATURES = None,
     no_report: _flags.NO_REPORT = False,
     quiet: _flags.QUIET = False,
 ) -> None:
@@ -76,7 +78,8 @@ def sweep(
 
     blocks = DEFAULT_SPACE if space is None else _read_space(space)
     before, start = _result_files(out), time.time()
-    changes, data = nested_changes(settings or [], {}), DataFiles(source, target, label)
+    changes = nested_changes(settings or [], {})
+    data = DataFiles(source, target, ColumnFlags(label, ids, features or ()))
     on_interrupt(lambda: f"the same command continues in {quoted(out)}")
     with messages(not quiet) as note:
         task, truth = data.read()

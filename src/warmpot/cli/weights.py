@@ -25,12 +25,15 @@ FLAG = "--normalize-features/--no-normalize-features"
 
 def weights(
     source: Annotated[Path, Option(help="Source features: .npz (key X), .npy, .csv, .tsv or .parquet.")],
-    target: Annotated[Path, Option(help="Target features, with as many columns as the source.")],
+    target: Annotated[Path, Option(help="Target features, the same as the source's.")],
     out: _flags.CSV_FILE,
     beta: BETA = 0.35,
     alpha: Annotated[float, Option(help=f"Share of the target to match, in (0, 1]. {PAPER}")] = 0.8,
     normalize_features: Annotated[bool, Option(FLAG, help="Scale every row to length 1 first.")] = False,
     max_memory: Annotated[float, Option(help="GiB for blocks of distances, in addition to the features.")] = 1.0,
+    label: _flags.LABEL = None,
+    ids: _flags.IDS = None,
+    features: _flags.FEATURES = None,
     quiet: _flags.QUIET = False,
 ) -> None:
     """Weight the samples of two domains by partial transport.
@@ -38,23 +41,28 @@ def weights(
     The share ALPHA of the target is matched to the source at the least total Euclidean distance; no source row
     gives more than 1 / (BETA * source rows). Unmatched rows have weight 0.
 
-    The CSV file has one line per row of both files: domain (source or target), row (counted from 0), weight, and
-    normalized: the weight divided by the largest weight that the row can have, from 0 (left out) to 1 (fully used).
+    The CSV file has one line per row of both files: domain (source or target), row (counted from 0), name (the id, with
+    --id), weight, and normalized: the weight divided by the largest weight that the row can have, from 0 (left out) to
+    1 (fully used). Labels in the files are not used.
     """
     check_out_file(out, source, target)
 
     import numpy as np
 
     from warmpot._checks import check_fraction, check_matrix, check_positive
-    from warmpot.data import load_features
+    from warmpot.data import load_table
+    from warmpot.data.task import match_columns
     from warmpot.transport import solve_partial_points
 
     # The solver checks these too, but only after the files are read, and without the names of the flags.
     check_fraction("--beta", beta)
     check_fraction("--alpha", alpha)
     check_positive("--max-memory", max_memory, remedy="Give it in GiB.")
-    xs = load_features(source)
-    xt = check_matrix(str(target), load_features(target), width=xs.shape[1])
+    options: dict[str, Any] = {"label": label, "ids": ids, "features": features or (), "labelled": False}
+    tables = [load_table(path, **options) for path in (source, target)]
+    tables[1] = match_columns(tables[1], tables[0].columns, f"the columns of {source}")
+    xs = check_matrix(str(source), tables[0].x[:])
+    xt = check_matrix(str(target), tables[1].x[:], width=xs.shape[1])
     if normalize_features:
         xs, xt = _unit_rows(xs), _unit_rows(xt)
     start = time.perf_counter()
@@ -67,12 +75,12 @@ def weights(
         "source": np.round(solution.p * (beta * len(xs)), 12).clip(0, 1),
         "target": np.round(solution.q * len(xt), 12).clip(0, 1),
     }
-    rows = (
-        (domain, row, weight, share)
-        for domain, weights in (("source", solution.p), ("target", solution.q))
-        for row, (weight, share) in enumerate(zip(weights.tolist(), used[domain].tolist(), strict=True))
-    )
-    write_csv(out, ["domain", "row", "weight", "normalized"], rows)
+    rows: list[tuple[Any, ...]] = []
+    named = any(table.names for table in tables)
+    for (domain, share), table, weight in zip(used.items(), tables, (solution.p, solution.q), strict=True):
+        names = [table.names or [""] * table.n] if named else []
+        rows += zip([domain] * table.n, range(table.n), *names, weight.tolist(), share.tolist(), strict=True)
+    write_csv(out, ["domain", "row", *["name"] * named, "weight", "normalized"], rows)
     if not quiet:
         show(f"{source.name} -> {target.name}, beta {beta:g}, alpha {alpha:g}", style="bold")
         _summarise(solution, used, seconds)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,15 +14,20 @@ import numpy as np
 
 from warmpot._checks import check_choice, check_matrix
 from warmpot._typing import FloatArray
+from warmpot.data._columns import LABEL_NAMES, FileColumns, Roles, assign_columns, refuse_ids
 from warmpot.data._image_lists import path_error
 from warmpot.data.shards import is_shard_folder, read_shards
 from warmpot.data.table import TASKS, Table, as_table
-from warmpot.errors import InputError, MissingExtraError, MissingLabelsError, WarmpotError, listing
+from warmpot.errors import (
+    InputError,
+    MissingColumnError,
+    MissingExtraError,
+    MissingLabelsError,
+    WarmpotError,
+)
 
 __all__ = ["load_features", "load_table"]
 
-LABEL_NAMES = ("label", "y", "class", "target")
-"""Columns that hold the labels when no column is named; upper and lower case are the same."""
 SHOWN = 5  # columns that a message lists
 
 
@@ -34,9 +38,16 @@ class _FileContent(NamedTuple):
     y: Any = None
     classes: Any = None
     columns: tuple[str, ...] = ()
+    names: Sequence[Any] = ()
 
 
-def load_features(path: str | os.PathLike[str]) -> FloatArray:
+def load_features(
+    path: str | os.PathLike[str],
+    *,
+    label: str | None = None,
+    ids: str | None = None,
+    features: Sequence[str] | None = (),
+) -> FloatArray:
     """Read a table of features as a float64 array (n, d), not empty, every entry finite.
 
     Parameters
@@ -44,21 +55,29 @@ def load_features(path: str | os.PathLike[str]) -> FloatArray:
     path : str or path
         As for `load_table`. A ``.npz`` without ``X`` may have another array, if it is its only 2-d array of numbers; a
         text file needs no row of column names.
+    label, ids, features
+        As for `load_table`: labels and ids are not features. The labels are left out unchecked.
     """
-    return check_matrix(str(path), read_shards(path).x[:] if is_shard_folder(path) else _read_file(path).x)
+    table = load_table(path, label=label, ids=ids, features=features, labelled=False)
+    return check_matrix(str(path), table.x[:])
 
 
 def load_table(
     path: str | os.PathLike[str],
     *,
     label: str | None = None,
+    ids: str | None = None,
+    features: Sequence[str] | None = (),
+    columns: Sequence[str] = (),
+    labelled: bool = True,
     classes: Sequence[Any] | None = None,
     task: str = "classification",
 ) -> Table:
     """Read features and labels from a file; an `InputError` explains why it cannot be read.
 
     The table is named after the file, and unlabelled when the file has no labels. Its `columns` are the names in the
-    file.
+    file. A column of numbers that looks like an id is refused: one called id, or integers that only rise or only fall
+    in 10 rows or more.
 
     Parameters
     ----------
@@ -68,27 +87,40 @@ def load_table(
         names; or a folder written by `warmpot extract`, whose rows are loaded on demand. Nothing is ever unpickled.
     label : str, optional
         The column (or key of a ``.npz``) with the labels, strings or numbers. Default: ``y`` of a ``.npz``, and in
-        other files a column called label, y, class or target, in any case, if there is one. "" reads no labels.
+        other files a column called label, y, class or target, in any case, if there is one. "": there is none, all
+        columns are features.
+    ids : str, optional
+        The column (or key of a ``.npz``) with the ids of the samples, strings or numbers: they become the `names` of
+        the table.
+    features : sequence of str or None
+        Columns that are features although they look like ids. None: all of them.
+    columns : sequence of str, optional
+        The columns that are the features, in their order; others are ignored. Without column names in the file, all
+        features are read.
+    labelled : bool
+        False: leave the labels out, unchecked.
     classes, task
         As for `as_table`; default of `classes`: those in the file.
     """
     check_choice("task", task, TASKS)
     if is_shard_folder(path):
-        return read_shards(path, label, classes, task)
-    content = _read_file(path, label)
+        return read_shards(path, label if labelled else "", classes, task, ids)
+    content = _read_file(path, Roles(label, ids, features, columns))
+    names = [str(name).strip() for name in content.names]
+    options: dict[str, Any] = {"name": str(Path(path)), "task": task, "columns": content.columns, "names": names}
+    if not labelled:
+        return as_table(content.x, **options)
     if classes is None and task == "classification":
         if isinstance(content.classes, InputError):
             raise content.classes
         classes = content.classes
-    table = as_table(content.x, content.y, classes=classes, name=str(Path(path)), task=task)
-    return replace(table, columns=content.columns)
+    return as_table(content.x, content.y, classes=classes, **options)
 
 
-def _read_file(path: str | os.PathLike[str], label: str | None = "") -> _FileContent:
-    """Read a file; `label` is the column or key of the labels, "" for features only, None for the usual names."""
+def _read_file(path: str | os.PathLike[str], roles: Roles) -> _FileContent:
     path = _checked(path)
     try:
-        return _READERS[path.suffix.lower()](path, label)
+        return _READERS[path.suffix.lower()](path, roles)
     except WarmpotError:
         raise
     except Exception as error:  # a damaged file makes these parsers raise almost anything
@@ -117,31 +149,33 @@ def _checked(path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _label_column(path: Path, names: Sequence[str], label: str | None) -> int | None:
-    """Find the column of labels among all column names."""
-    if label == "":
-        return None
-    names = [name.strip() for name in names]
-    matches = [j for j, name in enumerate(names) if (name.lower() in LABEL_NAMES if label is None else name == label)]
-    if len(matches) > 1:
-        got = f"{len(matches)} columns for labels: {listing([names[j] for j in matches])}"
-        raise path_error(path, got, "one", "Choose one with `label=`, and drop the other: it may give the label away.")
-    if label is not None and not matches:
-        got, allowed = f"columns {listing(names)}" if names else "no names of columns", f"a column {label!r}"
-        raise MissingLabelsError(str(path), got=got, allowed=allowed, remedy="Check the spelling of the label column.")
-    return matches[0] if matches else None
-
-
-def _read_numpy(path: Path, label: str | None) -> _FileContent:
+def _read_numpy(path: Path, roles: Roles) -> _FileContent:
+    label, ids = roles.label, roles.ids
     with open(path, "rb") as stream:  # opened here, because numpy leaves a damaged file open
         loaded = np.load(stream, allow_pickle=False)
         if isinstance(loaded, np.lib.npyio.NpzFile):
             y, classes = (None, None) if label == "" else _npz_labels(path, loaded, label)
-            return _FileContent(_npz_features(path, loaded), y, classes)
+            return _FileContent(_npz_features(path, loaded), y, classes, names=_npz_ids(path, loaded, ids))
+        got, remedy = "features only, as every .npy", "Save both in one .npz."
         if label:
-            got, remedy = "features only, as every .npy", "Save both in one .npz (X, y)."
             raise MissingLabelsError(str(path), got=got, allowed=f"labels {label!r}", remedy=remedy)
+        if ids is not None:
+            raise MissingColumnError(str(path), got=got, allowed=f"ids {ids!r}", remedy=remedy)
         return _FileContent(loaded)
+
+
+def _npz_ids(path: Path, loaded: Any, ids: str | None) -> Sequence[Any]:
+    if ids is None:
+        return ()
+    if ids not in loaded.files:
+        got, remedy = f"keys {', '.join(loaded.files)}", "Check the spelling of the key."
+        raise MissingColumnError(str(path), got=got, allowed=f"a key {ids!r} for ids", remedy=remedy)
+    names = _npz_entry(path, loaded, ids)
+    if names.ndim != 1:
+        remedy = "Save one id per sample."
+        raise path_error(path, f"shape {names.shape} under {ids!r}", "a 1-d array of ids", remedy)
+    listed: list[Any] = names.tolist()
+    return listed
 
 
 def _npz_features(path: Path, loaded: Any) -> Any:
@@ -182,28 +216,26 @@ def _npz_entry(path: Path, loaded: Any, key: str) -> Any:
         raise path_error(path, f"a pickle under {key!r}", "arrays of numbers or texts", remedy) from error
 
 
-def _read_text(path: Path, label: str | None) -> _FileContent:
+def _read_text(path: Path, roles: Roles) -> _FileContent:
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    skip, names, at = _text_columns(path, delimiter, label)
-    columns = tuple(name.strip() for j, name in enumerate(names) if j != at) if skip else ()
+    skip, columns, first = _text_columns(path, delimiter, roles)
     try:
-        if at is not None:
-            return _features_and_labels(path, delimiter, skip, at)._replace(columns=columns)
-        x = np.loadtxt(path, delimiter=delimiter, skiprows=skip, ndmin=2, encoding="utf-8-sig", quotechar='"')
-        return _FileContent(x, columns=columns)
+        content = _read_cells(path, delimiter, skip, columns)
     except ValueError:
         # A second, slow pass: without the names of the bad columns nobody can repair the file.
-        pairs = (zip(names, row, strict=False) for _, row in islice(_rows(path, delimiter), int(skip > 0), None))
-        texts = {name: repr(cell) for row in pairs for name, cell in row if not _is_number(cell)}
-        if at is not None:
-            texts.pop(names[at], None)
-        if texts:
-            raise _not_numeric(path, texts) from None
+        if (problem := _bad_cells(path, delimiter, skip, columns)) is not None:
+            raise problem from None
         raise
+    # loadtxt reads 3 and 3.0 as the same number; how the first row is written tells integers from fractions
+    whole = (content.x == np.rint(content.x)).all(axis=0).tolist()
+    integers = [first[j].strip().lstrip("+-").isdigit() for j in columns.features]
+    refuse_ids(path, content.x, columns, [a and b for a, b in zip(whole, integers, strict=True)], roles)
+    return content._replace(columns=columns.feature_names) if skip else content
 
 
-def _text_columns(path: Path, delimiter: str, label: str | None) -> tuple[int, list[str], int | None]:
-    """Return the number of header lines (0: none), the column names, and which column holds the labels."""
+def _text_columns(path: Path, delimiter: str, roles: Roles) -> tuple[int, FileColumns, list[str]]:
+    """Return the number of header lines (0: none), what the columns are used for, and the first row of cells."""
+    label = roles.label
     (line, first), (_, second) = [*islice(_rows(path, delimiter), 2), (0, []), (0, [])][:2]
     if not second and not (first and all(map(_is_number, first))):
         raise path_error(path, "no row of numbers", "at least one", "Write one sample per line.")
@@ -211,31 +243,62 @@ def _text_columns(path: Path, delimiter: str, label: str | None) -> tuple[int, l
     features = [cell for cell in named if label == "" or cell.strip().lower() not in LABEL_NAMES]
     numbered = len(features) > 2 and features == [str(j) for j in range(len(features))]
     # Only a row without any number is a header: a sample with a missing value must not pass for one. There are two
-    # exceptions: a label column that the caller names is in the header, and so is one next to column numbers.
+    # exceptions: a column of labels or ids that the caller names is in the header, and so is one of labels next to
+    # column numbers.
     header = not any(map(_is_number, first)) and any(map(_is_number, second))
-    header |= bool(label) or (numbered and len(features) < len(named))
+    header |= bool(label) or (numbered and len(features) < len(named)) or roles.ids in [cell.strip() for cell in first]
     if (numbered and not header) or (header and (not first[0] or len(first) != len(second))):
         got = f"a first line {delimiter.join(first[:4])!r}: an index or column numbers, as pandas writes them"
         raise path_error(path, got, "features only", "Write it with index=False, and names in the header.")
     if not header:
-        return 0, [f"column {j + 1}" for j in range(len(first))], None
-    return line, first, _label_column(path, first, label)
+        return 0, assign_columns(path, [f"column {j + 1}" for j in range(len(first))], roles, header=False), first
+    return line, assign_columns(path, first, roles), second
 
 
-def _features_and_labels(path: Path, delimiter: str, skip: int, at: int) -> _FileContent:
-    """Read numbers and, from column `at`, strings in one pass."""
-    codes: dict[str, int] = {}
+def _read_cells(path: Path, delimiter: str, skip: int, columns: FileColumns) -> _FileContent:
+    """Read numbers and, from the columns of labels and ids, strings in one pass."""
+    texts = [j for j in (columns.label, columns.ids) if j is not None]
+    if not texts and not columns.extra:
+        x = np.loadtxt(path, delimiter=delimiter, skiprows=skip, ndmin=2, encoding="utf-8-sig", quotechar='"')
+        return _FileContent(x[:, columns.features])
+    codes: dict[int, dict[str, int]] = {j: {} for j in texts}
+
+    def encoder(code_of: dict[str, int]) -> Callable[[str], float]:
+        return lambda cell: code_of.setdefault(cell.strip(), len(code_of))
+
     with open(path, encoding="utf-8-sig", newline=None) as stream:
         # A "#" starts a comment only at the beginning of a line: a class may be called C#.
         lines = (line for line in islice(stream, skip, None) if not line.startswith("#"))
         options: dict[str, Any] = {"comments": None, "ndmin": 2, "quotechar": '"', "encoding": None}
-        options["converters"] = {at: lambda cell: codes.setdefault(cell.strip(), len(codes))}
+        # Columns that are ignored are parsed too, as 0: a row with too many cells is still found.
+        ignored = {j: lambda _: 0.0 for j in columns.extra}
+        options["converters"] = {**ignored, **{j: encoder(code_of) for j, code_of in codes.items()}}
         table = np.loadtxt(lines, delimiter=delimiter, **options)
-    x, y = np.delete(table, at, axis=1), np.array(list(codes))[table[:, at].astype(np.int64)]
+    cells = {j: np.array(list(code_of))[table[:, j].astype(np.int64)] for j, code_of in codes.items()}
+    names = cells[columns.ids].tolist() if columns.ids is not None else ()
+    y = cells[columns.label] if columns.label is not None else None
     for dtype in (np.int64, np.float64):  # labels stay strings unless all of them are numbers
         with suppress(ValueError, OverflowError):
-            return _FileContent(x, y.astype(dtype))
-    return _FileContent(x, y)
+            y = y if y is None or y.dtype.kind != "U" else y.astype(dtype)
+    return _FileContent(table[:, columns.features], y, names=names)
+
+
+def _bad_cells(path: Path, delimiter: str, skip: int, columns: FileColumns) -> InputError | None:
+    """Describe columns of features that hold texts or, without any, the first empty cell."""
+    texts: dict[str, str] = {}
+    empty: list[str] = []
+    for row, (line, cells) in enumerate(islice(_rows(path, delimiter), int(skip > 0), None)):
+        for name, cell in ((columns.names[j], cells[j]) for j in columns.features if j < len(cells)):
+            if not cell.strip():
+                empty.append(f"row {row} (line {line}), column {name!r}")
+            elif not _is_number(cell):
+                texts[name] = repr(cell)
+    if texts:
+        return _not_numeric(path, texts)
+    if not empty:
+        return None
+    got = f"an empty cell in {empty[0]}" + (f" and {len(empty) - 1} more" if len(empty) > 1 else "")
+    return path_error(path, got, "a number in every cell", "Fill it in, or drop the row; rows are counted from 0.")
 
 
 def _rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -256,10 +319,11 @@ def _is_number(cell: str) -> bool:
 def _not_numeric(path: Path, columns: dict[str, str]) -> InputError:
     shown = ", ".join(f"{name!r} ({what})" for name, what in islice(columns.items(), SHOWN))
     shown += f" and {len(columns) - SHOWN} more" if len(columns) > SHOWN else ""
-    return path_error(path, f"columns that are not numeric: {shown}", "columns of numbers", "Drop or encode them.")
+    remedy = "Drop or encode them; `ids=` is for one with the ids of the samples."
+    return path_error(path, f"columns that are not numeric: {shown}", "columns of numbers", remedy)
 
 
-def _read_parquet(path: Path, label: str | None) -> _FileContent:
+def _read_parquet(path: Path, roles: Roles) -> _FileContent:
     try:
         import pyarrow.parquet
         from pyarrow.types import is_boolean, is_floating, is_integer
@@ -268,10 +332,10 @@ def _read_parquet(path: Path, label: str | None) -> _FileContent:
         raise MissingExtraError(str(path), got="no pyarrow", allowed="pyarrow", remedy=remedy) from error
     with pyarrow.parquet.ParquetFile(path) as file:
         table = file.read()
-    y = None
-    if (at := _label_column(path, table.schema.names, label)) is not None:
-        y = table.column(at).to_pylist()
-        table = table.remove_column(at)
+    columns = assign_columns(path, table.schema.names, roles)
+    y = None if columns.label is None else table.column(columns.label).to_pylist()
+    names = () if columns.ids is None else table.column(columns.ids).to_pylist()
+    table = table.select(columns.features)
     # pandas stores an index that is not a plain count in a column of such a name
     wrong = {f.name: "an index" for f in table.schema if f.name.startswith("__index_level_")}
     numeric = (is_integer, is_floating, is_boolean)
@@ -281,7 +345,8 @@ def _read_parquet(path: Path, label: str | None) -> _FileContent:
     narrow = all(is_floating(f.type) and f.type.bit_width <= 32 for f in table.schema)
     dtype = np.float32 if narrow else np.float64
     x = np.column_stack([np.asarray(column.to_numpy(), dtype) for column in table.columns])  # a missing value is NaN
-    return _FileContent(x, y, columns=tuple(name.strip() for name in table.schema.names))
+    refuse_ids(path, x, columns, [is_integer(f.type) for f in table.schema], roles)
+    return _FileContent(x, y, columns=columns.feature_names, names=names)
 
 
 _READERS = {".npz": _read_numpy, ".npy": _read_numpy, ".csv": _read_text, ".tsv": _read_text, ".parquet": _read_parquet}

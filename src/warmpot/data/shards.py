@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from warmpot._files import FILENAME_ERRORS, atomic_write, write_csv
 from warmpot._typing import IntArray
 from warmpot.data.table import LazyRows, Table, check_targets, encode_labels
-from warmpot.errors import InputError, MissingLabelsError
+from warmpot.errors import InputError, MissingColumnError, MissingLabelsError
 
 __all__ = ["DTYPES", "ShardLayout", "ShardWriter", "Shards", "is_shard_folder", "read_shards"]
 
@@ -254,12 +254,16 @@ def read_shards(
     label: str | None = None,
     classes: Sequence[Any] | None = None,
     task: str = "classification",
+    ids: str | None = None,
 ) -> Table:
     """Read a finished folder of shards as a `Table` with rows on demand; arguments as for `load_table`."""
     shards, columns = _open_folder(path := Path(path))
     if label not in (None, "", "label") or (label == "label" and "label" not in columns):
         got, remedy = f"columns {', '.join(columns)} in {INDEX}", "Leave `label=` out."
         raise MissingLabelsError(str(path), got=got, allowed=f"a column {label!r}", remedy=remedy)
+    if ids not in (None, "name") or (ids == "name" and "name" not in columns):
+        got, remedy = f"columns {', '.join(columns)} in {INDEX}", "Leave `ids=` out: names are read by themselves."
+        raise MissingColumnError(str(path), got=got, allowed=f"a column {ids!r}", remedy=remedy)
     names = tuple(columns.get("name", ()))
     labels: Any = None if label == "" else columns.get("label")
     if labels is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -16,8 +16,8 @@ from warmpot._typing import FloatArray, IntArray
 from warmpot.errors import InputError, listing
 
 __all__ = [
-    "TASKS", "LazyRows", "Rows", "Table", "as_table", "check_targets", "encode_labels", "sample_shape",
-    "table_from_dataset",
+    "TASKS", "LazyRows", "Rows", "Table", "as_table", "check_targets", "column_names", "encode_labels",
+    "sample_shape", "table_from_dataset", "take_columns",
 ]  # fmt: skip
 
 
@@ -81,7 +81,7 @@ class Table:
     name : str
         Name of the table in messages.
     columns, names : tuple of str
-        Names of the features, and of the samples (such as paths of images); empty when they have none.
+        Names of the features, and of the samples (ids, or paths of images); empty when they have none.
     """
 
     x: Rows
@@ -118,7 +118,14 @@ class Table:
 
 
 def as_table(
-    x: Any, y: Any = None, *, classes: Sequence[Any] | None = None, name: str = "x", task: str = "classification"
+    x: Any,
+    y: Any = None,
+    *,
+    classes: Sequence[Any] | None = None,
+    name: str = "x",
+    task: str = "classification",
+    columns: Sequence[str] | None = None,
+    names: Sequence[str] = (),
 ) -> Table:
     """Check features and labels and put them into a `Table`; an `InputError` names what is missing or does not fit.
 
@@ -126,7 +133,7 @@ def as_table(
     ----------
     x : (n, d) array, list of rows, torch tensor or pandas DataFrame
         Features. float16 and float32 are kept as float32, everything else becomes float64. A float32 or float64
-        numpy array is not copied. The column names of a DataFrame are kept when all of them are strings.
+        numpy array is not copied.
     y : (n,) array, list, torch tensor or pandas Series, optional
         Labels: strings, or whole numbers (of any type). None: unlabelled.
     classes : sequence of str, optional
@@ -136,6 +143,10 @@ def as_table(
         Name of the table in messages.
     task : {"classification", "regression"}
         With "regression", `y` holds continuous targets and there are no classes.
+    columns : sequence of str, optional
+        Names of the features. Default: the column names of a DataFrame, if all of them are strings.
+    names : sequence of str
+        Names of the samples, such as ids; none by default.
 
     Examples
     --------
@@ -144,15 +155,22 @@ def as_table(
     (Table('pets', 3 x 2 float64, 2 classes), ('cat', 'dog'), [1, 0, 1])
     """
     check_choice("task", task, TASKS)
-    features, columns = _features(name, x), _column_names(x)
+    columns = column_names(x) if columns is None else tuple(columns)
+    features = _features(name, x, columns)
+    for what, given, n in (("columns", columns, features.shape[1]), ("names", tuple(names), len(features))):
+        if given and len(given) != n:
+            remedy = "Give every feature, or every sample, one name."
+            raise InputError(f"{what} of {name}", got=f"{len(given)} names", allowed=f"{n} names", remedy=remedy)
+    table = Table(features, None, (), name, columns, tuple(names))
     if y is None:
-        return Table(features, None, (), name, columns)
+        return table
     if task == "classification":
-        return Table(features, *encode_labels(f"labels of {name}", y, len(features), classes), name, columns)
+        y, known = encode_labels(f"labels of {name}", y, len(features), classes)
+        return replace(table, y=y, classes=known)
     if classes is not None:
         remedy = "Drop them, or pass `task='classification'`."
         raise InputError("classes", got=f"{len(classes)} names", allowed="None (regression)", remedy=remedy)
-    return Table(features, check_targets(f"labels of {name}", y, len(features)), (), name, columns)
+    return replace(table, y=check_targets(f"labels of {name}", y, len(features)))
 
 
 def table_from_dataset(
@@ -192,20 +210,27 @@ def _is_frame(x: Any) -> bool:
     return hasattr(x, "iloc") and hasattr(x, "columns")  # a pandas DataFrame, without importing pandas
 
 
-def _column_names(x: Any) -> tuple[str, ...]:
-    """Return the column names of a DataFrame; none unless all of them are strings."""
-    names = list(x.columns) if _is_frame(x) else []
+def column_names(x: Any) -> tuple[str, ...]:
+    """Return the column names of a data frame (pandas, polars) or a `Table`; none unless all of them are strings."""
+    names = list(getattr(x, "columns", ()))
     return tuple(name.strip() for name in names) if all(isinstance(name, str) for name in names) else ()
 
 
-def _features(name: str, x: Any) -> NDArray[np.floating[Any]]:
+def take_columns(x: Any, positions: Sequence[int]) -> Any:
+    """Return these columns of a data frame or a `Table`, in this order."""
+    if isinstance(x, Table):
+        return np.take(x.x[:], positions, axis=1)
+    return x.iloc[:, list(positions)] if _is_frame(x) else x[:, list(positions)]
+
+
+def _features(name: str, x: Any, columns: Sequence[str]) -> NDArray[np.floating[Any]]:
     if _is_frame(x):
         x = _frame_values(name, x)
     if isinstance(x, np.ndarray) and x.dtype in (np.float16, np.float32) and not isinstance(x, np.ma.MaskedArray):
         narrow = np.ascontiguousarray(x, dtype=np.float32)
         if x.ndim == 2 and x.size and np.isfinite(narrow).all():
             return narrow  # the usual case, without a copy in float64; everything else is checked below
-    return _as_float32_if_no_finer(x, check_matrix(name, x))
+    return _as_float32_if_no_finer(x, check_matrix(name, x, columns=columns))
 
 
 def _as_float32_if_no_finer(x: Any, array: FloatArray) -> NDArray[np.floating[Any]]:

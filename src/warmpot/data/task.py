@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from warmpot._checks import check_matrix
 from warmpot._typing import BoolArray, FloatArray, IntArray
-from warmpot.data.table import Rows, Table, sample_shape
+from warmpot.data._columns import find_columns
+from warmpot.data.table import Rows, Table, sample_shape, take_columns
 from warmpot.errors import InputError, WarmpotWarning, listing
 
 __all__ = ["Task", "Truth", "make_task", "match_columns", "match_labels"]
@@ -37,8 +38,8 @@ class Task:
     columns : tuple of str
         Names of the features, in the order of `xs` and `xt`; empty when neither side has names.
     source_names, target_names : tuple of str
-        Names of the samples, such as paths of images; empty when they have none. The name of a target image may reveal
-        its class: names are only used to open files and to list predictions.
+        Names of the samples, such as ids or paths of images; empty when they have none. The name of a target image may
+        reveal its class: names are only used to open files and to list predictions.
     """
 
     xs: Rows
@@ -73,6 +74,10 @@ class Task:
     def for_regression(self) -> bool:
         """Whether the labels are continuous targets."""
         return not self.classes
+
+    def unlabelled(self, side: str) -> Table:
+        """Return the samples of the "source" or the "target" with the names of their columns, without labels."""
+        return Table(self.xs if side == "source" else self.xt, None, (), side, self.columns)
 
     def arrays(self) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
         """Return the features of both domains; an `InputError` when the inputs are not features."""
@@ -174,17 +179,8 @@ def match_columns(table: Table, columns: Sequence[str], allowed: str) -> Table:
     columns = tuple(columns)
     if not columns or not table.columns or table.columns == columns:
         return table
-    position = {name: j for j, name in enumerate(table.columns)}
-    missing = [name for name in columns if name not in position]
-    extra = [name for name in position if name not in set(columns)]
-    problems = ["no column " + listing(missing)] * bool(missing) + ["extra columns " + listing(extra)] * bool(extra)
-    if not problems and not len(position) == len(table.columns) == len(columns):
-        names = (*table.columns, *columns)
-        problems = ["columns more than once: " + listing(name for name in position if names.count(name) > 2)]
-    if problems:
-        remedy = "Rename, add or drop columns until both have the same; their order does not matter."
-        raise InputError(table.name, got=" and ".join(problems), allowed=allowed, remedy=remedy)
-    return replace(table, x=np.take(table.x[:], [position[name] for name in columns], axis=1), columns=columns)
+    positions = find_columns(table.name, table.columns, columns, allowed, extra=False)
+    return replace(table, x=take_columns(table, positions), columns=columns)
 
 
 def match_labels(table: Table, classes: tuple[str, ...], owner: str = "source") -> Truth | None:

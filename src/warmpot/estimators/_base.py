@@ -173,7 +173,9 @@ class TrainedEstimator(TargetRequests):
         domains = read_domains(self, X, y, X_target, sample_domain, **self._label_checks)
         ys, classes = self._encode_labels(np.asarray(domains.ys))
         config = self._config()
-        fitted = fit_chosen(Task(domains.xs, ys, domains.xt, classes), config, progress_bar=self.progress_bar)
+        columns = tuple(getattr(self, "feature_names_in_", ()))  # of a data frame
+        task = Task(domains.xs, ys, domains.xt, classes, columns)
+        fitted = fit_chosen(task, config, progress_bar=self.progress_bar)
         self.config_, self.predictor_ = config, fitted.predictor
         self.source_weights_, self.training_weights_ = fitted.source_weights, fitted.training_weights
         self.target_weights_ = fitted.target_weights

@@ -315,7 +315,8 @@ def _apply_model(run: FinishedRun, task: Task) -> tuple[Points, Points, Candidat
     if task.xs.ndim == 2:  # scaled inputs for pictures and, in float64, for validators; and the copies of both
         samples = len(rows_s) + len(rows_t)
         check_memory("report", f"{samples:,} samples x {task.width:,} features", 28.0 * samples * task.width, REMEDY)
-    source, target = predictor.outputs(part.xs, "source", source=True), predictor.outputs(part.xt, "target")
+    source = predictor.outputs(part.unlabelled("source"), "source", source=True)
+    target = predictor.outputs(part.unlabelled("target"), "target")
     candidate = None
     if task.classes:
         snapshot = Snapshot(run.step, predictor.network, source, target, cost_per_mass(run.last_line))

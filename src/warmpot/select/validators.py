@@ -13,8 +13,7 @@ from warmpot._checks import check_choice, check_count, check_fraction, check_pos
 from warmpot._settings import from_mapping, suggestion
 from warmpot._typing import FloatArray, IntArray
 from warmpot.bounds.lipschitz import Lipschitz, head_lipschitz
-from warmpot.bounds.report import BoundReport
-from warmpot.bounds.theorems import joint_bound
+from warmpot.bounds.theorems import BoundProblem
 from warmpot.errors import InputError
 from warmpot.select.candidate import Candidate, Validator, log_softmax
 from warmpot.weights import estimate_present_classes, predicted_shares
@@ -349,10 +348,10 @@ class _JointBoundValidator(Validator):
         check_fraction("alpha", self.alpha)
         check_fraction("beta", self.beta)
 
-    def _joint_bound(self, candidate: Candidate, gamma: Lipschitz | float, *, plan: str, loss: str) -> BoundReport:
-        return joint_bound(
-            candidate.source_features, candidate.source_labels, candidate.target_features, candidate.source_proba,
-            candidate.target_proba, gamma=gamma, alpha=self.alpha, beta=self.beta, plan=plan, loss=loss,
+    def _problem(self, candidate: Candidate, gamma: Lipschitz | float, loss: str) -> BoundProblem:
+        return BoundProblem(
+            "joint", candidate.source_features, candidate.source_labels, candidate.target_features,
+            candidate.source_proba, candidate.target_proba, gamma=gamma, loss=loss,
         )  # fmt: skip
 
 
@@ -382,8 +381,10 @@ class TransportValue(_JointBoundValidator):
     def _score(self, candidate: Candidate) -> float:
         spread = math.sqrt(2.0 * float(candidate.source_features.var(axis=0).sum()))
         gamma = 1.0 / spread if spread > 0 else 0.0
-        terms = self._joint_bound(candidate, gamma, plan="paper", loss="tv").terms
-        return -sum(term.value for term in terms if term.name.startswith("transport") and term.value is not None)
+        problem = self._problem(candidate, gamma, "tv")
+        plan, _ = problem.planned(self.alpha, self.beta, plan="paper")
+        terms = problem.transport_terms(plan, *problem.coefficients(self.alpha, "paper"))
+        return -sum(term.value for term in terms if term.value is not None)
 
 
 @dataclass(frozen=True)
@@ -407,7 +408,7 @@ class Bound(_JointBoundValidator):
     def _score(self, candidate: Candidate) -> float:
         assert candidate.head is not None
         gamma = head_lipschitz(candidate.head[0], "euclidean")
-        return -self._joint_bound(candidate, gamma, plan="tightest", loss="euclidean").total
+        return -self._problem(candidate, gamma, "euclidean").report(self.alpha, self.beta).total
 
 
 _ALL: tuple[type[Validator], ...] = (

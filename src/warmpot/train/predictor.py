@@ -15,11 +15,12 @@ from warmpot._settings import from_mapping, to_mapping
 from warmpot._typing import FloatArray, IntArray
 from warmpot.bounds import BoundProblem, head_lipschitz
 from warmpot.bounds.losses import DEFAULT_LOSS
-from warmpot.data import Task
+from warmpot.data import Table, Task
+from warmpot.data._columns import find_columns
 from warmpot.data.pixels import Pixels
 from warmpot.data.shards import Shards
-from warmpot.data.table import LazyRows, Rows, sample_shape
-from warmpot.errors import InputError
+from warmpot.data.table import LazyRows, Rows, column_names, sample_shape, take_columns
+from warmpot.errors import InputError, listing
 from warmpot.nets import Backbone, Network, NetworkSettings, Outputs, load_network, save_network
 from warmpot.train.batches import blocks
 from warmpot.train.extract import weights_fingerprint
@@ -50,6 +51,9 @@ def check_pass_memory(what: str, network: Network, samples: int, copied: int, re
 @dataclass(frozen=True)
 class Predictor:
     """A trained model, independent of the data it was trained on.
+
+    Samples are an array, rows that are loaded on demand, a data frame or a `Table`. The columns of the last two are
+    matched by name with those that the model was trained on: their order does not matter, and others are ignored.
 
     Attributes
     ----------
@@ -93,6 +97,12 @@ class Predictor:
 
     def _rows(self, x: Any, name: str) -> tuple[Rows, int]:
         """Check samples; return them, with the number of processes that decode them."""
+        names = column_names(x)
+        if names and self.columns:
+            allowed = f"the columns it was trained on, {listing(self.columns)}"
+            x, names = take_columns(x, find_columns(name, names, self.columns, allowed)), self.columns
+        if isinstance(x, Table):
+            x = x.x
         if isinstance(x, Pixels) and self.images is not None:
             return x.with_view(self.images.view), self.images.processes
         tuned = self.images is not None and self.images.fine_tunes
@@ -105,7 +115,7 @@ class Predictor:
         if isinstance(x, LazyRows | np.ndarray):
             copied = self.width * (x.dtype != np.float64)
             check_pass_memory(name, self.network, len(x), copied, "Split the data, and predict a part at a time.")
-        rows = check_matrix(name, x[:] if isinstance(x, LazyRows) else x, width=self.width)
+        rows = check_matrix(name, x[:] if isinstance(x, LazyRows) else x, width=self.width, columns=names)
         if tuned:
             remedy = "Its backbone was trained: features of another backbone do not fit."
             raise InputError(name, got=f"{self.width} features", allowed="images", remedy=remedy)
@@ -202,7 +212,8 @@ def bound_inputs(predictor: Predictor, task: Task) -> BoundInputs:
     if predictor.classes != task.classes or (features and predictor.width != task.width):
         got, remedy = "a model with other classes or features", "Pass the data that it was trained on."
         raise InputError("predictor", got=got, allowed="a model that was trained on this task", remedy=remedy)
-    source, target = predictor.outputs(task.xs, "source", source=True), predictor.outputs(task.xt, "target")
+    source = predictor.outputs(task.unlabelled("source"), "source", source=True)
+    target = predictor.outputs(task.unlabelled("target"), "target")
     head = predictor.network.head
     proba_s, proba_t = (torch.softmax(outputs.logits, dim=1).numpy() for outputs in (source, target))
     weight, bias = (part.detach().double().numpy() for part in (head.weight, head.bias))

@@ -61,7 +61,8 @@ def inputs(data: dict[str, Any], kind: str) -> list[Any]:
 
 
 BOUNDS: dict[str, Any] = {"features": feature_bound, "joint": joint_bound}
-SETTINGS: dict[str, Any] = {"gamma": 0.1, "alpha": 0.7, "beta": 0.5}
+GAMMA = 1.0  # a constant of the head of `task`, whose rows are at most 4 apart
+SETTINGS: dict[str, Any] = {"gamma": GAMMA, "alpha": 0.7, "beta": 0.5}
 
 
 def test_joint_bound_in_closed_form() -> None:
@@ -84,9 +85,9 @@ def test_tightest_plan_takes_the_source_sample_that_is_well_predicted() -> None:
     source, target = np.array([[0.0], [1.0]]), np.array([[0.45]])
     proba = np.array([[0.1, 0.9], [0.9, 0.1]])
     args = (source, np.array([0, 0]), target, proba)
-    tightest, paper = (feature_bound(*args, gamma=0.1, beta=0.5, plan=plan) for plan in ("tightest", "paper"))
+    tightest, paper = (feature_bound(*args, gamma=0.8, beta=0.5, plan=plan) for plan in ("tightest", "paper"))
     assert (tightest["source loss"].value, paper["source loss"].value) == pytest.approx((0.1, 0.9))
-    assert (tightest["transport"].value, paper["transport"].value) == pytest.approx((0.11, 0.09))
+    assert (tightest["transport"].value, paper["transport"].value) == pytest.approx((0.88, 0.72))
 
 
 @pytest.mark.parametrize("loss", ["tv", "euclidean"])
@@ -94,7 +95,7 @@ def test_tightest_plan_takes_the_source_sample_that_is_well_predicted() -> None:
 @pytest.mark.parametrize("kind", ["features", "joint"])
 def test_plan_is_that_of_the_linear_program(kind: str, plan: str, loss: str) -> None:
     data = task(1, 9, 7)
-    alpha, beta, gamma = 0.7, 0.6, 0.2
+    alpha, beta, gamma = 0.7, 0.6, GAMMA
     report = BOUNDS[kind](*inputs(data, kind), gamma=gamma, alpha=alpha, beta=beta, plan=plan, loss=loss)
     xs, xt, n, m = data["source"], data["target"], 9, 7
     C = gamma * np.sqrt(((xs[:, None] - xt[None]) ** 2).sum(axis=2))
@@ -152,7 +153,7 @@ def test_an_infeasible_plan_is_refused_and_the_remedy_works() -> None:
         with pytest.raises(InputError, match="round_to_feasible"):
             feature_bound(*args, **SETTINGS, plan=bad)
     with pytest.raises(InputError, match="round_to_feasible"):  # feasible, but for another beta
-        feature_bound(*args, gamma=0.1, alpha=0.7, beta=1.0, plan=np.outer(a, b) * 0 + good)
+        feature_bound(*args, gamma=GAMMA, alpha=0.7, beta=1.0, plan=np.outer(a, b) * 0 + good)
     fixed = round_to_feasible(row, a, b, 0.7)
     assert np.isfinite(feature_bound(*args, **SETTINGS, plan=fixed).total)
     with pytest.raises(InputError, match="Rows are source"):
@@ -215,11 +216,11 @@ def test_search_is_the_best_of_single_bounds(kind: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(warmpot.bounds.theorems, "PairCosts", lambda *x: built.append(1) or real(*x))
     data = task()
     alphas, betas = (0.5, 0.8, 1.0), (0.4, 1.0)
-    found = tightest_bound(kind, *inputs(data, "joint"), gamma=0.1, alphas=alphas, betas=betas, loss="tv")
+    found = tightest_bound(kind, *inputs(data, "joint"), gamma=GAMMA, alphas=alphas, betas=betas, loss="tv")
     assert built == [1]
     assert [(r.beta, r.alpha) for r in found.curve] == [(b, a) for b in betas for a in alphas]
     for report in found.curve:
-        single = BOUNDS[kind](*inputs(data, kind), gamma=0.1, alpha=report.alpha, beta=report.beta, loss="tv")
+        single = BOUNDS[kind](*inputs(data, kind), gamma=GAMMA, alpha=report.alpha, beta=report.beta, loss="tv")
         assert report.total == pytest.approx(single.total)
         assert found.best.total <= report.total
     assert found.best in found.curve
@@ -232,15 +233,15 @@ def test_search_is_the_best_of_single_bounds(kind: str, monkeypatch: pytest.Monk
 
 def test_search_defaults() -> None:
     data = task()
-    joint = tightest_bound("joint", *inputs(data, "joint"), gamma=0.1)
+    joint = tightest_bound("joint", *inputs(data, "joint"), gamma=GAMMA)
     assert {r.loss for r in joint.curve} == {"euclidean"}
     # The predictions on the target use two of three classes, about equally.
     low, high = sorted({r.beta for r in joint.curve})
     assert high == 1
     assert low == pytest.approx(2 / 3, abs=0.1)
-    features = tightest_bound("features", *inputs(data, "features"), gamma=0.1)
+    features = tightest_bound("features", *inputs(data, "features"), gamma=GAMMA)
     assert {(r.loss, r.beta) for r in features.curve} == {("tv", 1.0)}
-    sharp = tightest_bound("joint", *inputs(data, "joint"), gamma=0.1, form="sharp")
+    sharp = tightest_bound("joint", *inputs(data, "joint"), gamma=GAMMA, form="sharp")
     assert len(sharp.curve) > len(joint.curve)
     assert sharp.best.total < min(1.0, joint.best.total)
     assert sharp.best.alpha not in ALPHAS
@@ -332,11 +333,11 @@ def test_bad_input_is_named(change: dict[str, Any], message: str) -> None:
 def test_other_bad_input() -> None:
     data = task()
     with pytest.raises(InputError, match="target_proba"):
-        tightest_bound("joint", *inputs(data, "features"), gamma=0.1)
+        tightest_bound("joint", *inputs(data, "features"), gamma=GAMMA)
     with pytest.raises(InputError, match="'features' or 'joint'"):
-        tightest_bound("both", *inputs(data, "features"), gamma=0.1)
+        tightest_bound("both", *inputs(data, "features"), gamma=GAMMA)
     with pytest.raises(InputError, match="alphas"):
-        tightest_bound("features", *inputs(data, "features"), gamma=0.1, alphas=())
+        tightest_bound("features", *inputs(data, "features"), gamma=GAMMA, alphas=())
     with pytest.raises(InputError, match="Pass gamma as a number"):
         module_lipschitz(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Softmax(dim=1)), "tv")
     with pytest.raises(InputError, match="Pass gamma as a number"):
@@ -381,10 +382,58 @@ def test_the_best_alpha_may_be_less_than_one_target_sample() -> None:
 
 def test_labels_of_other_samples_are_refused() -> None:
     data = task()
-    report = joint_bound(*inputs(data, "joint"), gamma=0.1)
+    report = joint_bound(*inputs(data, "joint"), gamma=GAMMA)
     source, labels, target, *proba = inputs(data, "joint")
     hidden = np.zeros(len(target), int)
     with pytest.raises(InputError, match=r"target: got .* rows"):
         with_labels(report, source, labels, target[:-1], *proba, target_labels=hidden)
     with pytest.raises(InputError, match="target"):
         with_labels(report, source, labels, target[:, :1], *proba, target_labels=hidden)
+
+
+@pytest.mark.parametrize("loss", ["tv", "euclidean"])
+@pytest.mark.parametrize("kind", ["features", "joint"])
+def test_a_constant_below_the_slope_of_the_head_is_refused(kind: str, loss: str) -> None:
+    data, metric = task(), get_bound_loss(loss)
+    args = inputs(data, "joint")
+    pairs = np.array([metric.between(p, data["target_proba"]) for p in data["source_proba"]])
+    far = np.linalg.norm(data["source"][:, None] - data["target"], axis=2)
+    least = ((pairs - 1e-6) / far).max()
+    for settings in ({}, {"alpha": 0.7, "beta": 0.5}, {"form": "sharp"}):
+        with pytest.raises(InputError, match=r"gamma: got 0\.001; allowed: at least .*head_lipschitz") as caught:
+            BOUNDS[kind](*args, gamma=0.001, loss=loss, **settings)
+        named = float(str(caught.value.allowed).split()[2].rstrip(","))
+        assert named == pytest.approx(least, rel=1e-4)
+        report = BOUNDS[kind](*args, gamma=named, loss=loss, **settings)
+        full = with_labels(report, *args, target_labels=data["target_labels"])
+        assert full.target_loss is not None
+        assert sum(term.value or 0.0 for term in full.terms) >= full.target_loss
+    with pytest.raises(InputError, match=r"gamma: got 0\.001"):
+        tightest_bound(kind, *args, gamma=0.001, loss=loss)
+    # a constant that is enough for the matched pairs proves the bound
+    still = args.copy()
+    still[2], still[4] = data["source"][:20], data["source_proba"][:20]
+    identity = np.eye(30, 20) / 30
+    report = BOUNDS[kind](*still, gamma=0.0, loss=loss, alpha=20 / 30, plan=identity)
+    assert report.lipschitz.value == 0
+
+
+def test_too_small_a_constant_proved_a_loss_that_is_exceeded() -> None:
+    """The head is right on the source and wrong on the target; a constant head is right on both."""
+    args = (np.zeros((1, 1)), np.array([0]), np.ones((1, 1)), np.array([[0.95, 0.05]]), np.array([[0.05, 0.95]]))
+    with pytest.raises(InputError, match=r"gamma: got 0\.01; allowed: at least 0\.9"):
+        feature_bound(*args, gamma=0.01)
+    valid = feature_bound(*args, gamma=0.9)
+    assert with_labels(valid, *args, target_labels=np.array([0])).total_refined >= 0.95
+    false = BoundProblem("features", *args, gamma=Lipschitz(0.01, "of another head", "tv"), loss="tv").report()
+    report = with_labels(false, *args, target_labels=np.array([0]))
+    assert report.total_refined < report.target_loss == pytest.approx(0.95)  # type: ignore[operator]
+
+
+def test_a_constant_is_checked_on_the_source_if_the_target_is_not_predicted() -> None:
+    data = task()
+    with pytest.raises(InputError, match=r"gamma: got 0\.1; allowed: at least"):
+        feature_bound(*inputs(data, "features"), gamma=0.1)
+    same = np.zeros((2, 1))
+    with pytest.raises(InputError, match="equal features and different probabilities; allowed: probabilities of one"):
+        feature_bound(same, np.array([0, 1]), same, np.array([[0.9, 0.1], [0.2, 0.8]]), gamma=9.0)

@@ -391,7 +391,7 @@ def test_resume_finds_moved_data_and_refuses_other_data(folder: Path, monkeypatc
         assert run("fit", "source.npz", "target.npz", "--out", "a", *SMALL).exit_code == 130
     facts = json.loads(Path("a/run.json").read_text())["facts"]
     assert facts == {"source": str(folder / "source.npz"), "target": str(folder / "target.npz"), "label": None,
-                     "regression": False}  # fmt: skip
+                     "ids": None, "features": [], "regression": False}  # fmt: skip
     Path("target.npz").rename("moved.npz")
     result = run("fit", "--resume", "a", "--quiet")
     assert (result.exit_code, "No such file" in result.stderr) == (2, True)

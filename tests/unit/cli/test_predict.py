@@ -117,11 +117,21 @@ def test_columns_are_matched_by_name() -> None:
     for data in ("t.csv", "moved.csv"):
         done("predict", "a", data, "--out", f"p-{data}")
     assert Path("p-t.csv").read_text() == Path("p-moved.csv").read_text()
-    for words in (("fit", "s.csv", "other.csv", "--out", "c"), ("predict", "a", "other.csv", "--out", "c")):
-        result = run(*words)
-        assert result.exit_code == 2
-        assert "other.csv: got extra columns 'f5'; allowed: the columns" in result.stderr
-        assert not Path("c").exists()
+    result = run("fit", "s.csv", "other.csv", "--out", "c")
+    assert result.exit_code == 2
+    assert "other.csv: got extra columns 'f5'; allowed: the columns" in result.stderr
+    assert not Path("c").exists()
+    write_csv("less.csv", XT[:, :4])
+    result = run("predict", "a", "less.csv", "--out", "c")
+    assert result.exit_code == 2
+    assert "less.csv: got no column 'f4'; allowed: the columns" in result.stderr
+    assert not Path("c").exists()
+    with open("more.csv", "w", newline="") as stream:  # with a note, numbers of rows, and an empty cell in the note
+        rows = [[f"n{j}" if j else "", j, *row] for j, row in enumerate(XT[:, order].tolist())]
+        csv.writer(stream).writerows([["note", "id", *(f"f{j}" for j in order)], *rows])
+    for data in ("other.csv", "more.csv"):
+        done("predict", "a", data, "--out", "extra.csv")
+        assert Path("extra.csv").read_text() == Path("p-t.csv").read_text()
     described = json.loads(Path("a/model.json").read_text())
     del described["facts"]["columns"]  # as older versions wrote it
     Path("a/model.json").write_text(json.dumps(described))

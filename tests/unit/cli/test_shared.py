@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from warmpot.cli._data_files import read_table
+from warmpot.cli._data_files import ColumnFlags, read_table
 from warmpot.cli._shared import one_line
 from warmpot.data import as_table, load_table
 from warmpot.errors import InputError, MissingLabelsError
@@ -50,14 +50,14 @@ def test_a_label_column_that_is_absent_has_its_own_error(suffix: str, tmp_path: 
         path.write_text("a,b\n" + "\n".join(",".join(map(str, row)) for row in X.tolist()))
     for read in (
         lambda: load_table(path, label="kind"),
-        lambda: read_table(path, "kind", regression=False, needs_label=True),
+        lambda: read_table(path, ColumnFlags("kind"), regression=False, needs_label=True),
     ):
         with pytest.raises(MissingLabelsError, match="'kind'"):
             read()
-    assert read_table(path, "kind", regression=False, needs_label=False).y is None
+    assert read_table(path, ColumnFlags("kind"), regression=False, needs_label=False).y is None
 
 
 def test_other_errors_of_an_optional_label_are_raised(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a,kind,kind\n1,2,3\n4,5,6\n")
     with pytest.raises(InputError, match="2 columns for labels"):
-        read_table(tmp_path / "x.csv", "kind", regression=False, needs_label=False)
+        read_table(tmp_path / "x.csv", ColumnFlags("kind"), regression=False, needs_label=False)

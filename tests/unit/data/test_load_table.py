@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from warmpot.data import load_features, load_table
-from warmpot.errors import InputError
+from warmpot.errors import InputError, MissingColumnError
 
 X = np.array([[0.5, -1.25], [1 / 3, 2.0], [7.0, 1e300]])
 TEXTS = ["dog", "cat", "dog"]
@@ -168,7 +168,7 @@ def test_pickles_are_never_loaded(tmp_path: Path) -> None:
 BAD: dict[str, tuple[str, Callable[[Path], object], dict[str, Any], str]] = {
     "missing": ("x.npz", lambda path: None, {}, "No such file"),
     "directory": ("images", lambda path: path.mkdir(), {}, "a directory.*folders of images are read by"),
-    "NaN feature": ("x.csv", lines("a,y", "1,cat", "nan,dog"), {}, r"non-finite.*\(1, 0\)"),
+    "NaN feature": ("x.csv", lines("a,y", "1,cat", "nan,dog"), {}, "non-finite.*row 1, column 'a'"),
     "NaN label": ("x.csv", lines("a,y", "1,1", "2,nan"), {}, r"missing label \(NaN\) at 1"),
     "hole in the labels": ("x.csv", lines("a,y", "1,cat", "2,"), {}, "an empty label at 1"),
     "hole in parquet": ("x.parquet", parquet(y=["a", None, "b"]), {}, "a missing label at 1"),
@@ -238,3 +238,104 @@ def test_names_of_columns_are_kept(tmp_path: Path, case: str) -> None:
     table = load_table(tmp_path / name, label=label)
     assert table.columns == expected
     assert len(table.columns) in (0, table.width)
+
+
+def numbered(head: str, *columns: Any) -> Callable[[Path], object]:
+    return lines(head, *(",".join(map(str, row)) for row in zip(*columns, strict=True)))
+
+
+TEN, NOISE = range(3, 33, 3), [5, 1, 4, 1, 5, 9, 2, 6, 5, 3]
+ID_LIKE: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "called id": ("x.csv", numbered("id,a", [2.5, 1, 2], [1, 2, 2]), "'id' that looks like an id;"),
+    "called ID, with spaces": ("x.csv", numbered("a, ID ", [1, 2, 2], [1, 1, 1]), "'ID' that looks like an id;"),
+    "rising": ("x.csv", numbered("a,row", NOISE, TEN), "'row' that looks like an id: 10 integers that only rise;"),
+    "falling": ("x.csv", numbered("a,row", NOISE, TEN[::-1]), "'row' .*: 10 integers that only fall;"),
+    "next to labels": ("x.csv", numbered("y,row,a", NOISE, TEN, NOISE), "'row'"),
+    "no header": ("x.csv", lines(*(f"{j},{j % 3}.5" for j in range(10))), "'column 1' .*rise;.*`ids=` 'column 1'"),
+    "parquet": ("x.parquet", lambda path: write_parquet(path, {"a": NOISE, "row": list(TEN)}), "'row' .*rise;"),
+    "parquet, called id": ("x.parquet", lambda path: write_parquet(path, {"a": [1, 2], "Id": [2.5, 2.5]}), "'Id'"),
+}
+
+
+@pytest.mark.parametrize("case", ID_LIKE)
+def test_a_column_that_looks_like_an_id_is_refused_unless_it_is_chosen(tmp_path: Path, case: str) -> None:
+    name, write, message = ID_LIKE[case]
+    write(path := tmp_path / name)
+    for read in (load_table, load_features):
+        with pytest.raises(InputError, match=message) as caught:
+            read(path)
+    column = str(caught.value).split("'")[1]
+    assert f"Pass `ids=` {column!r} if it is an id, `features=` {column!r} if it is a feature" in str(caught.value)
+    with_it = load_table(path, features=[column])
+    assert load_table(path, features=None).x.tolist() == with_it.x.tolist()
+    without = load_table(path, ids=column)
+    assert without.width == with_it.width - 1
+    assert column not in without.columns
+    position = with_it.columns.index(column) if with_it.columns else 0
+    assert list(map(float, without.names)) == with_it.x[:, position].tolist()
+
+
+NOT_IDS: dict[str, Callable[[Path], object]] = {
+    "few rows": numbered("a,row", NOISE[:9], TEN[:9]),
+    "a repeated number": numbered("a,row", NOISE, [*TEN[:9], TEN[8]]),
+    "fractions": numbered("a,time", NOISE, [j + 0.5 for j in TEN]),
+    "whole times": numbered("a,time", NOISE, [f"{1700000000 + j}.0" for j in TEN]),
+    "one up, one down": numbered("a,row", NOISE, [*TEN[:9], 0]),
+    "id in a name": numbered("a,idle", NOISE, NOISE),
+}
+
+
+@pytest.mark.parametrize("case", NOT_IDS)
+def test_other_columns_are_features(tmp_path: Path, case: str) -> None:
+    NOT_IDS[case](tmp_path / "x.csv")
+    assert load_table(tmp_path / "x.csv").width == 2
+
+
+def test_ids_are_texts_or_numbers(tmp_path: Path) -> None:
+    lines("code,a,y", " n1 ,1,cat", "n#2,2,dog")(tmp_path / "x.csv")
+    write_parquet(tmp_path / "x.parquet", {"code": [7, 9], "a": [1.0, 2.0], "y": ["cat", "dog"]})
+    np.savez(tmp_path / "x.npz", X=[[1.0], [2.0]], y=["cat", "dog"], code=np.array(["u", "v"]), one=np.ones((1, 2)))
+    for name, ids in (("x.csv", ("n1", "n#2")), ("x.parquet", ("7", "9")), ("x.npz", ("u", "v"))):
+        table = load_table(tmp_path / name, ids="code")
+        assert (table.names, table.x.tolist(), table.classes) == (ids, [[1], [2]], ("cat", "dog"))
+        with pytest.raises(MissingColumnError, match="'row' for ids"):
+            load_table(tmp_path / name, ids="row")
+    with pytest.raises(MissingColumnError, match="'y' for the labels; allowed: one column 'y' for ids"):
+        load_table(tmp_path / "x.csv", ids="y")
+    with pytest.raises(InputError, match=r"columns that are not numeric: 'code' .*`ids=`"):
+        load_table(tmp_path / "x.csv")
+    with pytest.raises(InputError, match=r"shape \(1, 2\) under 'one'"):
+        load_table(tmp_path / "x.npz", ids="one")
+    np.savez(tmp_path / "x.npz", X=[[1.0], [2.0]], code=["u"])
+    with pytest.raises(InputError, match=r"names of .*x\.npz: got 1 names; allowed: 2"):
+        load_table(tmp_path / "x.npz", ids="code")
+    np.save(tmp_path / "x.npy", X)
+    with pytest.raises(MissingColumnError, match="features only"):
+        load_table(tmp_path / "x.npy", ids="code")
+
+
+def test_columns_that_are_chosen_by_name(tmp_path: Path) -> None:
+    lines("note,b,y,id,a", ",1,2,3,4", "old,5,6,7,8")(tmp_path / "x.csv")
+    write_parquet(tmp_path / "x.parquet", {"note": ["", "old"], "b": [1, 5], "y": [2, 6], "id": [3, 7], "a": [4, 8]})
+    for name in ("x.csv", "x.parquet"):
+        table = load_table(tmp_path / name, columns=["a", "b"])
+        assert (table.columns, table.x.tolist(), table.classes) == (("a", "b"), [[4, 1], [8, 5]], ("2", "6"))
+        table = load_table(tmp_path / name, columns=["y", "id"])  # labels are not what is a feature by name
+        assert (table.columns, table.x.tolist(), table.y) == (("y", "id"), [[2, 3], [6, 7]], None)
+        with pytest.raises(InputError, match="no column 'c'; allowed: the columns 'a', 'c'"):
+            load_table(tmp_path / name, columns=["a", "c"])
+    lines("a,b,note", "1,2,x", "3,4,y,5")(tmp_path / "x.csv")
+    with pytest.raises(InputError, match="columns changed from 3 to 4"):  # a cell too many is no cell to ignore
+        load_table(tmp_path / "x.csv", columns=["a", "b"])
+
+
+def test_labels_are_left_out_unchecked(tmp_path: Path) -> None:
+    lines("a,y", "1,0.5", "2,")(tmp_path / "x.csv")
+    assert load_features(tmp_path / "x.csv").tolist() == [[1], [2]]
+    assert load_table(tmp_path / "x.csv", labelled=False).y is None
+
+
+def test_empty_cells_are_counted(tmp_path: Path) -> None:
+    lines("a,b,y", "1,2,cat", "# a note", "3, ,dog", ",,cat")(tmp_path / "x.csv")
+    with pytest.raises(InputError, match=r"an empty cell in row 1 \(line 4\), column 'b' and 2 more;"):
+        load_table(tmp_path / "x.csv")

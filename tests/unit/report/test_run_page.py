@@ -513,7 +513,7 @@ def test_bounds_come_back_from_their_file() -> None:
     rng = np.random.default_rng(0)
     proba = rng.dirichlet(np.ones(3), size=12)
     report = joint_bound(rng.normal(size=(12, 2)), np.arange(12) % 3, rng.normal(size=(12, 2)), proba, proba,
-                         gamma=0.1, alpha=0.8, beta=1.0)  # fmt: skip
+                         gamma=100.0, alpha=0.8, beta=1.0)  # fmt: skip
     curve = [{"alpha": 0.5, "beta": 1.0, "terms": {"source loss": 0.25}, "total": 0.25}]
     told = json.loads(json.dumps({"Theorem 3.3": {**report.to_dict(), "curve": curve}}))
     reports, curves = parse_bounds(told)

@@ -1,0 +1,120 @@
+"""The columns of a file by name: which hold features, labels and ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from warmpot.data._image_lists import path_error
+from warmpot.errors import InputError, MissingColumnError, MissingLabelsError, listing
+
+__all__ = ["LABEL_NAMES", "FileColumns", "Roles", "assign_columns", "find_columns", "refuse_ids"]
+
+LABEL_NAMES = ("label", "y", "class", "target")
+"""Columns that hold the labels when no column is named; upper and lower case are the same."""
+MIN_ORDERED = 10
+"""Rows from which integers that only rise, or only fall, are taken for ids: n random numbers are in order with
+probability 2 / n!, which is less than 1e-6 for 10 of them but a third for 3."""
+
+
+class Roles(NamedTuple):
+    """What the columns, or the keys of a ``.npz``, are used for: the arguments of `load_table`."""
+
+    label: str | None = None
+    ids: str | None = None
+    features: Sequence[str] | None = ()
+    columns: Sequence[str] = ()
+
+
+class FileColumns(NamedTuple):
+    """Positions of the columns of a file by what they are used for; `extra` ones are ignored."""
+
+    names: list[str]
+    label: int | None
+    ids: int | None
+    features: list[int]
+
+    @property
+    def extra(self) -> list[int]:
+        return sorted({*range(len(self.names))} - {self.label, self.ids, *self.features})
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return tuple(self.names[j] for j in self.features)
+
+
+def assign_columns(path: Path, names: Sequence[str], roles: Roles, *, header: bool = True) -> FileColumns:
+    """Decide what each column is used for; without a `header`, `names` are numbers that only messages use."""
+    names = [name.strip() for name in names]
+    label = _label_column(path, names, roles) if header else None
+    ids = None
+    if roles.ids is not None:
+        if names.count(roles.ids) != 1 or names.index(roles.ids) == label:
+            got = f"columns {listing(names)}" + (f", {names[label]!r} for the labels" if label is not None else "")
+            remedy = "Check the spelling of the id column."
+            raise MissingColumnError(str(path), got=got, allowed=f"one column {roles.ids!r} for ids", remedy=remedy)
+        ids = names.index(roles.ids)
+    features = [j for j in range(len(names)) if j not in (label, ids)]
+    if header and roles.columns:
+        features = find_columns(str(path), names, roles.columns, f"the columns {listing(roles.columns)}")
+    return FileColumns(names, label, ids, features)
+
+
+def refuse_ids(path: Path, x: Any, columns: FileColumns, integers: Sequence[bool], roles: Roles) -> None:
+    """Refuse features that look like ids, unless they were chosen; `integers` are the features that are integers."""
+    if roles.features is None or roles.columns:
+        return
+    for name, column, integer in zip(columns.feature_names, np.asarray(x).T, integers, strict=True):
+        if name in roles.features:
+            continue
+        steps = np.diff(column)
+        ordered = integer and len(column) >= MIN_ORDERED and bool((steps > 0).all() or (steps < 0).all())
+        if name.lower() == "id" or ordered:
+            got = f"a column {name!r} that looks like an id"
+            got += f": {len(column)} integers that only {'rise' if steps[0] > 0 else 'fall'}" if ordered else ""
+            remedy = f"Pass `ids=` {name!r} if it is an id, `features=` {name!r} if it is a feature, or drop it."
+            raise path_error(path, got, "features", remedy)
+
+
+def _label_column(path: Path, names: Sequence[str], roles: Roles) -> int | None:
+    """Find the column of labels among all column names."""
+    label = roles.label
+    if label == "":
+        return None
+    usual = set(LABEL_NAMES) - {name.lower() for name in roles.columns}
+    matches = [j for j, name in enumerate(names) if (name.lower() in usual if label is None else name == label)]
+    if len(matches) > 1:
+        got = f"{len(matches)} columns for labels: {listing([names[j] for j in matches])}"
+        raise path_error(path, got, "one", "Choose one with `label=`, and drop the other: it may give the label away.")
+    if label is not None and not matches:
+        got, allowed = f"columns {listing(names)}" if names else "no names of columns", f"a column {label!r}"
+        raise MissingLabelsError(str(path), got=got, allowed=allowed, remedy="Check the spelling of the label column.")
+    return matches[0] if matches else None
+
+
+def find_columns(
+    what: str, names: Sequence[str], columns: Sequence[str], allowed: str, *, extra: bool = True
+) -> list[int]:
+    """Return the position of each of `columns` among `names`.
+
+    An `InputError` about `what` names those that are missing, those that repeat so that the order is ambiguous and,
+    unless `extra` ones are ignored, all others. `allowed` describes `columns` in it.
+    """
+    if list(names) == list(columns):
+        return list(range(len(names)))
+    position = {name: j for j, name in enumerate(names)}
+    missing = [name for name in columns if name not in position]
+    others = [] if extra else [name for name in position if name not in set(columns)]
+    problems = ["no column " + listing(missing)] * bool(missing) + ["extra columns " + listing(others)] * bool(others)
+    if not problems:
+        several = [name for name in dict.fromkeys(columns) if names.count(name) > 1 or columns.count(name) > 1]
+        problems = ["columns more than once: " + listing(several)] * bool(several)
+    if problems:
+        remedy = "Rename, add or drop columns until both have the same; their order does not matter."
+        if extra:
+            remedy = "Rename or add columns until it has them; their order does not matter, others are ignored."
+        raise InputError(what, got=" and ".join(problems), allowed=allowed, remedy=remedy)
+    return [position[name] for name in columns]
