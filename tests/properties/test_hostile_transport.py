@@ -48,7 +48,7 @@ KINDS = (
     [
         *["float16", "float32", "longdouble", "int64", "uint8", "bool", "complex128", "object"],
         *["torch.float16", "torch.bfloat16", "torch.float8_e4m3fn", "torch.int32", "torch.bool", "torch.complex64"],
-        *["grad", "list", "frame", "frame of text", "csr", "csc", "dia", "complex csr", "sparse tensor"],
+        *["grad", "list", "frame", "frame of text", "csr", "csc", "bsr", "complex csr", "sparse tensor"],
         *["fortran", "strided", "masked"],
     ],
 )
@@ -65,7 +65,7 @@ MATRICES: dict[str, Callable[[np.ndarray], Any]] = {  # of one or two axes
     "frame of text": lambda x: pd.DataFrame(x).assign(name="a"),
     "csr": lambda x: sp.csr_array(np.atleast_2d(x)),
     "csc": lambda x: sp.csc_matrix(np.atleast_2d(x)),
-    "dia": lambda x: sp.dia_array(np.atleast_2d(x)),
+    "bsr": lambda x: sp.bsr_array(np.atleast_2d(x)),
     "complex csr": lambda x: sp.csr_matrix(np.atleast_2d(x) * 1j),
 }
 

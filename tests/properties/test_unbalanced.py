@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.special import xlogy
 
-from warmpot.errors import NotConvergedError
 from warmpot.transport import Status, UnbalancedSolution, solve_unbalanced
 
 REGULARIZERS = st.sampled_from(["entropy", "kl"])
@@ -67,7 +66,7 @@ def dual(solution: UnbalancedSolution, problem: dict[str, Any]) -> float:
 @settings(max_examples=300, deadline=None)
 def test_solved_finite_and_certified(problem: Any) -> None:
     solution = solve_unbalanced(**problem, tol=TOL, throw=False)
-    # Not solved within the iterations, and reported so: see the test below.
+    # Far above, the iterations may run out, which is reported.
     assume(solution.status.ok or problem["tau"] / problem["eps"] < 1e4 or np.isfinite(problem["cost"]).all())
     plan = solution.plan
     assert solution.status is Status.OPTIMAL
@@ -85,8 +84,8 @@ def test_solved_finite_and_certified(problem: Any) -> None:
     assert solution.gap <= TOL * gain + 1e-200 * scale
 
 
-@pytest.mark.xfail(raises=NotConvergedError, strict=True, reason="forbidden pairs with tau / eps of 1e4: gap 45")
 def test_forbidden_pairs_with_heavy_marginals_are_solved() -> None:
+    """Newton steps that halved the gap and others that raised the dual undid each other, for ever."""
     no = np.inf
     cost = np.array([[no, no, 0, no, no, 0, 0], [0, 0, no, no, 3, 0, 0], [0, no, 0, no, 0, 0, no]])
     solve_unbalanced(cost, a=[1, 1, 0.125], b=[0, 0, 0, 0, 2, 1, 2], tau=30.0, eps=1e-3, regularizer="entropy")

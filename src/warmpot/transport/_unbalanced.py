@@ -26,6 +26,7 @@ NEGLIGIBLE = -40.0  # 1 + exp(this) is 1 in float64
 TINY = 1e-290
 NOTHING = 1e-250  # share of the objective that a plan lost to underflow may be wrong by
 NEWTON_MOVES = (100.0, 10.0, 1.0)  # longest Newton step in any potential; each is tried where the one before failed
+FLAT = 1e-10  # of the objective: a smaller change of the dual may be rounding
 LEAST_RISE = 1e-3  # a Newton step has to raise the dual by this share of what its slope promises
 NEWTON_SWEEPS = 3.0  # a Newton step costs about this many sweeps per row of the smaller side
 STALL_ROUNDS = 60  # rounds without 10 % progress before giving up
@@ -245,9 +246,9 @@ def _dual(problem: Problem, phi: FloatArray, psi: FloatArray) -> float:
 
 @njit(cache=True, nogil=True)
 def _newton_step(problem: Problem, phi: FloatArray, psi: FloatArray, gap: float) -> tuple[bool, float, float]:
-    """Newton step and a sweep, accepted if they halve the gap or raise the dual; returns whether, the gap, its scale.
+    """Newton step and a sweep, accepted if they raise the dual; returns whether, the gap, its scale.
 
-    The sweep repairs what a long step breaks. Close to the optimum the dual is flat to rounding and the gap decides.
+    The sweep repairs what a long step breaks. Close to the optimum the dual is flat to rounding: there the gap decides.
     """
     d_phi, d_psi, slope = _newton_direction(problem, phi, psi)
     longest = max(np.abs(d_phi).max(), np.abs(d_psi).max())
@@ -259,7 +260,8 @@ def _newton_step(problem: Problem, phi: FloatArray, psi: FloatArray, gap: float)
         _shift(problem, new_phi, new_psi)
         new_gap, scale = _evaluate(problem, new_phi, new_psi)
         rise = _dual(problem, new_phi, new_psi) - dual
-        if new_gap < 0.5 * gap or rise > LEAST_RISE * step * slope > 0.0:
+        flat = rise > -FLAT * scale  # else steps that halve the gap and steps that raise the dual may form a cycle
+        if (new_gap < 0.5 * gap and flat) or rise > LEAST_RISE * step * slope > 0.0:
             phi[:], psi[:] = new_phi, new_psi
             return True, new_gap, scale
         if step == 1.0 and longest < NEWTON_MOVES[-1]:
