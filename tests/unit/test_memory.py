@@ -96,5 +96,5 @@ def test_memory_grows_with_the_smaller_side_and_time_with_classes() -> None:
     assert wide.memory < 2 * GIB  # a covariance alone has 75
     assert wide._replace(n_source=20_000, n_target=20_000).memory > 40 * GIB
     many = DataSize(10_000, 5000, 64, 5000, 64, 64, 8)
-    assert many.seconds > 10 * many._replace(outputs=50).seconds
+    assert many.seconds > 5 * many._replace(outputs=50).seconds
     assert many.memory > 2 * many._replace(outputs=50).memory

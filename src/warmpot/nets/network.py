@@ -248,7 +248,9 @@ class Network(nn.Module):
         projects = len(self.bottleneck) > 0 and isinstance(self.bottleneck[-1], Projection)
         if not projects and self.residual is None:
             return self
-        twin = copy.deepcopy(self)
+        # Shared, because it is large for wide data: inputs x features.
+        shared = {id(self.bottleneck[-1].matrix): self.bottleneck[-1].matrix} if projects else {}
+        twin = copy.deepcopy(self, shared)
         twin.residual = None
         if projects:
             twin.bottleneck[-1].centre = twin.bottleneck[-1].source_centre
