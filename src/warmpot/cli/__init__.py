@@ -5,7 +5,10 @@ Commands import what they need when they run, so that ``warmpot --help`` answers
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -39,6 +42,12 @@ class _Commands(TyperGroup):
         except WarmpotError as error:
             complain(f"error: {one_line(error)}", "bold red")
             raise typer.Exit(2) from error
+        except OSError as error:  # of the file system, where no check expected one; it is not an error in the code
+            if error.errno == errno.EPIPE:  # the reader of the output has ended: typer ends without a word
+                raise
+            place = f"{error.filename}: " if error.filename is not None else ""
+            complain(f"error: {one_line(place + (error.strerror or str(error)))}", "bold red")
+            raise typer.Exit(2) from error
         except KeyboardInterrupt as error:
             complain("interrupted", "yellow")
             raise typer.Exit(130) from error
@@ -69,6 +78,9 @@ def _options(version: Annotated[bool, VERSION] = False) -> None:
 
 def main() -> None:
     """Run the command line (the ``warmpot`` script)."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of files need not be text, nor fit the terminal
     # POT imports every array library it finds. This process only passes it numpy arrays.
     for library in ("PYTORCH", "JAX", "CUPY", "TENSORFLOW"):
         os.environ.setdefault(f"POT_BACKEND_DISABLE_{library}", "1")
