@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+from pathlib import Path
+
 __all__ = ["BEST_CONFIG", "BEST_RUN", "BOUNDS", "BOUNDS_FIGURE", "CHECKPOINTS", "CLASSES", "CONFIG", "DEMO",
-           "FIGURES", "METRICS", "MODEL_FACTS", "MODEL_TENSORS", "PAGE", "PREDICTIONS", "RECORD", "RESULTS",
-           "SOURCE_WEIGHTS", "STUDY", "TENSORBOARD", "TRIALS"]  # fmt: skip
+           "FIGURES", "GRID", "METRICS", "MODEL_FACTS", "MODEL_TENSORS", "PAGE", "PREDICTIONS", "RECORD", "RESULTS",
+           "SHARDS", "SOURCE_WEIGHTS", "STORE", "STUDY", "TENSORBOARD", "TRIALS", "is_run_file"]  # fmt: skip
 
 CONFIG = "config.yaml"
 """Every setting."""
@@ -33,3 +36,23 @@ STUDY, TRIALS, BEST_CONFIG, BEST_RUN = "study.json", "trials.jsonl", "best.yaml"
 """Of a sweep: what is tried, one line per candidate, the settings that won, and the run with these settings."""
 DEMO = "demo.json"
 """Of a demo: the accuracy of each run by its preset."""
+
+GRID, STORE = "grid.yaml", "results.jsonl"
+"""Of a bench: the grid, and one line per finished cell."""
+SHARDS = "shards.json"
+"""Of features that `warmpot extract` wrote into a folder."""
+
+MARKS = (RECORD, MODEL_FACTS, STUDY, DEMO, GRID, SHARDS)
+"""A folder with one of these belongs to warmpot: a run, an export, a sweep, a demo, a bench or features."""
+OWNED = (CONFIG, RECORD, METRICS, CHECKPOINTS, TENSORBOARD, MODEL_TENSORS, MODEL_FACTS, PREDICTIONS, SOURCE_WEIGHTS,
+         CLASSES, BOUNDS, BOUNDS_FIGURE, PAGE, FIGURES, STUDY, TRIALS, BEST_CONFIG, BEST_RUN, DEMO, GRID, SHARDS,
+         "results.*", "tables.*", "shard-*", "index.csv", "model.onnx", "README.md")  # fmt: skip
+"""Patterns of the names of files and folders in such a folder."""
+
+
+def is_run_file(path: Path) -> bool:
+    """Whether a path, which need not exist yet, has the name of a file in a folder that belongs to warmpot."""
+    path = path.resolve()
+    folders = (folder for folder in path.parents if any((folder / mark).is_file() for mark in MARKS))
+    first = (path.relative_to(folder).parts[0] for folder in folders)
+    return any(fnmatchcase(name, pattern) for name in first for pattern in OWNED)

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from warmpot._checks import check_choice, check_count
+from warmpot._run_files import GRID
 from warmpot._settings import from_mapping, merged, suggestion, to_mapping, with_value
+from warmpot._yaml import parse_yaml, read_yaml
 from warmpot.bench.grid_data import DataSet, read_data_set, read_names
 from warmpot.bench.store import LAST, ORACLE, Coordinates, name_training
 from warmpot.errors import InputError
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FIGURES", "GRID", "Cell", "DataSet", "Grid", "Row", "grid_names", "load_grid", "read_grid"]
 
-GRID = "grid.yaml"
 FIGURES = ("table", "histogram", "sensitivity")
 _PACKAGED = resources.files("warmpot") / "grids"
 
@@ -358,17 +359,10 @@ def load_grid(grid: Path | str) -> Grid:
     if not packaged and not Path(grid).is_file() and not re.search(r"[/\\]|\.ya?ml$", name):
         remedy = suggestion(name, grid_names())
         raise InputError("grid", got=repr(name), allowed=f"{', '.join(grid_names())}, or a YAML file", remedy=remedy)
+    packed = _PACKAGED / f"{name}.yaml"  # not always a path: the package may be a zip file
+    content = parse_yaml(packed.read_text(encoding="utf-8"), name) if packaged else read_yaml(Path(grid))
     try:
-        text = (_PACKAGED / f"{name}.yaml" if packaged else Path(grid)).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        got = getattr(error, "strerror", None) or "a file that is not text"
-        remedy = "Give a YAML file, or the name of a grid that `warmpot bench` lists."
-        raise InputError(name, got=got, allowed="a YAML file", remedy=remedy) from error
-    try:
-        return Grid.load(yaml.safe_load(text))
-    except yaml.YAMLError as error:
-        got = " ".join(str(error).split())
-        raise InputError(name, got=got, allowed="a YAML file", remedy="Correct the file.") from error
+        return Grid.load(content)
     except InputError as error:
         raise error.within(f"{name}: ") from None
 

@@ -8,10 +8,9 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-import yaml
-
 from warmpot._settings import suggestion
 from warmpot._tables import ResultTable, TableCell, TableColumn
+from warmpot._yaml import parse_yaml
 from warmpot.bench.summary import (
     ABSENT,
     Columns,
@@ -126,7 +125,7 @@ def _plain(text: str) -> str:
 
 @cache
 def _file() -> Any:
-    return yaml.safe_load(resources.files("warmpot.bench").joinpath("reported.yaml").read_text(encoding="utf-8"))
+    return parse_yaml(resources.files("warmpot.bench").joinpath("reported.yaml").read_text(encoding="utf-8"))
 
 
 def paper() -> str:

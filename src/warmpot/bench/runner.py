@@ -11,10 +11,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from warmpot._checks import check_count
-from warmpot._files import atomic_write
+from warmpot._files import LOCK, is_unused, locked, make_folder, write_text
 from warmpot._jobs import Done, Failed, Job, Runner, runner
 from warmpot._progress import format_duration, progress
 from warmpot.bench.grid import GRID, Cell, Grid, read_grid
@@ -30,7 +28,6 @@ MUTABLE = ("title", "setting", "reported", "figure", "baseline", "seconds")
 """Parts of a grid that change no training: a folder may be continued with other ones."""
 EXTENDABLE = ("seeds", "choose", "known_classes")
 """Parts that a folder may be continued with more of."""
-LOCK = ".lock"
 
 
 class TimeEstimate:
@@ -199,25 +196,16 @@ def run_grid(
     if workers is not None:
         check_count("workers", workers)
     cells, reused = list_cells(grid, only), read_reused(reuse)  # errors in these before anything is written
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        remedy = "Choose a folder that you may write to."
-        raise InputError(str(out), got=error.strerror, allowed="a folder", remedy=remedy) from error
-    try:
-        with FileLock(out / LOCK, timeout=0):
-            _prepare_folder(grid, out)
-            schedule = make_schedule(grid, cells, read_store(out), reused, reader)
-            if on_start is not None:
-                on_start(schedule)
-            _check(schedule.trainings.values(), reader if ray_address is None else None)
-            results = _Results(out, schedule)
-            if schedule.trainings:
-                with runner(_train, reader, workers=workers, ray_address=ray_address, gpus=gpus) as run:
-                    _train_all(run, schedule, results, progress_bar, on_failure or _warn)
-    except Timeout:
-        got, remedy = "a folder that another run writes to", "Wait for that run, or give another folder."
-        raise InputError(str(out), got=got, allowed="a folder without a running bench", remedy=remedy) from None
+    with locked(make_folder(out) / LOCK, wait=False):
+        _prepare_folder(grid, out)
+        schedule = make_schedule(grid, cells, read_store(out), reused, reader)
+        if on_start is not None:
+            on_start(schedule)
+        _check(schedule.trainings.values(), reader if ray_address is None else None)
+        results = _Results(out, schedule)
+        if schedule.trainings:
+            with runner(_train, reader, workers=workers, ray_address=ray_address, gpus=gpus) as run:
+                _train_all(run, schedule, results, progress_bar, on_failure or _warn)
     return [results.records[cell.coordinates] for cell in cells]
 
 
@@ -241,11 +229,10 @@ def _prepare_folder(grid: Grid, out: Path) -> None:
             raise InputError(str(out), got=got, allowed=allowed, remedy=remedy)
         seeds = tuple(sorted({*before.seeds, *grid.seeds}))
         grid = dataclasses.replace(grid, seeds=seeds, known_classes=before.known_classes or grid.known_classes)
-    elif any(entry.name != LOCK for entry in out.iterdir()):
+    elif not is_unused(out):
         got, allowed = "a folder with other files", "a new or empty folder, or one that `warmpot bench` wrote"
         raise InputError(str(out), got=got, allowed=allowed, remedy="Give a new folder.")
-    with atomic_write(out / GRID) as draft:
-        draft.write_text(grid.dump(), encoding="utf-8")
+    write_text(out / GRID, grid.dump())
 
 
 def _fixed_parts(grid: Grid) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from warmpot.errors import InputError, WarmpotError
+from warmpot._files import parse_json, read_text, writing
+from warmpot._run_files import STORE
 
 __all__ = [
     "BINS",
@@ -26,7 +27,7 @@ __all__ = [
     "read_store",
 ]
 
-RESULTS = "results.jsonl"
+RESULTS = STORE
 BINS = 50
 """Bins of a histogram of weights."""
 DONE, FAILED = "done", "failed"
@@ -162,18 +163,15 @@ def append(folder: Path | str, record: Record) -> None:
     """Append a record to the results of a folder; it is on disk when this returns."""
     file = Path(folder) / RESULTS
     line = json.dumps(record.to_dict(), allow_nan=False) + "\n"
-    try:
-        with open(file, "ab+") as stream:
-            if stream.tell():
-                stream.seek(-1, os.SEEK_END)
-                if stream.read(1) != b"\n":  # a crash left half a line: start a new one
-                    line = "\n" + line
-            stream.write(line.encode())
-            stream.flush()
-            os.fsync(stream.fileno())
-    except OSError as error:
-        remedy = "Free some space and run the command again: finished cells are not lost."
-        raise WarmpotError(str(file), got=error.strerror or error, allowed="a writable file", remedy=remedy) from error
+    remedy = "Free some space and run the command again: finished cells are not lost."
+    with writing(file, remedy), open(file, "ab+") as stream:
+        if stream.tell():
+            stream.seek(-1, os.SEEK_END)
+            if stream.read(1) != b"\n":  # a crash left half a line: start a new one
+                line = "\n" + line
+        stream.write(line.encode())
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def read_store(folder: Path | str) -> list[Record]:
@@ -182,15 +180,12 @@ def read_store(folder: Path | str) -> list[Record]:
     Incomplete lines, which a crash may leave, are skipped.
     """
     file = Path(folder) / RESULTS
-    try:
-        lines = file.read_bytes().splitlines() if file.exists() else []
-    except OSError as error:
-        remedy = "Give a folder that `warmpot bench` wrote."
-        raise InputError(str(file), got=error.strerror, allowed="a readable file", remedy=remedy) from error
+    # of a damaged file, the lines that can be read
+    lines = read_text(file, "a file that `warmpot bench` wrote", errors="replace").split("\n") if file.exists() else []
     latest: dict[Coordinates, Record] = {}
     for line in lines:
         # a line of another program may have other types, and coordinates that cannot be hashed
         with suppress(ValueError, TypeError, AttributeError):
-            record = Record.from_dict(json.loads(line))
+            record = Record.from_dict(parse_json(line))
             latest[record.coordinates] = record
     return list(latest.values())

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 from warmpot.cli._interrupt import handle_signals
@@ -19,6 +21,9 @@ __all__ = ["app", "main"]
 def main() -> None:
     """Run the command line (the ``warmpot`` script)."""
     handle_signals()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names of files need not be text, nor fit the terminal
     # POT imports every array library it finds. This process only passes it numpy arrays.
     for library in ("PYTORCH", "JAX", "CUPY", "TENSORFLOW"):
         os.environ.setdefault(f"POT_BACKEND_DISABLE_{library}", "1")

@@ -5,6 +5,7 @@ Commands import what they need when they run, so that ``warmpot --help`` answers
 
 from __future__ import annotations
 
+import errno
 from typing import Annotated, Any
 
 import typer
@@ -39,6 +40,12 @@ class _Commands(TyperGroup):
                 return super().invoke(ctx)
             except WarmpotError as error:
                 complain(f"error: {one_line(error)}", "bold red")
+                raise typer.Exit(2) from error
+            except OSError as error:  # of the file system, where no check expected one; it is not an error in the code
+                if error.errno == errno.EPIPE:  # the reader of the output has ended: typer ends without a word
+                    raise
+                place = f"{error.filename}: " if error.filename is not None else ""
+                complain(f"error: {one_line(place + (error.strerror or str(error)))}", "bold red")
                 raise typer.Exit(2) from error
             except KeyboardInterrupt as stop:
                 line, code = last_line(stop)

@@ -186,7 +186,7 @@ def nested_changes(settings: list[str], flags: dict[str, Any]) -> dict[str, Any]
 
 
 def _parse_setting(text: str) -> tuple[str, Any]:
-    import yaml
+    from warmpot._yaml import parse_yaml
 
     name, equals, value = text.partition("=")
     got = repr(text)
@@ -194,8 +194,8 @@ def _parse_setting(text: str) -> tuple[str, Any]:
         raise InputError("--set", got=got, allowed="a setting of the run", remedy="Use --preset.")
     try:
         if equals and all(name.strip().split(".")):
-            return name.strip(), yaml.safe_load(value)
-    except yaml.YAMLError:
+            return name.strip(), parse_yaml(value)
+    except InputError:
         got += ", whose value is not YAML"
     remedy = "Write it like --set minibatch.steps=100; `warmpot methods full` shows all settings."
     raise InputError("--set", got=got, allowed="NAME=VALUE", remedy=remedy)

@@ -172,7 +172,10 @@ def check_data(data: DataFiles) -> Iterator[Finding]:
             yield Finding("fail", side, one_line(error))
             continue
         if of_images:
-            table = yield from _check_images(side, table)
+            decoded = yield from _check_images(side, table)
+            if decoded is None:
+                continue
+            table = decoded
         else:
             facts = f"{table.n} samples, {table.width} features, {table.x.dtype}, all finite"
             yield Finding("ok", side, f"{table.name}: {facts}")
@@ -181,8 +184,8 @@ def check_data(data: DataFiles) -> Iterator[Finding]:
         yield from _check_pair(*tables)
 
 
-def _check_images(side: str, table: Table) -> Generator[Finding, None, Table]:
-    """Decode every image of a domain; return those that can be decoded."""
+def _check_images(side: str, table: Table) -> Generator[Finding, None, Table | None]:
+    """Decode every image of a domain; return those that can be decoded, None without any."""
     from warmpot._progress import progress
     from warmpot.data.images import drop_samples
     from warmpot.data.pixels import Pixels, find_corrupt
@@ -196,6 +199,8 @@ def _check_images(side: str, table: Table) -> Generator[Finding, None, Table]:
         yield Finding("fail", side, f"{table.names[row]}: {reason}. Replace it, or pass --corrupt skip")
     if len(bad) > MAX_NAMED:
         yield Finding("fail", side, f"{len(bad) - MAX_NAMED} more images are broken")
+    if len(bad) == table.n:
+        return None
     return drop_samples(table, sorted(bad)) if bad else table
 
 

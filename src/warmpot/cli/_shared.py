@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from warmpot._run_files import is_run_file
 from warmpot.errors import InputError, WarmpotError, WarmpotWarning
 
 if TYPE_CHECKING:
@@ -140,23 +141,33 @@ def messages(verbose: bool) -> Iterator[Callable[..., None]]:
         logger.setLevel(level)
 
 
-def check_out_file(out: Path, *inputs: Path) -> None:
-    """Refuse, before any work, an output file that cannot be written or would overwrite an input."""
+def check_out_file(out: Path, *inputs: Path | None, own: Path | None = None, new_folder: bool = False) -> None:
+    """Refuse, before any work, an output file that cannot be written, or would overwrite an input or a file of a run.
+
+    `own` is the file of a run that the command is meant to write, `new_folder` says that the command makes its folder.
+    """
     got, allowed, remedy = "", "a file", "Name another file with --out."
     try:
         folder = out.resolve().parent
-        if out.exists() and any(path.exists() and path.samefile(out) for path in inputs):
+        if out.exists() and any(path.exists() and _holds(path, out) for path in inputs if path is not None):
             got, allowed = f"{out}, which is an input", "a file that is not an input"
+        elif is_run_file(out) and not (own is not None and out.resolve() == own.resolve()):
+            got, allowed = f"{out}, a name of a file of the run in that folder", "a file that is not part of a run"
         elif out.exists() and not out.is_file():
             got = f"{out}, a {'directory' if out.is_dir() else 'device'}"
-        elif not folder.is_dir():
+        elif not folder.is_dir() and not new_folder:
             got, allowed, remedy = f"folder {folder}", "a folder that exists", f"Make it first: mkdir -p '{folder}'"
-        elif not os.access(folder, os.W_OK):
+        elif folder.is_dir() and not os.access(folder, os.W_OK):
             got, allowed = f"folder {folder}", "a folder you may write to"
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: symbolic links in a circle
         got = str(error)
     if got:
         raise InputError("--out", got=got, allowed=allowed, remedy=remedy)
+
+
+def _holds(place: Path, file: Path) -> bool:
+    """Whether a file is this one, or is in this folder."""
+    return place.samefile(file) or (place.is_dir() and place.resolve() in file.resolve().parents)
 
 
 def score(outputs: NDArray[Any], truth: Truth | None) -> list[tuple[str, str, str]]:

@@ -11,7 +11,7 @@ from typer import Option
 from warmpot._run_files import BOUNDS, BOUNDS_FIGURE
 from warmpot.cli import _flags
 from warmpot.cli._data_files import ColumnFlags, remembered_files
-from warmpot.cli._shared import messages, show, table_grid
+from warmpot.cli._shared import check_out_file, messages, show, table_grid
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def bound(
     if not folder.is_dir():
         remedy = f"Make it first: mkdir -p '{folder}'"
         raise InputError("--out", got=str(folder), allowed="a folder that exists", remedy=remedy)
+    for name in (BOUNDS, BOUNDS_FIGURE):
+        check_out_file(folder / name, source, target, own=run / name)
     config = read_config(run)
     # A checkpoint that was chosen on the target sample has features fitted to the target, too.
     saw_target = config.built_method.uses_target or config.choose != LAST

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Option
 
-from warmpot._files import atomic_write
+from warmpot._files import atomic_write, is_unused, read_json, write_text
 from warmpot._run_files import DEMO, PAGE
 from warmpot.cli import _flags
 from warmpot.cli._shared import class_summary, messages, quoted, show, show_written, table_grid
@@ -47,7 +47,7 @@ def demo(
     The source is printed digits 0-9. The target is handwritten digits 0-4: half of the classes are absent, and the
     method does not know which. Target labels are used only for the accuracies that are printed.
     """
-    if out.exists() and not (out / DEMO).is_file() and not (out.is_dir() and not any(out.iterdir())):
+    if not is_unused(out) and not (out / DEMO).is_file():
         got, allowed = "a folder or file that is not a demo", "a new folder or an earlier demo"
         raise InputError(f"--out {out}", got=got, allowed=allowed, remedy="Name another folder with --out.")
     with messages(not quiet) as note:
@@ -78,8 +78,8 @@ def _prepare(out: Path, runs: list[str], tables: dict[str, Table]) -> dict[str, 
     from warmpot.train import preset_names
 
     try:
-        earlier = json.loads((out / DEMO).read_text(encoding="utf-8"))["accuracy"]
-    except (OSError, ValueError, KeyError, TypeError):
+        earlier = read_json(out / DEMO)["accuracy"]
+    except (ValueError, KeyError, TypeError):
         earlier = ()
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -98,8 +98,7 @@ def _prepare(out: Path, runs: list[str], tables: dict[str, Table]) -> dict[str, 
 
 
 def _mark(out: Path, accuracy: dict[str, Any]) -> None:
-    with atomic_write(out / DEMO) as draft:
-        draft.write_text(json.dumps({"accuracy": accuracy}, indent=1), encoding="utf-8")
+    write_text(out / DEMO, json.dumps({"accuracy": accuracy}, indent=1))
 
 
 def _show_results(results: list[_Result], out: Path) -> None:

@@ -11,7 +11,7 @@ from typer import Argument, Exit, Option
 from warmpot.cli import _flags
 from warmpot.cli._data_files import ColumnFlags, DataFiles
 from warmpot.cli._doctor_checks import CHECKS, Finding, check_data
-from warmpot.cli._shared import messages, one_line, show
+from warmpot.cli._shared import complain, messages, one_line, show
 from warmpot.errors import InputError, WarmpotError
 
 __all__ = ["doctor"]
@@ -39,7 +39,7 @@ def doctor(
     """Check the installation, data files or a data set.
 
     The installation is always checked, unless --dataset is given. Every line starts with ok, warn or fail, and names
-    what to fix. The exit code is 1 if anything fails.
+    what to fix. What fails is repeated on standard error, and the exit code is 1.
     """
     if dataset is None and root is not None and source is None:
         raise InputError("--root", got=root, allowed="--dataset with it", remedy="Name the data set.")
@@ -62,13 +62,16 @@ def doctor(
 def _report(findings: Iterator[Finding]) -> None:
     from rich.text import Text
 
-    counts = dict.fromkeys(STYLES, 0)
+    counts, errors = dict.fromkeys(STYLES, 0), []
     with messages(True):
         for level, subject, text in findings:
             counts[level] += 1
+            errors += [f"error: {subject}: {text}"] if level == "fail" else []
             show(Text.assemble((f"{level:<6}", STYLES[level]), f"{subject:<18}", text))
     show("", f"{counts['ok']} ok, {counts['warn']} to look at, {counts['fail']} to fix")
-    if counts["fail"]:
+    for error in errors:  # once more, as other commands print them
+        complain(error, STYLES["fail"])
+    if errors:
         raise Exit(1)
 
 

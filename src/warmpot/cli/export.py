@@ -11,7 +11,7 @@ from warmpot.cli import _flags
 from warmpot.cli._data_files import read_table, remembered_files
 from warmpot.cli._shared import facts_grid, messages, show, show_written
 from warmpot.cli.predict import load_finished
-from warmpot.errors import WarmpotError
+from warmpot.errors import InputError, WarmpotError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,6 +40,9 @@ def export(
     from warmpot.train.export import export as write
 
     folder = run / "export" if out is None else out
+    if folder.exists() and run.exists() and folder.samefile(run):
+        remedy = "Name another folder with --out."
+        raise InputError("--out", got=f"{folder}, which is RUN", allowed="another folder", remedy=remedy)
     with messages(not quiet) as note:
         predictor = load_finished(run)
         inputs, origin = _inputs(run, predictor) if onnx else (None, "")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from warmpot._files import atomic_write
+from warmpot._files import LOCK, atomic_write, locked, make_folder
 from warmpot.cli import _flags
 from warmpot.cli._interrupt import on_interrupt
 from warmpot.cli._shared import check_out_file, facts_grid, messages, show
@@ -66,11 +67,12 @@ def extract(
         remedy = "Use --part 0/2 on one machine and --part 1/2 on another, for example."
         raise InputError("--part", got=repr(part), allowed="K/N with K from 0 to N - 1", remedy=remedy)
     part_of = int(numbers[1]), int(numbers[2])
-    to_file = _is_file(out, images)
-    # The parts of a file are kept next to it until it can be written.
+    to_file = _is_file(out, images, Path(weights), classes)
+    # The parts of a file are kept next to it until it can be written. Whoever writes it deletes them.
     folder = out.with_name(f"{out.name}.parts") if to_file else out
     on_interrupt(lambda: "finished pieces are kept, and the same command continues from there")
-    with messages(not quiet):
+    only = locked(make_folder(folder) / f"{LOCK}-{part_of[0]}-{part_of[1]}", wait=False) if to_file else nullcontext()
+    with messages(not quiet), only:
         from warmpot.data.images import load_images
         from warmpot.data.pixels import ViewSettings
         from warmpot.nets.backbone import BackboneSettings
@@ -94,10 +96,10 @@ def extract(
         _summarise(features, out, folder, file_missing=to_file and not only_part)
 
 
-def _is_file(out: Path, images: Path) -> bool:
+def _is_file(out: Path, *inputs: Path | None) -> bool:
     """Return whether --out is a file, else a folder; refuse, before any work, what cannot be written."""
     if out.suffix.lower() == ".npz":
-        check_out_file(out, images)
+        check_out_file(out, *inputs)
         return True
     if out.suffix.lower() in OTHER_FORMATS or out.is_file():
         remedy = "Choose a name that ends in .npz, or a folder."

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Argument, Option
 
+from warmpot._files import is_unused
 from warmpot._run_files import PAGE, RESULTS
 from warmpot.cli import _flags
 from warmpot.cli._data_files import ColumnFlags, DataFiles, describe_task, nested_changes, remembered_files
@@ -230,10 +231,10 @@ def _new_run(
 ) -> _RunRequest:
     from warmpot.losses import get_label_loss
     from warmpot.train.config import load_config
-    from warmpot.train.recipes import preset_for, read_yaml
+    from warmpot.train.recipes import preset_for, read_settings
 
-    written = read_yaml(flags["config"]) if flags["config"] is not None else {}
-    changes, fine_tunes = _image_settings(data, changes, written.get("images") or {}, flags["fine_tune"], note)
+    written = read_settings(flags["config"]) if flags["config"] is not None else {}
+    changes, fine_tunes = _image_settings(data, changes, written.get("images"), flags["fine_tune"], note)
     method = flags["method"] or written.get("method") or ("warmpot" if fine_tunes else None)
     preset = flags["preset"] or written.get("preset")
     if method is not None:
@@ -248,7 +249,7 @@ def _new_run(
 def _image_settings(
     data: DataFiles,
     changes: dict[str, Any],
-    written: Mapping[str, Any],
+    written: Any,
     fine_tune: bool | None,
     note: Callable[..., None],
 ) -> tuple[dict[str, Any], bool]:
@@ -259,11 +260,13 @@ def _image_settings(
     from warmpot._settings import merged, with_value
 
     if not data.of_images:
-        if "images" in changes or fine_tune is not None:
+        if written is not None or "images" in changes or fine_tune is not None:
             got, remedy = "image settings for tables", "Leave them out, or name folders of images."
             raise InputError("SOURCE TARGET", got=got, allowed="folders or lists of images", remedy=remedy)
         return changes, False
-    train_from = merged(written, changes.get("images", {})).get("backbone", {}).get("train_from")
+    given = merged({"images": written if isinstance(written, Mapping) else {}}, changes)  # types are checked later
+    backbone = given["images"].get("backbone") if isinstance(given["images"], Mapping) else None
+    train_from = backbone.get("train_from") if isinstance(backbone, Mapping) else None
     if fine_tune is False and train_from is not None:
         got, remedy = f"--frozen, but {train_from!r} is to be trained", "Leave one of the two out."
         raise InputError("--train-from", got=got, allowed="no block", remedy=remedy)
@@ -292,7 +295,7 @@ def _new_folder(out: Path | None, data: DataFiles, config: RunConfig) -> Path:
         while out.exists():
             out, number = default.with_name(f"{default.name}-{number}"), number + 1
     # Only the first process checks: by the time that others do, it may have written files.
-    elif _process_rank() == 0 and out.exists() and (not out.is_dir() or any(out.iterdir())):
+    elif _process_rank() == 0 and not is_unused(out):
         remedy = f"Name a new folder, or resume the run in this one: warmpot fit --resume {quoted(out)}"
         got, allowed = "a folder or file that is in use", "a new or empty folder"
         raise InputError(f"--out {out}", got=got, allowed=allowed, remedy=remedy)

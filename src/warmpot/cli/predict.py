@@ -53,7 +53,7 @@ def predict(
     from warmpot.train.images import CORRUPT, check_decodable
     from warmpot.train.run_folder import read_facts
 
-    check_out_file(out, data)
+    check_out_file(out, data, classes)
     if data.suffix.lower() in EXTENSIONS:
         remedy = "Put it into a folder, or into a list: a file with one path per line."
         raise InputError(str(data), got="an image", allowed="a folder or list of images", remedy=remedy)

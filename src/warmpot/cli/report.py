@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from warmpot._run_files import CONFIG
+from warmpot._run_files import CONFIG, FIGURES, PAGE, STORE
 from warmpot.cli import _flags
 from warmpot.cli._data_files import DataFiles, remembered_files
-from warmpot.cli._shared import complain, messages, one_line, quoted, show
+from warmpot.cli._shared import check_out_file, complain, messages, one_line, quoted, show
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ def report(
     """
     from warmpot.report.run_page import report_run
 
+    if out is not None:
+        check_out_file(out, source, target, own=run / PAGE, new_folder=True)
+        if figures:  # of another run
+            check_out_file(out.parent / FIGURES / "x.svg", own=run / FIGURES / "x.svg", new_folder=True)
     with messages(not quiet) as note:
         task, truth, missing = _data(run, source, target, note, False if quiet else None)
         note("writing the page")
@@ -60,7 +64,7 @@ def _data(
     from warmpot.report.run_page import locate_run
     from warmpot.train.run_folder import check_finished, read_config, read_facts
 
-    if (run / "results.jsonl").is_file():  # a grid has its own page
+    if (run / STORE).is_file():  # a grid has its own page
         return None, None, ""
     folder = locate_run(run).run
     check_finished(folder)

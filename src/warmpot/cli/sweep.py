@@ -105,14 +105,13 @@ def sweep(
 
 
 def _read_space(file: Path) -> Any:
-    import yaml
+    from warmpot._yaml import read_yaml
 
     try:
-        return yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        got = " ".join(str(getattr(error, "strerror", None) or error).split())
+        return read_yaml(file)
+    except InputError as error:
         remedy = "Write a list of mappings such as `- {preset: full, params.alpha: [0.5, 0.8]}`."
-        raise InputError(f"--space {file}", got=got, allowed="a YAML file", remedy=remedy) from error
+        raise InputError(f"--space {file}", got=error.got, allowed="a YAML file", remedy=remedy) from error
 
 
 def _result_files(out: Path) -> list[bytes]:

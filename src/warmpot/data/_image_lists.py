@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from warmpot._files import read_text
 from warmpot._typing import IntArray
 from warmpot.data.table import encode_labels
 from warmpot.errors import InputError
@@ -39,7 +40,7 @@ def normalize_name(name: str) -> str:
 
 def read_list(file: str | os.PathLike[str]) -> list[Line]:
     """Read the lines of a list, without blank lines and the header."""
-    text = _read_text(file)
+    text = read_text(file, encoding="utf-8-sig")
     if Path(file).suffix.lower() == ".csv":
         reader = csv.reader(io.StringIO(text))
         try:
@@ -62,14 +63,6 @@ def read_list(file: str | os.PathLike[str]) -> list[Line]:
     if not lines:
         raise path_error(file, "no lines", "a line `path label` per image", "Write the list again.")
     return [(number, cells[0], cells[1] if len(cells) > 1 else "") for number, cells in lines]
-
-
-def _read_text(file: str | os.PathLike[str]) -> str:
-    try:
-        return Path(file).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        got = getattr(error, "strerror", None) or str(error)
-        raise path_error(file, got, "a text file in UTF-8", "Check spelling, folder and encoding.") from error
 
 
 def _split(row: str) -> list[str]:
@@ -113,5 +106,5 @@ def read_class_names(classes: Sequence[Any] | str | os.PathLike[str] | None) -> 
     if classes is None:
         return None
     if isinstance(classes, (str, os.PathLike)):
-        classes = [name.strip() for name in _read_text(classes).split("\n") if name.strip()]
+        classes = [name.strip() for name in read_text(classes, encoding="utf-8-sig").split("\n") if name.strip()]
     return [normalize_name(name) if isinstance(name, str) else name for name in classes]

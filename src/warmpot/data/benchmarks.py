@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from warmpot._settings import suggestion
+from warmpot._yaml import parse_yaml
 from warmpot.data._image_lists import EXTENSIONS
 from warmpot.data.images import drop_samples, image_folder
 from warmpot.data.pixels import DEFAULT_VIEW, ViewSettings
@@ -183,12 +184,10 @@ def read_benchmark(name: str) -> Benchmark:
     >>> homes.n_classes, len(homes.shared), [domain.name for domain in homes.domains]
     (65, 25, ['Art', 'Clipart', 'Product', 'Real World'])
     """
-    import yaml
-
     if name not in benchmark_names():
         allowed, remedy = ", ".join(benchmark_names()), suggestion(name, benchmark_names())
         raise InputError("data set", got=repr(name), allowed=allowed, remedy=remedy)
-    facts = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    facts = parse_yaml((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     classes, others = tuple(facts.pop("classes", ())), tuple(facts.pop("others", ()))
     mapped = {name for entry in facts["domains"].values() for name in entry.get("names", {}).values()}
     shared = tuple(facts.pop("shared", sorted(mapped)))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from warmpot._checks import check_choice, check_matrix
+from warmpot._files import check_file
 from warmpot._typing import FloatArray
 from warmpot.data._columns import LABEL_NAMES, FileColumns, Roles, assign_columns, refuse_ids
 from warmpot.data._image_lists import path_error
@@ -130,21 +131,14 @@ def _read_file(path: str | os.PathLike[str], roles: Roles) -> _FileContent:
 
 def _checked(path: str | os.PathLike[str]) -> Path:
     """Return the path of a non-empty file with a supported suffix; refuse everything else."""
-    try:
-        path = Path(path)
-        size = path.stat().st_size
-    except (OSError, TypeError, ValueError) as error:
-        got = getattr(error, "strerror", None) or str(error)
-        raise path_error(path, got, "a file you may read", "Check spelling, folder and permissions.") from error
-    if path.is_dir():
+    if isinstance(path, (str, os.PathLike)) and os.path.isdir(path):
         remedy = "Name one file; folders of images are read by warmpot.data.load_images, and by `warmpot fit` and "
         raise path_error(path, "a directory", "a file", remedy + "`extract`.")
-    if not path.is_file():
-        raise path_error(path, "a device", "a file", "Name one file.")
+    path = check_file(path, "a file you may read")
     if path.suffix.lower() not in _READERS:
         remedy = "Save as numpy.savez(path, X=features)."
         raise path_error(path, f"suffix {path.suffix!r}", " or ".join(_READERS), remedy)
-    if size == 0:
+    if path.stat().st_size == 0:
         raise path_error(path, "an empty file", "at least one row of numbers", "Write it again.")
     return path
 

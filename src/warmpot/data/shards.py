@@ -8,12 +8,11 @@ be resumed later.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
@@ -23,7 +22,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warmpot._files import FILENAME_ERRORS, atomic_write, write_csv
+from warmpot._files import (
+    FILENAME_ERRORS,
+    atomic_write,
+    check_file,
+    is_unused,
+    make_folder,
+    read_csv,
+    read_json,
+    write_csv,
+    write_text,
+)
+from warmpot._run_files import SHARDS
 from warmpot._typing import IntArray
 from warmpot.data.table import LazyRows, Table, check_targets, encode_labels
 from warmpot.errors import InputError, MissingColumnError, MissingLabelsError
@@ -31,7 +41,7 @@ from warmpot.errors import InputError, MissingColumnError, MissingLabelsError
 __all__ = ["DTYPES", "ShardLayout", "ShardWriter", "Shards", "is_shard_folder", "read_shards"]
 
 DTYPES = ("float32", "float16")  # data types of the numbers on disk; both are float32 in memory
-LAYOUT, INDEX = "shards.json", "index.csv"
+LAYOUT, INDEX = SHARDS, "index.csv"
 FORMAT = 1
 MAX_OPEN = 256  # files mapped at a time: each uses a file descriptor, of which a process usually has 1,024
 
@@ -66,19 +76,18 @@ class ShardLayout:
 
     def write(self, path: Path) -> None:
         """Write it as JSON."""
-        with atomic_write(path) as draft:
-            draft.write_text(self.to_json() + "\n", encoding="utf-8")
+        write_text(path, self.to_json() + "\n")
 
     @classmethod
     def read(cls, path: Path) -> ShardLayout:
         """Read what `write` wrote."""
         try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
+            stored = read_json(path)
             if stored.pop("format") != FORMAT:
                 raise ValueError("another format")
             row, classes = tuple(int(size) for size in stored.pop("row")), tuple(stored.pop("classes"))
             return cls(row=row, classes=classes, made_from=stored.pop("ask"), **stored)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             got, remedy = f"a layout that cannot be read ({error})", "Delete the folder and extract again."
             raise InputError(str(path), got=got, allowed="what extract wrote", remedy=remedy) from error
 
@@ -97,16 +106,11 @@ class ShardWriter:
 
     def __init__(self, folder: Path, layout: ShardLayout) -> None:
         self.folder, self.layout = folder, layout
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            foreign = not is_shard_folder(folder) and next((p for p in folder.iterdir() if p.suffix != ".tmp"), None)
-        except OSError as error:
-            got, remedy = error.strerror or error, "Name another folder."
-            raise InputError(str(folder), got=got, allowed="a folder to write to", remedy=remedy) from error
-        if is_shard_folder(folder):  # checked again: another process may have begun it in the meantime
+        foreign = not is_unused(make_folder(folder))
+        if is_shard_folder(folder):  # checked last: another process may have begun it in the meantime
             self._check_same(ShardLayout.read(folder / LAYOUT))
         elif foreign:
-            got, remedy = f"a folder with {foreign.name!r} in it", "Name another folder."
+            got, remedy = "a folder with other files in it", "Name another folder."
             raise InputError(str(folder), got=got, allowed="a new folder", remedy=remedy)
         else:
             layout.write(folder / LAYOUT)
@@ -120,7 +124,7 @@ class ShardWriter:
 
     def _note(self, k: int) -> Any:
         """Return the notes on shard `k`: ``rows`` that were kept, ``bad`` ones with reasons."""
-        return json.loads(self._paths(k)[1].read_text(encoding="utf-8"))
+        return read_json(self._paths(k)[1])
 
     def write(self, k: int, x: NDArray[Any], rows: Sequence[int], bad: Mapping[int, str]) -> None:
         """Write shard `k`: the rows of the samples `rows`, in this order, and why others are `bad`."""
@@ -131,8 +135,7 @@ class ShardWriter:
             np.save(stream, np.ascontiguousarray(x, dtype=self.layout.dtype), allow_pickle=False)
             size = stream.tell()
         text = json.dumps({"rows": [int(row) for row in rows], "bytes": size, "bad": dict(bad)})
-        with atomic_write(note) as draft:  # after the numbers, because this file marks the shard as complete
-            draft.write_text(text + "\n", encoding="utf-8")
+        write_text(note, text + "\n")  # after the numbers, because this file marks the shard as complete
 
     def bad(self) -> dict[int, str]:
         """Return the samples that were not kept, with reasons."""
@@ -227,7 +230,7 @@ class Shards(LazyRows):
         if k not in self._maps:
             path, rows = _shard_path(self.folder, k), int(self._first[k + 1] - self._first[k])
             try:
-                mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+                mapped = np.load(check_file(path), mmap_mode="r", allow_pickle=False)
                 if mapped.shape != (rows, *self.layout.row) or mapped.dtype != self.layout.dtype:
                     raise ValueError(f"an array of shape {mapped.shape} and type {mapped.dtype}")
             except (OSError, ValueError, EOFError) as error:
@@ -283,18 +286,16 @@ def _open_folder(folder: Path) -> tuple[Shards, dict[str, list[str]]]:
         remedy = "Make it: warmpot extract IMAGES --out FOLDER --backbone NAME"
         raise InputError(str(folder), got=f"no {LAYOUT}", allowed="a folder of shards", remedy=remedy)
     layout = ShardLayout.read(folder / LAYOUT)
+    if not (folder / INDEX).exists():
+        got, remedy = "an unfinished extract", "Run the same extract command again: what exists is kept."
+        raise InputError(str(folder), got=got, allowed="a finished one", remedy=remedy)
     try:
-        with open(folder / INDEX, encoding="utf-8", errors=FILENAME_ERRORS, newline="") as stream:
-            reader: Iterator[list[str]] = csv.reader(stream)
-            header = next(reader)
-            columns = dict(zip(header, map(list, zip(*reader, strict=True)), strict=True))
+        header, *rows = read_csv(folder / INDEX, errors=FILENAME_ERRORS)
+        columns = dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
         stored = np.array(columns["row"], dtype=np.int64)
         if (np.diff(stored) <= 0).any() or not 0 <= stored[0] <= stored[-1] < layout.n:
             raise ValueError("rows out of order")
-    except FileNotFoundError as error:
-        got, remedy = "an unfinished extract", "Run the same extract command again: what exists is kept."
-        raise InputError(str(folder), got=got, allowed="a finished one", remedy=remedy) from error
-    except (OSError, ValueError, KeyError, StopIteration, IndexError) as error:
+    except (ValueError, KeyError, IndexError) as error:
         got, remedy = f"an index that cannot be read ({error})", "Delete it and extract again: the shards are kept."
         raise InputError(str(folder / INDEX), got=got, allowed="what extract wrote", remedy=remedy) from error
     return Shards(folder, layout, stored, np.arange(len(stored))), columns

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from warmpot._checks import check_choice
+from warmpot._files import check_file
 from warmpot.errors import InputError, MissingExtraError, listing
 from warmpot.nets._split import split_network
 
@@ -245,6 +246,7 @@ def _load_weights(net: nn.Module, file: Path) -> None:
 def _read_tensors(file: Path) -> Mapping[str, Tensor]:
     """Read the tensors of a file; only tensors are ever unpickled."""
     remedy = "Name a .safetensors file, or a state dict that torch.save wrote."
+    check_file(file, "a file of the network's tensors")
     try:
         if file.suffix == ".safetensors":
             from safetensors.torch import load_file

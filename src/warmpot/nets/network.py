@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from warmpot._checks import check_choice, check_count, check_positive
-from warmpot._files import atomic_write
+from warmpot._files import atomic_write, check_file, read_json, write_text
 from warmpot._run_files import MODEL_FACTS, MODEL_TENSORS
 from warmpot._settings import from_mapping, to_mapping
 from warmpot.errors import InputError
@@ -380,8 +380,7 @@ def save_network(folder: Path, network: Network, settings: NetworkSettings, fact
         shape = network.backbone.settings
         described["backbone_dtype"] = _dtype(network.backbone)
         described["backbone"] = to_mapping(replace(shape, weights=Path(shape.weights).name))  # they are in the file
-    with atomic_write(folder / MODEL_FACTS) as draft:
-        draft.write_text(json.dumps(described, indent=1), encoding="utf-8")
+    write_text(folder / MODEL_FACTS, json.dumps(described, indent=1))
 
 
 def _dtype(module: nn.Module) -> str:
@@ -391,11 +390,11 @@ def _dtype(module: nn.Module) -> str:
 def load_network(folder: Path) -> tuple[Network, NetworkSettings, dict[str, Any]]:
     """Read a network (in evaluation mode), its settings and the facts saved with it."""
     import torch
-    from safetensors.torch import load_file
+    from safetensors.torch import load
 
     try:
-        described = json.loads((folder / MODEL_FACTS).read_text(encoding="utf-8"))
-        tensors = load_file(folder / MODEL_TENSORS)
+        described = read_json(folder / MODEL_FACTS)
+        tensors = load(check_file(folder / MODEL_TENSORS).read_bytes())  # load_file wants a name in UTF-8
         if "bottleneck.0.centre" in tensors:  # older files have no centre of the source
             tensors.setdefault("bottleneck.0.source_centre", tensors["bottleneck.0.centre"].clone())
         settings = from_mapping(NetworkSettings, described["network"], "network")
@@ -409,9 +408,9 @@ def load_network(folder: Path) -> tuple[Network, NetworkSettings, dict[str, Any]
             network.backbone.to(getattr(torch, described.get("backbone_dtype", "float32")))
             network.backbone.settings = shape
         network.load_state_dict(tensors)
-    except InputError:
-        raise
+        facts = dict(described["facts"])
     except Exception as error:  # a damaged file makes the parsers raise almost anything
-        got, remedy = f"{type(error).__name__}: {error}", "Name the folder that `warmpot fit --out` wrote."
+        got = f"{error.what}: {error.got}" if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+        remedy = "Name the folder that `warmpot fit --out` wrote."
         raise InputError(str(folder), got=got, allowed="a finished run", remedy=remedy) from error
-    return network.eval(), settings, described["facts"]
+    return network.eval(), settings, facts

@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 
 from warmpot._progress import format_duration
+from warmpot._run_files import FIGURES, PAGE
 from warmpot._tables import ResultTable, TableCell
 from warmpot.bench.grid import GRID
 from warmpot.bench.paper_comparison import paper, reported_table
@@ -22,7 +23,6 @@ from warmpot.report.page import Block, Code, Details, Facts, Notice, Picture, Se
 
 __all__ = ["write_grid_page"]
 
-PAGE, FIGURES = "report.html", "figures"
 MAX_OPEN_HISTOGRAMS, MAX_HISTOGRAMS = 2, 6
 """Histograms shown, and drawn at all; those beyond the first limit are folded."""
 MAX_TRACES = 20
@@ -33,11 +33,13 @@ PAPER_OUTLIERS = ("office-home", "P->A", 6.04, 58.41)
 """The paper's histograms: table and task, per cent of the weight and of the samples that are of outlier classes."""
 
 
-def write_grid_page(folder: Path | str, *, files: bool = True, summary: Summary | None = None) -> Path:
+def write_grid_page(
+    folder: Path | str, *, out: Path | None = None, files: bool = True, summary: Summary | None = None
+) -> Path:
     """Write ``report.html`` and ``figures/`` into a folder that ``warmpot bench`` wrote; return the page.
 
-    The grid may be trained in part. `files` writes every figure as PNG and SVG, too; `summary` are the results of the
-    folder, if they were read already.
+    The grid may be trained in part. `out` is another file for the page; figures are written next to it. `files` writes
+    every figure as PNG and SVG, too; `summary` are the results of the folder, if they were read already.
     """
     folder = Path(folder)
     summary = summary or load_summary(folder)
@@ -54,13 +56,13 @@ def write_grid_page(folder: Path | str, *, files: bool = True, summary: Summary 
         _failures(summary, tables.get(FAILURES, [])),
         _reproduction(summary, folder),
     ]
-    path, seeds = folder / PAGE, _count(len(summary.seeds), "seed")
+    path, seeds = out or folder / PAGE, _count(len(summary.seeds), "seed")
     write_page(
         path,
         title=summary.grid.title,
         subtitle=" · ".join(filter(None, [", ".join(summary.datasets), summary.grid.setting, seeds])),
         sections=[section for section in sections if section.blocks],
-        figures=folder / FIGURES if files else None,
+        figures=path.parent / FIGURES if files else None,
     )
     return path
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import warmpot
-from warmpot._files import atomic_write
+from warmpot._files import atomic_write, make_folder
 from warmpot._tables import ResultTable, TableColumn, TableValue, column_groups
 from warmpot.errors import InputError
 from warmpot.report.style import THEME, visible
@@ -176,11 +176,11 @@ def write_page(
     drawings = {one.name: draw_svg(one.figure) for one in pictures}
     inline = {one.name: inline_svg(drawings[one.name], one.name, one.alt, one.tips) for one in pictures}
     data = _render(title, subtitle, sections, inline).encode("utf-8")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with atomic_write(path) as draft:
         draft.write_bytes(data)
     if figures is not None:
-        figures.mkdir(parents=True, exist_ok=True)
+        make_folder(figures)
         for picture in pictures:
             save_figure(picture.figure, drawings[picture.name], figures, picture.name)
     return len(data)

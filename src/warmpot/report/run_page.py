@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from warmpot._checks import check_choice
-from warmpot._run_files import BEST_RUN, DEMO, FIGURES, PAGE, STUDY
+from warmpot._files import read_json
+from warmpot._run_files import BEST_RUN, DEMO, FIGURES, PAGE, STORE, STUDY
 from warmpot.data import Task, Truth
 from warmpot.errors import InputError
 from warmpot.report.page import Section, write_page
@@ -41,9 +41,9 @@ def locate_run(folder: Path | str) -> RunLocation:
     folder = Path(folder)
     if (folder / DEMO).is_file():
         try:
-            names = list(json.loads((folder / DEMO).read_text(encoding="utf-8"))["accuracy"])
+            names = list(read_json(folder / DEMO)["accuracy"])
             *others, last = [name for name in names if (folder / name).is_dir()]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             got, remedy = "a demo that did not finish", "Run it again: warmpot demo"
             raise InputError(str(folder), got=got, allowed="a finished demo", remedy=remedy) from error
         return RunLocation(folder / last, folder, {name: folder / name for name in others})
@@ -92,10 +92,10 @@ def report_run(
             got, remedy = "none", "Give the data that it was trained on, and a file to write."
             raise InputError("task" if task is None else "out", got=got, allowed="one, for a `Fitted`", remedy=remedy)
         finished, home, paths = from_fitted(run, task), run.folder, {}
-    elif (Path(run) / "results.jsonl").is_file():
+    elif (Path(run) / STORE).is_file():
         from warmpot.report.grid_page import write_grid_page
 
-        return write_grid_page(Path(run), files=figures)
+        return write_grid_page(Path(run), out=None if out is None else Path(out), files=figures)
     else:
         location = locate_run(run)
         finished, home, paths = read_run(location.run), location.home, dict(location.baselines)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warmpot._memory import check_memory
+from warmpot._run_files import PREDICTIONS, SOURCE_WEIGHTS
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.data import Task, Truth
 from warmpot.data.table import Rows, sample_shape
@@ -276,6 +277,9 @@ def view_run(run: FinishedRun, task: Task | None, truth: Truth | None, missing: 
     """Combine a run with its data; data of another run is left out, and `RunView.missing` explains why."""
     if task is None:
         return RunView(run, missing=missing or "the data was not given")
+    sizes = {PREDICTIONS: run.n_target, SOURCE_WEIGHTS: run.n_source}
+    if absent := [name for name, n in sizes.items() if not n]:  # samples are shown with their results
+        return RunView(run, missing=f"{' and '.join(absent)} cannot be read")
     if difference := _difference(run, task):
         return RunView(run, missing=f"the data is not that of the run: {difference}")
     view = RunView(run, task, truth=None if truth is None or not truth.known.any() else truth)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from warmpot._checks import check_count, check_fraction
-from warmpot._files import atomic_write
+from warmpot._files import is_unused, make_folder, parse_json, read_json, read_text, write_text
 from warmpot._jobs import Done, Failed, Job, Runner, runner
 from warmpot._progress import ProgressCallback, progress
 from warmpot._run_files import BEST_CONFIG, BEST_RUN, CONFIG, STUDY, TRIALS
@@ -181,8 +181,7 @@ def sweep(
             _try_all(run, OptunaProposer(candidates, tried, trials, seed), run.workers, study, trials + 1, report)
     best = study.best(validator)
     config = candidates.config(best.point) if best.point else reference
-    with atomic_write(out / BEST_CONFIG) as draft:
-        draft.write_text(config.dump(), encoding="utf-8")
+    write_text(out / BEST_CONFIG, config.dump())
     fitted = _fit_best(task, config, out / BEST_RUN, facts, progress_bar)
     return SweepResult(best, config, fitted, study.trials, validator, candidates)
 
@@ -214,30 +213,28 @@ class _Study:
         self.space, self._file = space, out / TRIALS
         description = json.loads(json.dumps(description))
         if (out / STUDY).exists():
-            before = json.loads((out / STUDY).read_text(encoding="utf-8"))
+            before = read_json(out / STUDY)
+            before = before if isinstance(before, dict) else {}
             if different := [key for key in description if before.get(key) != description[key]]:
                 got, allowed = f"another sweep: other {', '.join(different)}", "the same sweep, to resume"
                 remedy = "Name a new folder, or repeat the settings."
                 raise InputError(str(out), got=got, allowed=allowed, remedy=remedy)
-        elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+        elif not is_unused(out):
             got, allowed = "a file or a folder with other files", "a new or empty folder, or a sweep"
             raise InputError(str(out), got=got, allowed=allowed, remedy="Name a new folder.")
         else:
-            out.mkdir(parents=True, exist_ok=True)
-            with atomic_write(out / STUDY) as draft:
-                draft.write_text(json.dumps(description, indent=1), encoding="utf-8")
+            write_text(make_folder(out) / STUDY, json.dumps(description, indent=1))
         self.trials: list[Trial] = []
         with suppress(ValueError, TypeError):  # a damaged line and those after it are dropped, so they are tried again
-            for line in self._file.read_text(encoding="utf-8").splitlines() if self._file.exists() else ():
-                self.trials.append(Trial(**json.loads(line)))
+            for line in read_text(self._file).splitlines() if self._file.exists() else ():
+                self.trials.append(Trial(**parse_json(line)))
 
     def record(self, trial: Trial) -> Trial:
         """Add a trial, after a check for collapse compared with the reference, and write all trials."""
         if trial.problem is None and trial.classes is not None and self.trials and self.trials[0].classes is not None:
             trial = dataclasses.replace(trial, problem=collapse_reason(trial.classes, self.trials[0].classes))
         self.trials.append(trial)
-        with atomic_write(self._file) as draft:
-            draft.write_text("".join(json.dumps(vars(t)) + "\n" for t in self.trials), encoding="utf-8")
+        write_text(self._file, "".join(json.dumps(vars(t)) + "\n" for t in self.trials))
         if trial.problem is not None:
             logger.warning("%s cannot win: %s", self.space.name(trial.point), trial.problem)
         return trial
@@ -300,6 +297,6 @@ def _try_all(
 def _fit_best(task: Task, config: RunConfig, out: Path, facts: Mapping[str, Any] | None, bar: bool | None) -> Fitted:
     """Train with the best settings on the whole source, or resume; a run of other settings in `out` is deleted."""
     file = out / CONFIG
-    if file.exists() and file.read_text(encoding="utf-8") != config.dump():
+    if file.exists() and read_text(file, errors="replace") != config.dump():
         shutil.rmtree(out)
     return fit_chosen(task, config, out=out, resume=out.exists(), progress_bar=bar, facts=facts)

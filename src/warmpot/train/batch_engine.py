@@ -350,7 +350,10 @@ def train_in_batches(
         torch.manual_seed(config.seed)
         trainer = _Trainer(task, config, fabric)
         chosen = ChosenIterate(chooser, trainer.learner)
-        begin = trainer.restore(start, chosen) if start is not None else 0
+        begin = 0
+        if start is not None and run is not None:
+            with run.restoring(start):
+                begin = trainer.restore(start, chosen)
         trainer.model.train()
         with closing(trainer.steps(begin)) as steps:
             for step, batches in steps:

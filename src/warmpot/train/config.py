@@ -30,7 +30,7 @@ from warmpot.methods import (
 )
 from warmpot.nets import Network, NetworkSettings
 from warmpot.train.images import ImageSettings
-from warmpot.train.recipes import DEFAULT, layered, preset_for, presets_of, read_preset, read_yaml
+from warmpot.train.recipes import DEFAULT, layered, preset_for, presets_of, read_preset, read_settings
 
 __all__ = ["LAST", "HardwareSettings", "MinibatchSettings", "OptimizerSettings", "RunConfig", "load_config"]
 
@@ -312,7 +312,7 @@ def load_config(
     >>> load_config("official", changes={"minibatch": {"steps": 10}}).minibatch.steps
     10
     """
-    written, changes = {} if file is None else read_yaml(file), changes or {}
+    written, changes = {} if file is None else read_settings(file), changes or {}
     method = changes.get("method", written.get("method"))
     base = read_preset(preset or str(written.get("preset", DEFAULT if method is None else preset_for(str(method)))))
     layers = layered(base, {key: value for key, value in written.items() if key != "preset"})

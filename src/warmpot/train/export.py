@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from warmpot._checks import check_count
-from warmpot._files import atomic_folder
+from warmpot._files import atomic_folder, is_unused
 from warmpot._run_files import MODEL_FACTS, MODEL_TENSORS
 from warmpot._settings import to_mapping
 from warmpot.errors import InputError, MissingExtraError, WarmpotError
@@ -168,7 +168,7 @@ def _check_folder(folder: Path) -> None:
         remedy = f"Make it first: mkdir -p '{folder.parent}'"
     elif folder.exists() and not folder.is_dir():
         got = "a file"
-    elif folder.is_dir() and (other := sorted({entry.name for entry in folder.iterdir()} - EXPORT_FILES)):
+    elif not is_unused(folder) and (other := sorted({entry.name for entry in folder.iterdir()} - EXPORT_FILES)):
         got = f"a folder with {other[0]!r} in it"
     if got:
         raise InputError(str(folder), got=got, allowed=allowed, remedy=remedy)

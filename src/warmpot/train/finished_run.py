@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from warmpot import _run_files as names
+from warmpot._files import parse_json, read_csv, read_json, read_text
 from warmpot._settings import to_mapping
 from warmpot._typing import FloatArray, IntArray
+from warmpot._yaml import parse_yaml, read_yaml
 from warmpot.bounds import BoundReport
 from warmpot.data import Task
 from warmpot.errors import InputError
@@ -211,13 +211,13 @@ def from_fitted(fitted: Fitted, task: Task) -> FinishedRun:
     """Return a live result in the form that `read_run` gives; `task` is what it was trained on."""
     record: Mapping[str, Any] = {}
     if fitted.folder is not None:
-        with suppress(OSError, ValueError):
-            record = _mapping(json.loads((fitted.folder / names.RECORD).read_text(encoding="utf-8")))
+        with suppress(ValueError):
+            record = _mapping(read_json(fitted.folder / names.RECORD))
     record = record or {"fingerprint": fingerprint(task), "seed": fitted.config.seed, "versions": versions()}
     classes = fitted.predictor.classes
     return FinishedRun(
         fitted.folder,
-        config=yaml.safe_load(fitted.config.dump()),
+        config=parse_yaml(fitted.config.dump()),
         record=record,
         model={"n_inputs": fitted.predictor.width, "facts": fitted.predictor.facts()},
         history=[line for line in map(_clean_line, fitted.history) if line],
@@ -243,10 +243,9 @@ def read_run(folder: Path) -> FinishedRun:
     """
     try:
         return _read_run(folder)
-    except InputError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
-        got, remedy = f"{type(error).__name__}: {error}", "Name the folder that `warmpot fit` wrote."
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        got = f"{error.what}: {error.got}" if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+        remedy = "Name the folder that `warmpot fit` wrote."
         raise InputError(str(folder), got=got, allowed="a finished run", remedy=remedy) from error
 
 
@@ -298,7 +297,7 @@ def _chosen_step(folder: Path, history: Sequence[Mapping[str, Any]]) -> int:
     """Return the iterate that a validator chose, from the last checkpoint; without one, that of the best score."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         if (checkpoint := latest_checkpoint(folder / names.CHECKPOINTS)) is not None:
-            return int(json.loads((checkpoint / FACTS).read_text(encoding="utf-8"))[CHOSEN]["step"])
+            return int(read_json(checkpoint / FACTS)[CHOSEN]["step"])
     scored = [line for line in history if line.get("score") is not None]
     best = max(scored, key=lambda line: (line["score"], line["step"]), default=history[-1] if history else {})
     return int(best.get("step", 0))
@@ -310,8 +309,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _read_mapping(file: Path) -> Mapping[str, Any]:
-    text = file.read_text(encoding="utf-8")
-    value = yaml.safe_load(text) if file.suffix == ".yaml" else json.loads(text)
+    value = read_yaml(file) if file.suffix == ".yaml" else read_json(file)
     if not isinstance(value, Mapping):
         got, remedy = f"a {type(value).__name__}", "Train again, or restore the file that `warmpot fit` wrote."
         raise InputError(str(file), got=got, allowed="names and values", remedy=remedy)
@@ -334,8 +332,7 @@ def _read_columns(file: Path, needed: Sequence[str], problems: list[str]) -> dic
     if not file.exists():
         return {}
     # names that are not valid UTF-8 are only shown here, never opened
-    with open(file, newline="", encoding="utf-8", errors="replace") as stream:
-        head, *rows = csv.reader(stream)
+    head, *rows = read_csv(file, errors="replace")
     if missing := [name for name in needed if name not in head]:
         problems.append(f"{file.name} has no column {', '.join(missing)}, and is not used")
         return {}
@@ -383,11 +380,11 @@ def _numbers(column: Sequence[str]) -> FloatArray:
 
 def _read_history(file: Path, problems: list[str]) -> list[dict[str, Any]]:
     """Return the complete lines of the log. The last line may be cut off, if the run was killed."""
-    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    lines = read_text(file).splitlines() if file.exists() else []
     parsed: list[Any] = []
     for line in lines:
         with suppress(ValueError):
-            parsed.append(json.loads(line))
+            parsed.append(parse_json(line))
     history = [line for line in map(_clean_line, parsed) if line]
     damaged = len(lines) - len(history) - (bool(lines) and not lines[-1].endswith("}"))
     if damaged:
@@ -408,7 +405,7 @@ def _read_bounds(file: Path, problems: list[str]) -> Bounds:
     if not file.exists():
         return {}, {}
     try:
-        return parse_bounds(json.loads(file.read_text(encoding="utf-8")))
+        return parse_bounds(read_json(file))
     except (ValueError, KeyError, TypeError, AttributeError):
         problems.append(f"{file.name} cannot be read; `warmpot bound` writes it again")
         return {}, {}

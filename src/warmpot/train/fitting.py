@@ -14,6 +14,7 @@ import torch
 from scipy.sparse import csr_array
 
 from warmpot._checks import LARGEST, check_features
+from warmpot._memory import check_memory
 from warmpot._progress import progress
 from warmpot._typing import FloatArray
 from warmpot.data import Task
@@ -125,6 +126,13 @@ def fit(
         got, remedy = f"{config.choose!r} and no chooser", "Call warmpot.select.fit_chosen."
         raise InputError("choose", got=got, allowed=f"{LAST!r} here", remedy=remedy)
     _check_data(task, config)
+    _check_size(task, config)
+    # Of a run on its features; before anything is written, because its weights may be missing.
+    frozen = make_backbone(config.images).eval() if config.images is not None and task.xs.ndim == 2 else None
+    if frozen is not None and frozen.width != task.width:
+        got, allowed = f"{task.width} features", f"the {frozen.width} of {config.images.backbone.name}"
+        remedy = "Leave the settings `images` out: these features are not of that backbone."
+        raise InputError("source features", got=got, allowed=allowed, remedy=remedy)
     run = RunFolder(Path(out), tensorboard=config.tensorboard) if out is not None else None
     fabric = make_fabric(config.minibatch.hardware) if config.engine == "minibatch" else None
     lead = fabric is None or fabric.is_global_zero  # the one process that writes
@@ -146,8 +154,8 @@ def fit(
         if run is not None and lead:
             run.abandon()
         raise
-    if config.images is not None and task.xs.ndim == 2:  # trained on its features
-        trained.network.backbone = make_backbone(config.images).eval()
+    if frozen is not None:
+        trained.network.backbone = frozen
     predictor = Predictor(trained.network, trained.settings, task.classes, centre, scale, task.columns, config.images)
     fitted = _finish(predictor, trained, inner, config)
     if run is not None and lead:
@@ -174,6 +182,22 @@ def _check_data(task: Task, config: RunConfig) -> None:
         if isinstance(x, np.ndarray):
             check_features(f"{side} features", x)
     check_features("source labels", task.ys, LARGEST)
+
+
+def _check_size(task: Task, config: RunConfig) -> None:
+    """Refuse a network or batches that no memory of this machine can hold."""
+    settings = config.minibatch
+    if config.engine != "minibatch":
+        return
+    width = settings.network.width if settings.network.bottleneck not in ("none", "projection") else 0
+    batch = settings.source_batch + settings.target_batch
+    weights = width * ((task.width if task.xs.ndim == 2 else 0) + max(task.n_classes, 1))
+    # Weights, gradients and momentum; features of a batch with their gradients, and its costs; of all samples at the
+    # end, in float64. The rest (inputs, logits, plans) is left out: this is a lower limit.
+    numbers = 3 * weights + 2 * batch * width + settings.source_batch * settings.target_batch
+    needed = 4 * numbers + 8 * (task.n_source + task.n_target) * width
+    got = f"network.width {width}, source_batch {settings.source_batch}, target_batch {settings.target_batch}"
+    check_memory("minibatch", got, needed, "Make the largest of them smaller.")
 
 
 def _finish(predictor: Predictor, trained: Trained, task: Task, config: RunConfig) -> Fitted:

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 
 from warmpot._checks import check_choice, check_count
-from warmpot._files import FILENAME_ERRORS, atomic_write
+from warmpot._files import FILENAME_ERRORS, locked, read_json, write_text, writing
 from warmpot._progress import progress
 from warmpot.data import Table
 from warmpot.data.images import drop_samples
@@ -117,12 +116,8 @@ def prepare(
     """
     check_choice("corrupt", corrupt, CORRUPT)
     folder, trains_on_images = cache or cache_folder(), settings.fine_tunes and not settings.cache
-    try:
+    with writing(folder, "Name another folder in the environment variable WARMPOT_CACHE."):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        remedy = "Name another folder in the environment variable WARMPOT_CACHE."
-        got, allowed = error.strerror, "a folder to store features in"
-        raise InputError(str(folder), got=got, allowed=allowed, remedy=remedy) from error
     view = settings.view
     if not trains_on_images:  # the settings of random views do not matter, and must not change the hash
         view = ViewSettings(view.resize, view.crop, view.interpolation, augment=False)
@@ -136,7 +131,7 @@ def prepare(
     for table in tables:
         key = {**made_from, "weights": weights_fingerprint(backbone.stem), "images": _fingerprint(_pixels(table))}
         out = folder / hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:20]
-        with FileLock(f"{out}.lock"):  # if several processes want the same features, one computes them
+        with locked(Path(f"{out}.lock"), wait=True):  # if several processes want the same features, one computes them
             # Without labels: they belong to the caller's list, and those of a target must not be stored here.
             extracted = extract(
                 replace(table, y=None, classes=()), backbone.stem, out, made_from=made_from, workers=settings.processes,
@@ -173,12 +168,10 @@ def check_decodable(
         bad = find()
     else:
         result = cache / f"checked-{_fingerprint(pixels)}.json"
-        with FileLock(f"{result}.lock"):
+        with locked(Path(f"{result}.lock"), wait=True):
             if not result.exists():
-                text = json.dumps(find())
-                with atomic_write(result) as draft:
-                    draft.write_text(text, encoding="utf-8")
-            bad = {int(row): why for row, why in json.loads(result.read_text(encoding="utf-8")).items()}
+                write_text(result, json.dumps(find()))
+            bad = {int(row): why for row, why in read_json(result).items()}
     report_corrupt(bad, table, corrupt)
     return drop_samples(table, sorted(bad)) if bad else table
 

@@ -11,6 +11,7 @@ import torch
 
 from warmpot._checks import check_features, check_matrix
 from warmpot._memory import check_memory
+from warmpot._run_files import MODEL_FACTS
 from warmpot._settings import from_mapping, to_mapping
 from warmpot._typing import FloatArray, IntArray
 from warmpot.bounds import BoundProblem, head_lipschitz
@@ -156,9 +157,15 @@ class Predictor:
     def load(cls, folder: Path | str) -> Predictor:
         """Read what `save` wrote."""
         network, settings, facts = load_network(Path(folder))
-        images = from_mapping(ImageSettings, facts["images"], "images") if "images" in facts else None
-        columns = tuple(facts.get("columns", ()))  # absent from older files
-        return cls(network, settings, tuple(facts["classes"]), facts["centre"], facts["scale"], columns, images)
+        try:
+            images = from_mapping(ImageSettings, facts["images"], "images") if "images" in facts else None
+            columns = tuple(map(str, facts.get("columns", ())))  # absent from older files
+            classes, unit = tuple(map(str, facts["classes"])), (float(facts["centre"]), float(facts["scale"]))
+        except (KeyError, TypeError, ValueError) as error:
+            got, remedy = f"a model without the meaning of its outputs ({error})", "Train again, or restore the file."
+            what = str(Path(folder) / MODEL_FACTS)
+            raise InputError(what, got=got, allowed="what `warmpot fit` wrote", remedy=remedy) from error
+        return cls(network, settings, classes, *unit, columns, images)
 
     def class_shares(self, probabilities: FloatArray) -> dict[str, float]:
         """Return the classes estimated to be present, with the share of samples predicted as each, largest first."""

@@ -9,12 +9,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from warmpot._settings import merged, suggestion
+from warmpot._yaml import parse_yaml, read_yaml
 from warmpot.errors import InputError
 
-__all__ = ["layered", "preset_for", "preset_names", "presets_of", "read_preset", "read_yaml"]
+__all__ = ["layered", "preset_for", "preset_names", "presets_of", "read_preset", "read_settings"]
 
 DEFAULT = "full"
 OF_FEATURES = "frozen"
@@ -34,7 +33,7 @@ def preset_names() -> list[str]:
 @cache
 def _parsed(name: str) -> dict[str, Any]:
     """Parse a recipe once: parsing all of them, to find those of a method, takes a noticeable part of a second."""
-    recipe: dict[str, Any] = yaml.safe_load((RECIPES / f"{name}.yaml").read_text(encoding="utf-8"))
+    recipe: dict[str, Any] = parse_yaml((RECIPES / f"{name}.yaml").read_text(encoding="utf-8"))
     return recipe
 
 
@@ -100,13 +99,9 @@ def layered(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     return merged(base, changes)
 
 
-def read_yaml(file: Path) -> dict[str, Any]:
+def read_settings(file: Path) -> dict[str, Any]:
     """Read a mapping from a YAML file."""
-    try:
-        settings = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        got = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise InputError(str(file), got=got, allowed="a YAML file", remedy="Check its path and content.") from error
+    settings = read_yaml(file)
     if not isinstance(settings, dict | None):
         remedy = "Write `name: value` lines."
         raise InputError(str(file), got=type(settings).__name__, allowed="a mapping", remedy=remedy)

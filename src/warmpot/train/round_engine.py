@@ -42,11 +42,13 @@ class _RoundTrainer:
         """Start, or continue from a checkpoint; return the number of rounds done."""
         if self.rounds.presence is not None:
             self.health.expected_classes = self.rounds.presence.expected_number
-        if start is not None:
-            self.rounds.load(start.tensors)
-            state = self.health.state()
-            self.health.load({name: tensor for name, tensor in start.tensors.items() if name in state})
-            self.chosen.load(start.tensors, start.facts)
+        if start is not None and self.run is not None:
+            with self.run.restoring(start):
+                self.rounds.load(start.tensors)
+                state = self.health.state()
+                self.health.load({name: tensor for name, tensor in start.tensors.items() if name in state})
+                self.chosen.load(start.tensors, start.facts)
+                self.rounds.outputs()  # raises for tensors that are not of this run
             return start.step
         self.rounds.start()
         self.health.see(self.rounds.outputs()[1].logits)

@@ -13,19 +13,30 @@ import platform
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, save
 from torch import Tensor
 
 from warmpot import _run_files as names
-from warmpot._files import atomic_folder, atomic_write, write_csv
+from warmpot._files import (
+    atomic_folder,
+    check_file,
+    is_unused,
+    make_folder,
+    parse_json,
+    read_json,
+    read_text,
+    write_csv,
+    write_text,
+    writing,
+)
 from warmpot._typing import FloatArray
 from warmpot.bounds import BoundReport, BoundSearch
 from warmpot.bounds.lipschitz import Lipschitz
@@ -33,6 +44,7 @@ from warmpot.bounds.report import PlanRecord, Term
 from warmpot.data import Task
 from warmpot.errors import InputError, MissingExtraError
 from warmpot.train.config import RunConfig, load_config
+from warmpot.train.recipes import read_settings
 
 if TYPE_CHECKING:
     from warmpot.train.fitting import Fitted
@@ -73,15 +85,18 @@ def fingerprint(task: Task) -> str:
 def read_facts(folder: Path) -> dict[str, Any]:
     """Return the seed of a run and the facts about its data; empty if there is no readable record of a run."""
     try:
-        record = json.loads((folder / names.RECORD).read_text(encoding="utf-8"))
+        record = read_json(folder / names.RECORD)
         return {"seed": record["seed"], **record.get("facts", {})}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         return {}
 
 
 def read_config(folder: Path) -> RunConfig:
     """Return the settings of a run."""
-    return load_config(file=folder / names.CONFIG)
+    if not read_settings(file := folder / names.CONFIG):  # the defaults are not those of the run
+        got, remedy = "an empty file", "Restore it, or train again."
+        raise InputError(str(file), got=got, allowed="what `warmpot fit` wrote", remedy=remedy)
+    return load_config(file=file)
 
 
 def check_finished(folder: Path) -> None:
@@ -127,6 +142,15 @@ def _checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("step-*") if re.fullmatch(r"step-\d{8}", path.name))
 
 
+def _step(line: str) -> int:
+    """Return the step of a line of the log; -1 if the line is damaged."""
+    try:
+        step = parse_json(line)["step"]
+        return step if isinstance(step, int) else -1
+    except (ValueError, KeyError, TypeError):
+        return -1
+
+
 def latest_checkpoint(folder: Path) -> Path | None:
     """Return the newest complete checkpoint of a folder, or None."""
     complete = [path for path in _checkpoints(folder) if (path / FACTS).is_file() and (path / TENSORS).is_file()]
@@ -135,13 +159,24 @@ def latest_checkpoint(folder: Path) -> Path | None:
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint; raise `InputError` when it is damaged."""
+    with _using(path):
+        facts = read_json(path / FACTS)
+        return Checkpoint(int(facts.pop("step")), load(check_file(path / TENSORS).read_bytes()), facts)
+
+
+@contextmanager
+def _using(checkpoint: Path) -> Iterator[None]:
+    """Raise `InputError` when a checkpoint is damaged."""
     try:
-        facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
-        return Checkpoint(int(facts.pop("step")), load_file(path / TENSORS), facts)
-    except Exception as error:  # parsers raise almost anything on a damaged file
+        yield
+    except Exception as error:  # parsers, and networks that are given other tensors, raise almost anything
         got = f"{type(error).__name__}: {error}"
-        remedy = f"Remove {path}; the run then continues from the checkpoint before it."
-        raise InputError(str(path), got=got, allowed="a complete checkpoint", remedy=remedy) from error
+        remedy = f"Remove {checkpoint}; the run then continues from the checkpoint before it."
+        raise InputError(str(checkpoint), got=got, allowed="a complete checkpoint", remedy=remedy) from error
+
+
+def _step_folder(step: int) -> str:
+    return f"step-{step:08d}"
 
 
 class RunFolder:
@@ -166,25 +201,28 @@ class RunFolder:
             checkpoint = self.latest()
             self._drop_metrics_after(checkpoint.step if checkpoint else -1)
             return checkpoint
-        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+        if not is_unused(self.folder):
             remedy = "Name a new folder, or continue the run in it with --resume."
             got, allowed = "a folder or file that is in use", "a new or empty folder"
             raise InputError(str(self.folder), got=got, allowed=allowed, remedy=remedy)
+        make_folder(self.folder)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            remedy = "Choose a folder that you may write to."
-            raise InputError(str(self.folder), got=error.strerror, allowed="a folder", remedy=remedy) from error
-        self._write_text(names.CONFIG, config.dump())
-        self._write_text(names.RECORD, json.dumps(record, indent=1))
+            write_text(self.folder / names.CONFIG, config.dump())
+            write_text(self.folder / names.RECORD, json.dumps(record, indent=1))
+        except BaseException:
+            self.abandon()
+            raise
         return None
 
     def abandon(self) -> None:
-        """Delete what `start` wrote if a run failed before its first checkpoint, so that the folder can be reused."""
+        """Delete what was written if a run failed before its first checkpoint, so that the folder can be reused."""
         if latest_checkpoint(self.checkpoints) is None:
-            for name in (names.CONFIG, names.RECORD, names.METRICS):
-                (self.folder / name).unlink(missing_ok=True)
-            with suppress(OSError):  # it holds other files
+            with suppress(OSError):  # it holds other files, or the disk can only be read
+                for name in (names.CONFIG, names.RECORD, names.METRICS):
+                    (self.folder / name).unlink(missing_ok=True)
+                shutil.rmtree(self.folder / names.TENSORBOARD, ignore_errors=True)
+                if self.checkpoints.exists():
+                    self.checkpoints.rmdir()
                 self.folder.rmdir()
 
     def latest(self) -> Checkpoint | None:
@@ -192,9 +230,13 @@ class RunFolder:
         path = latest_checkpoint(self.checkpoints)
         return load_checkpoint(path) if path is not None else None
 
+    def restoring(self, checkpoint: Checkpoint) -> AbstractContextManager[None]:
+        """Return a context in which an error means that a checkpoint, which was read, lacks something."""
+        return _using(self.checkpoints / _step_folder(checkpoint.step))
+
     def _check_same(self, config: RunConfig, data: Any) -> None:
-        record = json.loads((self.folder / names.RECORD).read_text(encoding="utf-8"))
-        if record.get("fingerprint") != data:
+        record = read_json(self.folder / names.RECORD)
+        if not isinstance(record, Mapping) or record.get("fingerprint") != data:
             got, remedy = "other data than the run was started on", "Resume with the same files, or start a new run."
             raise InputError(str(self.folder), got=got, allowed="the same data", remedy=remedy)
         if read_config(self.folder) != config:  # not the text: a newer version may have more settings
@@ -206,13 +248,12 @@ class RunFolder:
         """Drop the metrics that the resumed run will write again."""
         if not self.metrics.exists():
             return
-        lines = self.metrics.read_text(encoding="utf-8").splitlines()
-        before = [line for line in lines if line.endswith("}") and json.loads(line)["step"] <= step]
-        self._write_text(names.METRICS, "".join(f"{line}\n" for line in before))
+        before = [line for line in read_text(self.metrics).splitlines() if -1 < _step(line) <= step]
+        write_text(self.metrics, "".join(f"{line}\n" for line in before))
 
     def log(self, line: dict[str, Any]) -> None:
         """Append a line to the log, and to TensorBoard if it is used."""
-        with open(self.metrics, "a", encoding="utf-8") as stream:
+        with writing(self.metrics), open(self.metrics, "a", encoding="utf-8") as stream:
             stream.write(json.dumps(line) + "\n")
         if self._writer is not None:
             writer = self._writer()
@@ -224,17 +265,17 @@ class RunFolder:
         """Read the log."""
         if not self.metrics.exists():
             return []
-        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+        return [parse_json(line, str(self.metrics)) for line in read_text(self.metrics).splitlines()]
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write ``checkpoints/step-<n>`` and delete all but the last two."""
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
-        with atomic_folder(self.checkpoints / f"step-{checkpoint.step:08d}") as draft:
+        make_folder(self.checkpoints)
+        with atomic_folder(self.checkpoints / _step_folder(checkpoint.step)) as draft:
             tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
-            save_file(tensors, draft / TENSORS)
+            (draft / TENSORS).write_bytes(save(tensors))  # the errors of save_file are not OSErrors
             (draft / FACTS).write_text(json.dumps({"step": checkpoint.step, **checkpoint.facts}), encoding="utf-8")
         for old in _checkpoints(self.checkpoints)[:-KEEP]:
-            shutil.rmtree(old)
+            shutil.rmtree(old, ignore_errors=True)
 
     def write_results(self, fitted: Fitted, task: Task) -> None:
         """Write the model, the predictions for the target and the weights of the source samples."""
@@ -266,10 +307,6 @@ class RunFolder:
         table = {"row": range(len(next(iter(columns.values())))), **({"name": samples} if samples else {}), **columns}
         write_csv(self.folder / file, list(table), zip(*table.values(), strict=True))
 
-    def _write_text(self, name: str, text: str) -> None:
-        with atomic_write(self.folder / name) as draft:
-            draft.write_text(text, encoding="utf-8")
-
 
 Bounds = tuple[dict[str, BoundReport], dict[str, tuple[BoundReport, ...]]]
 """Bounds by name, and the same bounds on a grid of alpha and beta."""
@@ -281,8 +318,7 @@ def write_bounds(folder: Path, reports: Mapping[str, BoundReport], searches: Map
         name: {**report.to_dict(), "curve": searches[name].to_dict()["curve"] if name in searches else []}
         for name, report in reports.items()
     }
-    with atomic_write(folder / names.BOUNDS) as draft:
-        draft.write_text(json.dumps(entries, indent=1), encoding="utf-8")
+    write_text(folder / names.BOUNDS, json.dumps(entries, indent=1))
 
 
 def parse_bounds(entries: Mapping[str, Any]) -> Bounds:

@@ -509,7 +509,7 @@ def test_one_bench_a_folder_at_a_time(blobs: Path, tmp_path: Path) -> None:
     from filelock import FileLock
 
     (tmp_path / "out").mkdir()
-    with FileLock(tmp_path / "out" / runner.LOCK), pytest.raises(InputError, match="another run writes to"):
+    with FileLock(tmp_path / "out" / runner.LOCK), pytest.raises(InputError, match="another process writes"):
         run_grid(make(), data=blobs, out=tmp_path / "out")
 
 

@@ -27,7 +27,7 @@ def test_the_last_line_of_a_place_counts(tmp_path: Path) -> None:
     found = read_store(tmp_path)
     assert found == [dataclasses.replace(RECORDS[0], accuracy={"last": 0.9}), *RECORDS[1:]]
     assert [record.done for record in found] == [True, True, False]
-    with pytest.raises(WarmpotError, match="a writable file"):
+    with pytest.raises(WarmpotError, match="a path that can be written"):
         append(tmp_path / "nowhere", RECORDS[0])
 
 

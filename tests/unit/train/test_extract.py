@@ -217,7 +217,7 @@ def test_other_images_do_not_mix(run: Callable[..., Table], table: Table, photos
 
 
 def test_a_folder_of_something_else_is_left_alone(run: Callable[..., Table], photos: Path) -> None:
-    with pytest.raises(InputError, match=r"a folder with '(cat|dog|emu)' in it"):
+    with pytest.raises(InputError, match="a folder with other files in it"):
         run(out=photos)
     assert not (photos / "shards.json").exists()
 

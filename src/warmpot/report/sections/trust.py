@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from warmpot._files import parse_json, read_json, read_text
 from warmpot._run_files import STUDY, TRIALS
 from warmpot._tables import TableCell, TableValue
 from warmpot.bounds import BoundReport
@@ -106,17 +106,17 @@ def candidates_section(folder: Path | None) -> Section | None:
     if folder is None:
         return None
     try:
-        study = json.loads((folder / STUDY).read_text(encoding="utf-8"))
-        lines = (folder / TRIALS).read_text(encoding="utf-8").splitlines()
-        trials, space = [json.loads(line) for line in lines], Space(study["space"])
-    except (OSError, ValueError, KeyError, TypeError):
+        study = read_json(folder / STUDY)
+        trials = [parse_json(line) for line in read_text(folder / TRIALS).splitlines()]
+        space = Space(study["space"])
+        trials.sort(key=lambda trial: (trial["problem"] is not None, -(trial["score"] or 0.0)))
+        rows = [
+            [space.name(trial["point"]), trial["score"], trial["classes"], trial["step"], trial["seconds"],
+             TableCell(trial["problem"] or "", tone="warning")]
+            for trial in trials[:MAX_CANDIDATES]
+        ]  # fmt: skip
+    except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    trials.sort(key=lambda trial: (trial["problem"] is not None, -(trial["score"] or 0.0)))
-    rows = [
-        [space.name(trial["point"]), trial["score"], trial["classes"], trial["step"], trial["seconds"],
-         TableCell(trial["problem"] or "", tone="warning")]
-        for trial in trials[:MAX_CANDIDATES]
-    ]  # fmt: skip
     more = f"{len(trials) - len(rows)} more are in {TRIALS}." if len(trials) > len(rows) else ""
     validator = str(study.get("validator", "score"))
     head = ["candidate", validator, "effective classes", "iterate", "seconds", "excluded because"]
