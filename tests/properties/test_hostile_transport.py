@@ -312,7 +312,7 @@ def answer_or_refuse(call: Call) -> None:
 
 
 @given(call=calls())
-@settings(hostile, max_examples=200)
+@settings(hostile, max_examples=100)
 def test_hostile_calls(call: Call) -> None:
     answer_or_refuse(call)
 
