@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from warmpot import _memory
+from warmpot import _memory, _progress
 from warmpot._memory import GIB, available_memory, check_memory
 from warmpot.data import Task, as_table, make_task
 from warmpot.errors import InputError
 from warmpot.methods.sizes import DataSize
-from warmpot.train import fit, load_config
+from warmpot.train import fit, load_config, round_engine
 
 
 def _task(n: int = 40, width: int = 300) -> Task:
@@ -98,3 +99,30 @@ def test_memory_grows_with_the_smaller_side_and_time_with_classes() -> None:
     many = DataSize(10_000, 5000, 64, 5000, 64, 64, 8)
     assert many.seconds > 5 * many._replace(outputs=50).seconds
     assert many.memory > 2 * many._replace(outputs=50).memory
+
+
+def test_a_long_fit_says_about_how_long(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(round_engine, "LONG", 0.0)
+    with caplog.at_level("INFO", logger="warmpot"):
+        fit(_task(), load_config("source-only"), progress_bar=False)
+    assert caplog.messages[0].startswith("40 and 20 samples, 300 features, 4 outputs: about ")
+    assert "on one free core" in caplog.messages[0]
+
+
+def test_progress_lines_say_what_is_left_of_a_pass(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 10.0, 20.0, 30.0, 40.0])
+    monkeypatch.setattr(_progress.time, "monotonic", lambda: next(clock))
+    logger = logging.getLogger("warmpot.test")
+    with caplog.at_level("INFO", logger="warmpot"), _progress.progress("plan", logger, show=False) as report:
+        report(0.25, "round 1")
+        report(1.0, "round 1")
+        report(0.1, "round 2")  # since the end of round 1, 10 s ago
+        report(0.2, "round 2")
+    assert caplog.messages == [
+        "plan: 25% round 1 (10 s, about 30 s left)",
+        "plan: 100% round 1 (20 s)",
+        "plan: 10% round 2 (30 s, about 90 s left)",
+        "plan: 20% round 2 (40 s, about 80 s left)",
+    ]
