@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from warmpot.data._image_lists import path_error
 from warmpot.errors import InputError, MissingColumnError, MissingLabelsError, listing
@@ -68,15 +70,17 @@ def refuse_ids(path: Path, x: Any, columns: FileColumns, integers: Sequence[bool
     if roles.features is None or roles.columns:
         return
     for name, column, integer in zip(columns.feature_names, np.asarray(x).T, integers, strict=True):
-        if name in roles.features:
-            continue
-        steps = np.diff(column)
-        ordered = integer and len(column) >= MIN_ORDERED and bool((steps > 0).all() or (steps < 0).all())
-        if name.lower() == "id" or ordered:
+        order = _order(column) if integer and len(column) >= MIN_ORDERED else ""
+        if (order or name.lower() == "id") and name not in roles.features:
             got = f"a column {name!r} that looks like an id"
-            got += f": {len(column)} integers that only {'rise' if steps[0] > 0 else 'fall'}" if ordered else ""
+            got += f": {len(column)} integers that only {order}" if order else ""
             remedy = f"Pass `ids=` {name!r} if it is an id, `features=` {name!r} if it is a feature, or drop it."
             raise path_error(path, got, "features", remedy)
+
+
+def _order(column: NDArray[Any]) -> str:
+    steps = np.diff(column)
+    return "rise" if (steps > 0).all() else "fall" if (steps < 0).all() else ""
 
 
 def _label_column(path: Path, names: Sequence[str], roles: Roles) -> int | None:
@@ -110,7 +114,8 @@ def find_columns(
     others = [] if extra else [name for name in position if name not in set(columns)]
     problems = ["no column " + listing(missing)] * bool(missing) + ["extra columns " + listing(others)] * bool(others)
     if not problems:
-        several = [name for name in dict.fromkeys(columns) if names.count(name) > 1 or columns.count(name) > 1]
+        counts = Counter(names), Counter(columns)
+        several = [name for name in counts[1] if max(count[name] for count in counts) > 1]
         problems = ["columns more than once: " + listing(several)] * bool(several)
     if problems:
         remedy = "Rename, add or drop columns until both have the same; their order does not matter."
