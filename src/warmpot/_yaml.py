@@ -18,7 +18,7 @@ MAX_DEPTH = 50
 """Levels of nested values: settings have five."""
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
     """Makes plain values only, and stops at the limits before it makes any."""
 
     def __init__(self, text: str) -> None:

@@ -77,9 +77,9 @@ def test_a_folder_of_drafts_and_locks_is_unused(tmp_path: Path) -> None:
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
-    with locked(tmp_path / LOCK, wait=False), pytest.raises(InputError, match="another process"):
-        with locked(tmp_path / LOCK, wait=False):
-            pass
+    first, second = (locked(tmp_path / LOCK, wait=False) for _ in range(2))
+    with first, pytest.raises(InputError, match="another process"), second:
+        pass
     with locked(tmp_path / LOCK, wait=False):
         pass
     (tmp_path / "file").touch()

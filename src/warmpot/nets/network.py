@@ -15,6 +15,7 @@ from torch.nn.utils import parametrize
 
 from warmpot._checks import check_choice, check_count, check_positive
 from warmpot._files import atomic_write, check_file, read_json, write_text
+from warmpot._memory import check_memory
 from warmpot._run_files import MODEL_FACTS, MODEL_TENSORS
 from warmpot._settings import from_mapping, to_mapping
 from warmpot.errors import InputError
@@ -301,8 +302,10 @@ def build_network(
     backbone : torch.nn.Module, optional
         Maps an input to a vector; default: the input is a vector already.
     """
-    generator = torch.Generator().manual_seed(seed)
     width = n_inputs if settings.bottleneck == "none" else settings.width
+    got = f"{n_inputs} inputs, width {width}, {n_outputs} outputs"
+    check_memory("network", 4.0 * width * (n_inputs * (width != n_inputs) + n_outputs), got, "Make it narrower.")
+    generator = torch.Generator().manual_seed(seed)
     layers: list[nn.Module] = []
     if settings.bottleneck == "projection":
         layers = [Projection(n_inputs, settings.axes, unit=True)] if settings.axes else []

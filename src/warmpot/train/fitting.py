@@ -19,11 +19,12 @@ from warmpot._progress import progress
 from warmpot._typing import FloatArray
 from warmpot.data import Task
 from warmpot.errors import InputError
+from warmpot.nets import Backbone
 from warmpot.nets.network import NARROW
 from warmpot.train.batch_engine import train_in_batches
 from warmpot.train.config import LAST, RunConfig
 from warmpot.train.hardware import make_fabric
-from warmpot.train.images import make_backbone
+from warmpot.train.images import ImageSettings, make_backbone
 from warmpot.train.predictor import Predictor
 from warmpot.train.round_engine import train_in_rounds
 from warmpot.train.run_folder import RunFolder
@@ -127,12 +128,7 @@ def fit(
         raise InputError("choose", got=got, allowed=f"{LAST!r} here", remedy=remedy)
     _check_data(task, config)
     _check_size(task, config)
-    # Of a run on its features; before anything is written, because its weights may be missing.
-    frozen = make_backbone(config.images).eval() if config.images is not None and task.xs.ndim == 2 else None
-    if frozen is not None and frozen.width != task.width:
-        got, allowed = f"{task.width} features", f"the {frozen.width} of {config.images.backbone.name}"
-        remedy = "Leave the settings `images` out: these features are not of that backbone."
-        raise InputError("source features", got=got, allowed=allowed, remedy=remedy)
+    frozen = _frozen_backbone(task, config.images)  # before anything is written, because its weights may be missing
     run = RunFolder(Path(out), tensorboard=config.tensorboard) if out is not None else None
     fabric = make_fabric(config.minibatch.hardware) if config.engine == "minibatch" else None
     lead = fabric is None or fabric.is_global_zero  # the one process that writes
@@ -182,6 +178,18 @@ def _check_data(task: Task, config: RunConfig) -> None:
         if isinstance(x, np.ndarray):
             check_features(f"{side} features", x)
     check_features("source labels", task.ys, LARGEST)
+
+
+def _frozen_backbone(task: Task, images: ImageSettings | None) -> Backbone | None:
+    """Return the backbone that the features of a task are from; None without one, and for images."""
+    if images is None or task.xs.ndim != 2:
+        return None
+    backbone = make_backbone(images).eval()
+    if backbone.width != task.width:
+        got, allowed = f"{task.width} features", f"the {backbone.width} of {images.backbone.name}"
+        remedy = "Leave the settings `images` out: these features are not of that backbone."
+        raise InputError("source features", got=got, allowed=allowed, remedy=remedy)
+    return backbone
 
 
 def _check_size(task: Task, config: RunConfig) -> None:

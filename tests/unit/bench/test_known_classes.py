@@ -263,6 +263,21 @@ def test_a_small_table_of_presence(tmp_path: Path) -> None:
     assert len(lines) == 14
 
 
+def test_the_page_of_a_grid_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
+    found = summary()
+    (tmp_path / GRID).write_text(found.grid.dump(), encoding="utf-8")
+    for record in found.records:
+        append(tmp_path, record)
+    out = tmp_path / "new" / "page.html"
+    result = CliRunner().invoke(app, ["report", str(tmp_path), "--out", str(out), "--no-figures"])
+    assert result.exit_code == 0, result.output
+    assert out.is_file()
+    assert not (tmp_path / "report.html").exists()
+    before = (tmp_path / RESULTS).read_bytes()
+    assert CliRunner().invoke(app, ["report", str(tmp_path), "--out", str(tmp_path / RESULTS)]).exit_code == 2
+    assert (tmp_path / RESULTS).read_bytes() == before
+
+
 def test_two_folders_compare_oracles_with_oracles(tmp_path: Path) -> None:
     found = summary()
     for name in ("one", "two"):

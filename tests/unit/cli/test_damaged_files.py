@@ -8,7 +8,7 @@ import json
 import os
 import resource
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +156,9 @@ def test_a_page_without_predictions_or_weights_says_so(folder: Path) -> None:
 
 
 @pytest.fixture
-def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | None], None]]:
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
     """Return a function: the disk is full after so many files; never with None."""
-    real, left = os.replace, [None]
+    real, left = os.replace, list[int | None]([None])
 
     def replace(source: Any, target: Any) -> None:
         if left[0] is not None:
@@ -168,7 +168,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int | None]
         real(source, target)
 
     monkeypatch.setattr(_files.os, "replace", replace)
-    yield lambda files: left.__setitem__(0, files)
+    return lambda files: left.__setitem__(0, files)
 
 
 CHECKPOINTS_FROM = 3  # files: the settings, the record, and the first checkpoint
@@ -370,6 +370,10 @@ def few() -> list[str]:
 def test_the_facts_of_a_model_are_checked(folder: Path) -> None:
     path = folder / "run" / "model.json"
     model = json.loads(path.read_text())
+    for size in ("n_inputs", "n_outputs"):
+        path.write_text(json.dumps({**model, size: 10**15}))
+        with pytest.raises(InputError, match=f"{10**15}"):
+            Predictor.load(folder / "run")
     for facts in ({}, {"classes": 3}, {**model["facts"], "scale": "x"}, {**model["facts"], "centre": None}, [], 3):
         path.write_text(json.dumps({**model, "facts": facts}))
         with pytest.raises(InputError):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner, Result
 
 import warmpot.transport
@@ -191,3 +192,20 @@ def test_names_of_columns_are_compared(header: str, level: str, said: str) -> No
 
 def test_without_column_names_there_is_no_line_about_them() -> None:
     assert levels(run("source.npz", "target.npz"), "names") == []
+
+
+def test_what_fails_is_repeated_on_stderr_as_errors(tmp_path: Path) -> None:
+    for side, broken in (("s", 1), ("t", 2)):
+        (folder := tmp_path / side / "a").mkdir(parents=True)
+        for k in range(2):
+            Image.new("RGB", (8, 8), (k, 0, 0)).save(folder / f"{k}.png")
+        for k in range(broken):
+            (folder / f"{k}.png").write_bytes(b"broken")
+    result = run(tmp_path / "s", tmp_path / "t")
+    assert result.exit_code == 1
+    lines = result.stderr.splitlines()
+    errors = [line for line in lines if line.startswith("error: ")]
+    assert [line.split(": ")[1] for line in errors] == ["source", "target", "target"]
+    assert all(".png: " in line for line in errors)
+    assert levels(result, "target") == ["ok", "fail", "fail"]  # no image of it is left, and the rest is reported
+    assert "3 to fix" in result.stdout

@@ -90,7 +90,7 @@ def test_target_labels_change_nothing_but_the_line_of_the_accuracy(files: tuple[
         (["--validator", "plan"], "plan compares the rounds of one run; use transport"),
         (["--validator", "xyz"], "bound. Choose one of these.\n"),
         (["--trials", "0"], "trials"),
-        (["--space", os.devnull], "space: got nothing"),
+        (["--space", os.devnull], "a device"),
         (["--space", "missing.yaml"], "missing.yaml"),
         (["--set", "full.round=3"], "rounds"),
         (["--workers", "0"], "workers"),

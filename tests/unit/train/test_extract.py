@@ -17,6 +17,7 @@ from PIL import Image
 from torch import Tensor, nn
 from typer.testing import CliRunner, Result
 
+from warmpot._files import LOCK, locked
 from warmpot.cli.extract import extract as verb
 from warmpot.data import Table, as_table, load_features, load_table
 from warmpot.data.images import image_folder, image_list
@@ -340,6 +341,18 @@ def test_verb_writes_a_file_that_fit_takes(invoke: Callable[..., Result], tmp_pa
     folder, file = load_table(tmp_path / "folder"), load_table(out)
     np.testing.assert_allclose(file.x[:], folder.x[:], rtol=1e-3, atol=1e-4)
     assert folder.names == tuple(found["path"])
+
+
+def test_two_verbs_do_not_write_one_file_at_once(invoke: Callable[..., Result], tmp_path: Path) -> None:
+    parts = tmp_path / "photos.npz.parts"
+    parts.mkdir()
+    with locked(parts / f"{LOCK}-0-1", wait=False):
+        result = invoke("--out", tmp_path / "photos.npz")
+        assert isinstance(result.exception, InputError)
+        assert "another process" in str(result.exception)
+        assert invoke("--out", tmp_path / "photos.npz", "--part", "0/2").exit_code == 0  # parts are for many
+    assert invoke("--out", tmp_path / "photos.npz").exit_code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["photos", "photos.npz"]
 
 
 def test_verb_in_parts(invoke: Callable[..., Result], tmp_path: Path) -> None:
