@@ -68,11 +68,10 @@ def extract(
         raise InputError("--part", got=repr(part), allowed="K/N with K from 0 to N - 1", remedy=remedy)
     part_of = int(numbers[1]), int(numbers[2])
     to_file = _is_file(out, images, Path(weights), classes)
-    # The parts of a file are kept next to it until it can be written. Whoever writes it deletes them.
+    # The parts of a file are kept next to it until it can be written.
     folder = out.with_name(f"{out.name}.parts") if to_file else out
     on_interrupt(lambda: "finished pieces are kept, and the same command continues from there")
-    only = locked(make_folder(folder) / f"{LOCK}-{part_of[0]}-{part_of[1]}", wait=False) if to_file else nullcontext()
-    with messages(not quiet), only:
+    with messages(not quiet):
         from warmpot.data.images import load_images
         from warmpot.data.pixels import ViewSettings
         from warmpot.nets.backbone import BackboneSettings
@@ -83,15 +82,18 @@ def extract(
         resolved, view = resolve_device(device), ViewSettings(resize=resize, crop=crop)
         settings = ImageSettings(BackboneSettings(backbone, weights), view, workers=workers)
         table, stem = load_images(images, root=root, classes=classes, view=view), make_backbone(settings).stem
-        features = run(
-            table, stem, folder, made_from={"backbone": backbone, "resize": resize, "crop": crop}, batch=batch,
-            workers=settings.processes, dtype=dtype, corrupt=corrupt, device=resolved, part=part_of,
-            progress_bar=False if quiet else None,
-        )  # fmt: skip
-        only_part = part_of == (0, 1)
-        if features is not None and to_file and only_part:
-            _write(out, features, dtype)
-            shutil.rmtree(folder)
+        # Of two commands for one file, the first to finish would delete the parts under the other.
+        lock = f"{LOCK}-{part_of[0]}-{part_of[1]}"
+        with locked(make_folder(folder) / lock, wait=False) if to_file else nullcontext():
+            features = run(
+                table, stem, folder, made_from={"backbone": backbone, "resize": resize, "crop": crop}, batch=batch,
+                workers=settings.processes, dtype=dtype, corrupt=corrupt, device=resolved, part=part_of,
+                progress_bar=False if quiet else None,
+            )  # fmt: skip
+            only_part = part_of == (0, 1)
+            if features is not None and to_file and only_part:
+                _write(out, features, dtype)
+                shutil.rmtree(folder)
     if not quiet:
         _summarise(features, out, folder, file_missing=to_file and not only_part)
 

@@ -24,6 +24,7 @@ HEADERS = ("path", "paths", "file", "filename", "file_name", "filepath", "image"
 IMAGE_LINE = re.compile(rf"(?i)(.*(?:{'|'.join(map(re.escape, EXTENSIONS))}))(?:\s*[,\t]\s*(.*)|\s+(.+))?$")
 """A path with the extension of an image, then its label: both may contain blanks."""
 INTEGER = re.compile(r"[+-]?\d+")
+MAX_DIGITS = 18  # what int64 holds
 
 Line = tuple[int, str, str]  # number of a line, its path, and its label ("" without one)
 
@@ -86,6 +87,9 @@ def encode_list_labels(
             raise path_error(what, got, "one label per image", "Keep the right line.")
     if not all(map(INTEGER.fullmatch, texts)):
         return encode_labels(f"labels of {what}", texts, len(texts), classes)
+    if (digits := max(len(text.lstrip("+-")) for text in texts)) > MAX_DIGITS:
+        got, allowed = f"a number of {digits} digits", f"numbers of up to {MAX_DIGITS} digits, or names"
+        raise path_error(f"labels of {what}", got, allowed, "Check the list.")
     codes, names = encode_labels(f"labels of {what}", list(map(int, texts)), len(texts), classes)
     folders = [normalize_name(os.path.basename(os.path.dirname(item))) for item in items]
     if classes is None:

@@ -304,7 +304,7 @@ def build_network(
     """
     width = n_inputs if settings.bottleneck == "none" else settings.width
     got = f"{n_inputs} inputs, width {width}, {n_outputs} outputs"
-    check_memory("network", 4.0 * width * (n_inputs * (width != n_inputs) + n_outputs), got, "Make it narrower.")
+    check_memory("network", got, 4.0 * width * (n_inputs * (width != n_inputs) + n_outputs), "Make it narrower.")
     generator = torch.Generator().manual_seed(seed)
     layers: list[nn.Module] = []
     if settings.bottleneck == "projection":

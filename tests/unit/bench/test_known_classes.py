@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
+from typer.testing import CliRunner
 
 from warmpot.bench import Grid, Record, append, read_grid, read_store, runner
 from warmpot.bench.folder_comparison import compare_folders
@@ -22,6 +23,7 @@ from warmpot.bench.runner import run_grid
 from warmpot.bench.significance import best_variant, rank_variants
 from warmpot.bench.store import KNOWN_CLASSES, RESULTS
 from warmpot.bench.summary import Summary, Variant
+from warmpot.cli import app
 from warmpot.data import Truth, as_table, make_task
 from warmpot.errors import InputError
 from warmpot.report.grid_page import write_grid_page

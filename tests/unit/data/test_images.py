@@ -638,6 +638,16 @@ def test_lists_that_cannot_be_read(root: Path, text: str, match: str) -> None:
         listed(root, text)
 
 
+def test_long_labels(tmp_path: Path) -> None:
+    for name in ("1.png", "2.png"):
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+    (tmp_path / "l.txt").write_text(f"1.png {'a' * 100_000}\n2.png 7\n")
+    assert sorted(image_list(tmp_path / "l.txt").classes, key=len) == ["7", "a" * 100_000]
+    (tmp_path / "l.txt").write_text(f"1.png {'9' * 5000}\n2.png 7\n")
+    with pytest.raises(InputError, match="a number of 5000 digits"):
+        image_list(tmp_path / "l.txt")
+
+
 def test_lists_that_are_not_text(root: Path) -> None:
     (root / "l.txt").write_bytes(b"d/\xff.jpg 0\n")
     with pytest.raises(InputError, match=r"l.txt: got .*utf-8.*; allowed: a text file in UTF-8"):
