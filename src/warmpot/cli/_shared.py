@@ -8,7 +8,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -148,6 +148,8 @@ def check_out_file(out: Path, *inputs: Path | None, own: Path | None = None, new
     """
     got, allowed, remedy = "", "a file", "Name another file with --out."
     try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            out.resolve(strict=True)  # raises if symbolic links go in a circle; since Python 3.13, only if strict
         folder = out.resolve().parent
         if out.exists() and any(path.exists() and _holds(path, out) for path in inputs if path is not None):
             got, allowed = f"{out}, which is an input", "a file that is not an input"
@@ -159,7 +161,7 @@ def check_out_file(out: Path, *inputs: Path | None, own: Path | None = None, new
             got, allowed, remedy = f"folder {folder}", "a folder that exists", f"Make it first: mkdir -p '{folder}'"
         elif folder.is_dir() and not os.access(folder, os.W_OK):
             got, allowed = f"folder {folder}", "a folder you may write to"
-    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: symbolic links in a circle
+    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle, before Python 3.13
         got = str(error)
     if got:
         raise InputError("--out", got=got, allowed=allowed, remedy=remedy)
