@@ -246,15 +246,16 @@ def _load_weights(net: nn.Module, file: Path) -> None:
 def _read_tensors(file: Path) -> Mapping[str, Tensor]:
     """Read the tensors of a file; only tensors are ever unpickled."""
     remedy = "Name a .safetensors file, or a state dict that torch.save wrote."
-    check_file(file, "a file of the network's tensors")
     try:
+        check_file(file)
         if file.suffix == ".safetensors":
             from safetensors.torch import load_file
 
             return load_file(file)
         stored = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file makes the parsers raise almost anything
-        raise _file_error(file, f"{type(error).__name__}: {error}", remedy) from error
+        got = str(error.got) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+        raise _file_error(file, got, remedy) from error
     for key in WEIGHT_KEYS:
         if isinstance(stored, Mapping) and isinstance(stored.get(key), Mapping):
             stored = stored[key]
