@@ -121,4 +121,4 @@ def test_at_work(
     assert code == 128 + number, error
     assert error.splitlines()[-1] == f"interrupted; {line.replace('OUT', out)}"
     assert "Traceback" not in error
-    assert not [*folder.rglob(".warmpot-*"), *tmp_path.rglob(".warmpot-*")], "a draft was left behind"
+    assert not [*folder.rglob(".warmpot-*.tmp"), *tmp_path.rglob(".warmpot-*.tmp")], "a draft was left behind"

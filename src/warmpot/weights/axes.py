@@ -72,7 +72,8 @@ def with_signs(axes: FloatArray) -> FloatArray:
     """Give eigenvectors, in place, signs of their own: the library's choice of them must not decide a result."""
     largest = [int(np.abs(axis).argmax()) for axis in axes.T]  # one at a time: a copy of all may be large
     axes *= np.where(axes[largest, np.arange(axes.shape[1])] < 0, -1.0, 1.0)
-    return np.ascontiguousarray(axes)
+    # numpy calls a single column contiguous even if its stride is negative, which torch does not take
+    return axes.copy() if min(axes.strides) < 0 else np.ascontiguousarray(axes)
 
 
 def indicators(labels: IntArray, n_classes: int) -> csr_array:

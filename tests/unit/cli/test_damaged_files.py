@@ -350,7 +350,7 @@ def test_errors_of_the_file_system_are_one_line(folder: Path, monkeypatch: pytes
     def broken(*_: Any, **__: Any) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "data/s.npz")
 
-    monkeypatch.setattr("warmpot.data.load_features", broken)
+    monkeypatch.setattr("warmpot.data.load_table", broken)
     line = refused("weights", "--source", "s.npz", "--target", "t.npz", "--out", "w.csv")
     assert line == "error: data/s.npz: Permission denied\n"
 

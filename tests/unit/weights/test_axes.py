@@ -70,3 +70,8 @@ def test_the_presence_does_not_depend_on_the_side(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "MODERATE", 256)
     presence = estimate_presence(xs, labels, xt)
     np.testing.assert_allclose(presence.probability, expected.probability, atol=1e-6)
+
+
+def test_a_single_axis_is_an_array_that_torch_takes() -> None:
+    axes = np.array([[2.0, 0.0], [0.0, 1.0]])[:, ::-1][:, :1]
+    assert min(with_signs(axes).strides) > 0
