@@ -6,6 +6,7 @@ An output is written under a draft name in the same folder, then moved in one st
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
 import io
 import json
@@ -37,17 +38,21 @@ LOCK = f"{OURS}lock"
 """Name of the lock of a folder that has one writer at a time."""
 ABANDONED = 24 * 3600.0
 """Age in seconds after which a draft is nobody's: writers change theirs all the time."""
-PLACE = "Free some space, or choose another folder."
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
-def writing(path: Path, remedy: str = PLACE) -> Iterator[None]:
+def writing(path: Path, remedy: str = "") -> Iterator[None]:
     """Turn errors of the file system, such as a full disk, into one that names the path."""
     try:
         yield
     except OSError as error:
         got, allowed = error.strerror or str(error), "a path that can be written"
-        raise WarmpotError(str(path), got=got, allowed=allowed, remedy=remedy) from error
+        raise WarmpotError(str(path), got=got, allowed=allowed, remedy=remedy or _another_place(error)) from error
+
+
+def _another_place(error: OSError) -> str:
+    return "Free some space, or choose another folder." if error.errno in FULL else "Choose another folder."
 
 
 @contextmanager
@@ -101,7 +106,7 @@ def make_folder(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(str(path), got=error.strerror, allowed="a folder", remedy=PLACE) from error
+        raise InputError(str(path), got=error.strerror, allowed="a folder", remedy=_another_place(error)) from error
     return path
 
 

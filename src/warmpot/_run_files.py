@@ -50,6 +50,11 @@ OWNED = (CONFIG, RECORD, METRICS, CHECKPOINTS, TENSORBOARD, MODEL_TENSORS, MODEL
 """Patterns of the names of files and folders in such a folder."""
 
 
+def figures_folder(page: Path) -> Path:
+    """Return the folder for the figures of a page; of a page with a name of its own, nobody else's folder."""
+    return page.with_name(FIGURES if page.name == PAGE else f"{page.stem}-{FIGURES}")
+
+
 def is_run_file(path: Path) -> bool:
     """Whether a path, which need not exist yet, has the name of a file in a folder that belongs to warmpot."""
     path = path.resolve()

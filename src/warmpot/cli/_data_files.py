@@ -7,14 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from warmpot.cli._shared import complain
 from warmpot.errors import InputError, MissingColumnError, MissingLabelsError
 
 if TYPE_CHECKING:
     from warmpot.data import Table, Task, Truth
+    from warmpot.train import RunConfig
     from warmpot.train.images import ImageSettings
 
 __all__ = [
-    "ColumnFlags", "DataFiles", "describe_task", "nested_changes", "read_table", "remembered_files", "remembered_flags",
+    "ColumnFlags", "DataFiles", "describe_task", "nested_changes", "read_table", "recorded_data", "remembered_files",
+    "remembered_flags", "warn_if_changed",
 ]  # fmt: skip
 
 
@@ -165,6 +168,24 @@ def remembered_files(
         source or Path(facts["source"]), target or Path(facts["target"]), flags.over(remembered_flags(facts)),
         bool(facts.get("regression")), root, classes, facts.get("corrupt", "raise"),
     )  # fmt: skip
+
+
+def recorded_data(run: Path) -> list[Path]:
+    """Return the files that a run was trained on: no output may replace them."""
+    from warmpot.train.run_folder import read_facts
+
+    facts = read_facts(run)
+    return [Path(facts[name]) for name in ("source", "target", "classes") if isinstance(facts.get(name), str)]
+
+
+def warn_if_changed(run: Path, config: RunConfig, task: Task) -> None:
+    """Warn if the recorded files do not hold the data that the run was trained on."""
+    from warmpot.train.config import LAST
+    from warmpot.train.run_folder import has_same_data
+
+    # a run that held out samples to choose by was trained on a part of the data
+    if config.choose == LAST and not has_same_data(run, task):
+        complain("warning: the data have changed since this run was trained; the numbers are of the new data", "yellow")
 
 
 def describe_task(task: Task) -> str:

@@ -27,6 +27,7 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_CLASSES = 8  # number of classes named in a summary
+LONGEST = 2000  # characters of an error: names in it may be of any length
 HARDWARE = ("devices", "num_nodes", "accelerator", "strategy", "precision")
 SETTING_OF_FLAG = {
     "method": "method", "weights": "weights", "alpha": "params.alpha", "beta": "params.beta", "seed": "seed",
@@ -48,7 +49,8 @@ FLAGS = {
 def one_line(message: object) -> str:
     """Write an error, a warning or a text as one line, with flags in place of arguments of the library."""
     explained = isinstance(message, (WarmpotError, WarmpotWarning))
-    return " ".join((message.render(FLAGS) if explained else str(message)).split())  # type: ignore[attr-defined]
+    line = " ".join((message.render(FLAGS) if explained else str(message)).split())  # type: ignore[attr-defined]
+    return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
 
 
 def quoted(path: Path) -> str:

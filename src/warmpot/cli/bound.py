@@ -10,7 +10,7 @@ from typer import Option
 
 from warmpot._run_files import BOUNDS, BOUNDS_FIGURE
 from warmpot.cli import _flags
-from warmpot.cli._data_files import ColumnFlags, remembered_files
+from warmpot.cli._data_files import ColumnFlags, remembered_files, warn_if_changed
 from warmpot.cli._shared import check_out_file, messages, show, table_grid
 from warmpot.errors import InputError
 
@@ -61,13 +61,15 @@ def bound(
         remedy = f"Make it first: mkdir -p '{folder}'"
         raise InputError("--out", got=str(folder), allowed="a folder that exists", remedy=remedy)
     for name in (BOUNDS, BOUNDS_FIGURE):
-        check_out_file(folder / name, source, target, own=run / name)
+        check_out_file(folder / name, data.source, data.target, own=run / name)
     config = read_config(run)
     # A checkpoint that was chosen on the target sample has features fitted to the target, too.
     saw_target = config.built_method.uses_target or config.choose != LAST
     with messages(not quiet) as note:
         note(f"reading {data.source} and {data.target}")
         task, truth = data.read(config.images)
+        if source is None:
+            warn_if_changed(run, config, task)
         inputs = bound_inputs(Predictor.load(run), task)
         note("solving plans on a grid of alpha and beta")
         searches = _search_theorems(inputs, alpha, beta)

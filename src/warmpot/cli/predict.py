@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 from warmpot._files import write_csv
 from warmpot.cli import _flags
-from warmpot.cli._data_files import ColumnFlags, read_table, remembered_flags
+from warmpot.cli._data_files import ColumnFlags, read_table, recorded_data, remembered_flags
 from warmpot.cli._shared import check_out_file, class_summary, facts_grid, messages, score, show
 from warmpot.errors import InputError
 
@@ -53,7 +53,7 @@ def predict(
     from warmpot.train.images import CORRUPT, check_decodable
     from warmpot.train.run_folder import read_facts
 
-    check_out_file(out, data, classes)
+    check_out_file(out, data, classes, *recorded_data(run))
     if data.suffix.lower() in EXTENSIONS:
         remedy = "Put it into a folder, or into a list: a file with one path per line."
         raise InputError(str(data), got="an image", allowed="a folder or list of images", remedy=remedy)

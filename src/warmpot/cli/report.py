@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from warmpot._run_files import CONFIG, FIGURES, PAGE, STORE
+from warmpot._run_files import CONFIG, PAGE, STORE
 from warmpot.cli import _flags
-from warmpot.cli._data_files import DataFiles, remembered_files
+from warmpot.cli._data_files import DataFiles, recorded_data, remembered_files, warn_if_changed
 from warmpot.cli._shared import check_out_file, complain, messages, one_line, quoted, show
 from warmpot.errors import InputError
 
@@ -29,7 +29,10 @@ def report(
     target: Annotated[Path | None, Argument(metavar="TARGET")] = None,
     embedding: EMBEDDING = "pca",
     out: Annotated[Path | None, Option("--out", "-o", help="HTML file. [default: RUN/report.html]")] = None,
-    figures: Annotated[bool, Option("--figures/--no-figures", help="Write each figure as PNG and SVG too.")] = True,
+    figures: Annotated[
+        bool,
+        Option("--figures/--no-figures", help="Also write the figures as PNG and SVG."),
+    ] = True,
     browse: Annotated[bool, Option("--open", help="Open the page in a browser.")] = False,
     quiet: _flags.QUIET = False,
 ) -> None:
@@ -41,9 +44,7 @@ def report(
     from warmpot.report.run_page import report_run
 
     if out is not None:
-        check_out_file(out, source, target, own=run / PAGE, new_folder=True)
-        if figures:  # of another run
-            check_out_file(out.parent / FIGURES / "x.svg", own=run / FIGURES / "x.svg", new_folder=True)
+        check_out_file(out, source, target, *recorded_data(run), own=run / PAGE, new_folder=True)
     with messages(not quiet) as note:
         task, truth, missing = _data(run, source, target, note, False if quiet else None)
         note("writing the page")
@@ -80,7 +81,11 @@ def _data(
         if gone and source is None:
             return None, None, f"its data has moved or was deleted ({', '.join(map(str, gone))})"
         note(f"reading {data.source} and {data.target}")
-        return (*data.read(read_config(folder).images, progress_bar), "")
+        config = read_config(folder)
+        task, truth = data.read(config.images, progress_bar)
+        if source is None:
+            warn_if_changed(folder, config, task)
+        return task, truth, ""
     except InputError as error:
         if source is not None:
             raise InputError(one_line(error)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ __all__ = ["LABEL_NAMES", "FileColumns", "Roles", "assign_columns", "find_column
 
 LABEL_NAMES = ("label", "y", "class", "target")
 """Columns that hold the labels when no column is named; upper and lower case are the same."""
+ID_NAME = re.compile(r"(.*[ _-])?id|unnamed: 0", re.IGNORECASE)
+"""Names of columns of ids; the last is what pandas calls the row numbers that it wrote into a file."""
 MIN_ORDERED = 10
 """Rows from which integers that only rise, or only fall, are taken for ids: n random numbers are in order with
 probability 2 / n!, which is less than 1e-6 for 10 of them but a third for 3."""
@@ -55,10 +58,13 @@ def assign_columns(path: Path, names: Sequence[str], roles: Roles, *, header: bo
     ids = None
     if roles.ids is not None:
         if names.count(roles.ids) != 1 or names.index(roles.ids) == label:
-            got = f"columns {listing(names)}" + (f", {names[label]!r} for the labels" if label is not None else "")
+            got = f"columns {listing(names)}" + (f" (labels: {names[label]!r})" if label is not None else "")
             remedy = "Check the spelling of the id column."
             raise MissingColumnError(str(path), got=got, allowed=f"one column {roles.ids!r} for ids", remedy=remedy)
         ids = names.index(roles.ids)
+    if header and (unknown := [name for name in roles.features or () if name not in names]):
+        got, allowed = f"columns {listing(names)}", f"a column {listing(unknown)} that is a feature"
+        raise MissingColumnError(str(path), got=got, allowed=allowed, remedy="Check the spelling of the feature.")
     features = [j for j in range(len(names)) if j not in (label, ids)]
     if header and roles.columns:
         features = find_columns(str(path), names, roles.columns, f"the columns {listing(roles.columns)}")
@@ -71,7 +77,7 @@ def refuse_ids(path: Path, x: Any, columns: FileColumns, integers: Sequence[bool
         return
     for name, column, integer in zip(columns.feature_names, np.asarray(x).T, integers, strict=True):
         order = _order(column) if integer and len(column) >= MIN_ORDERED else ""
-        if (order or name.lower() == "id") and name not in roles.features:
+        if (order or ID_NAME.fullmatch(name)) and name not in roles.features:
             got = f"a column {name!r} that looks like an id"
             got += f": {len(column)} integers that only {order}" if order else ""
             remedy = f"Pass `ids=` {name!r} if it is an id, `features=` {name!r} if it is a feature, or drop it."

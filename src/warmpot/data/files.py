@@ -30,6 +30,7 @@ from warmpot.errors import (
 __all__ = ["load_features", "load_table"]
 
 SHOWN = 5  # columns that a message lists
+NO_VALUE = ("", "na", "n/a", "null", "none")  # cells of a number that is missing, in lower case
 
 
 class _FileContent(NamedTuple):
@@ -283,15 +284,16 @@ def _bad_cells(path: Path, delimiter: str, skip: int, columns: FileColumns) -> I
     empty: list[str] = []
     for row, (line, cells) in enumerate(islice(_rows(path, delimiter), int(skip > 0), None)):
         for name, cell in ((columns.names[j], cells[j]) for j in columns.features if j < len(cells)):
-            if not cell.strip():
-                empty.append(f"row {row} (line {line}), column {name!r}")
+            if cell.strip().lower() in NO_VALUE:
+                what = repr(cell.strip()) if cell.strip() else "an empty cell"
+                empty.append(f"{what} in row {row} (line {line}), column {name!r}")
             elif not _is_number(cell):
                 texts[name] = repr(cell)
     if texts:
         return _not_numeric(path, texts)
     if not empty:
         return None
-    got = f"an empty cell in {empty[0]}" + (f" and {len(empty) - 1} more" if len(empty) > 1 else "")
+    got = empty[0] + (f" and {len(empty) - 1} more" if len(empty) > 1 else "")
     return path_error(path, got, "a number in every cell", "Fill it in, or drop the row; rows are counted from 0.")
 
 

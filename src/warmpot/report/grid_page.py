@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 
 from warmpot._progress import format_duration
-from warmpot._run_files import FIGURES, PAGE
+from warmpot._run_files import PAGE, figures_folder
 from warmpot._tables import ResultTable, TableCell
 from warmpot.bench.grid import GRID
 from warmpot.bench.paper_comparison import paper, reported_table
@@ -62,7 +62,7 @@ def write_grid_page(
         title=summary.grid.title,
         subtitle=" · ".join(filter(None, [", ".join(summary.datasets), summary.grid.setting, seeds])),
         sections=[section for section in sections if section.blocks],
-        figures=path.parent / FIGURES if files else None,
+        figures=figures_folder(path) if files else None,
     )
     return path
 

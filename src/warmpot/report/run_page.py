@@ -9,7 +9,7 @@ from pathlib import Path
 
 from warmpot._checks import check_choice
 from warmpot._files import read_json
-from warmpot._run_files import BEST_RUN, DEMO, FIGURES, PAGE, STORE, STUDY
+from warmpot._run_files import BEST_RUN, DEMO, PAGE, STORE, STUDY, figures_folder
 from warmpot.data import Task, Truth
 from warmpot.errors import InputError
 from warmpot.report.page import Section, write_page
@@ -110,7 +110,7 @@ def report_run(
         title=title.replace(" -> ", " \N{RIGHTWARDS ARROW} "),
         subtitle=f"{finished.setting('method')}, preset {finished.setting('preset')}, seed {finished.seed}",
         sections=run_sections(view, baselines, home=home, embedding=embedding),
-        figures=file.parent / FIGURES if figures else None,
+        figures=figures_folder(file) if figures else None,
     )
     return file
 

@@ -49,8 +49,8 @@ from warmpot.train.recipes import read_settings
 if TYPE_CHECKING:
     from warmpot.train.fitting import Fitted
 
-__all__ = ["Bounds", "Checkpoint", "RunFolder", "check_finished", "fingerprint", "latest_checkpoint", "load_checkpoint",
-           "parse_bounds", "read_config", "read_facts", "versions", "write_bounds"]  # fmt: skip
+__all__ = ["Bounds", "Checkpoint", "RunFolder", "check_finished", "fingerprint", "has_same_data", "latest_checkpoint",
+           "load_checkpoint", "parse_bounds", "read_config", "read_facts", "versions", "write_bounds"]  # fmt: skip
 
 PACKAGES = ("warmpot", "torch", "numpy", "scipy", "numba", "POT", "scikit-learn", "lightning-fabric", "safetensors")
 IMAGE_PACKAGES = ("pillow", "timm", "torchvision")
@@ -80,6 +80,14 @@ def fingerprint(task: Task) -> str:
             np.ascontiguousarray(rows).data if isinstance(rows, np.ndarray) else rows.fingerprint().encode()
         )  # fmt: skip
     return digest.hexdigest()[:16]
+
+
+def has_same_data(folder: Path, task: Task) -> bool:
+    """Whether a run was trained on these data; True if its record does not say."""
+    try:
+        return bool(read_json(folder / names.RECORD)["fingerprint"] == fingerprint(task))
+    except (ValueError, KeyError, TypeError):
+        return True
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
@@ -161,7 +169,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint; raise `InputError` when it is damaged."""
     with _using(path):
         facts = read_json(path / FACTS)
-        return Checkpoint(int(facts.pop("step")), load(check_file(path / TENSORS).read_bytes()), facts)
+        if _step_folder(step := int(facts.pop("step"))) != path.name:
+            raise ValueError(f"step {step} in its {FACTS}")
+        return Checkpoint(step, load(check_file(path / TENSORS).read_bytes()), facts)
 
 
 @contextmanager

@@ -101,7 +101,7 @@ def test_ids_travel_to_the_results_and_are_no_features() -> None:
     assert column("p.csv", "name") == IDS[1]
     result = run("predict", "a", "t.csv", "--id", "code", "--out", "q.csv")
     assert result.exit_code == 2
-    assert "t.csv: got columns 'id', 'label', 'f0', 'f1', 'f2', 'label' for the labels; allowed: one column 'code'" in (
+    assert "t.csv: got columns 'id', 'label', 'f0', 'f1', 'f2' (labels: 'label'); allowed: one column 'code'" in (
         result.stderr
     )
     assert read_again("a").source_names == tuple(IDS[0])

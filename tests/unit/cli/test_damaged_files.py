@@ -248,7 +248,7 @@ def test_no_output_replaces_an_input_or_another_run(folder: Path) -> None:
     before = content(folder)
     for words in (
         ("report", "run", "s.npz", "t.npz", "--out", "t.npz"),
-        ("report", "run", "--out", "other/page.html"),  # its figures are in other/figures
+        ("report", "run", "--out", "other/figures/page.html"),
         ("report", "run", "--out", "other/report.html", "--no-figures"),
         ("bound", "run", "--out", "other"),
         ("predict", "run", "t.npz", "--out", "t.npz"),
@@ -257,6 +257,51 @@ def test_no_output_replaces_an_input_or_another_run(folder: Path) -> None:
     ):
         refused(*words)
     assert content(folder) == before
+
+
+def test_no_output_replaces_the_data_of_a_run_and_changes_are_reported(folder: Path) -> None:
+    assert run("fit", "s.npz", "t.npz", "--out", "new", "--no-report", "--quiet", *few()).exit_code == 0
+    before = content(folder)
+    for words in (
+        ("predict", "new", "t.npz", "--out", "s.npz"),
+        ("report", "new", "--out", "s.npz", "--no-figures"),
+    ):
+        assert "which is an input" in refused(*words)
+    assert content(folder) == before
+    assert run("report", "new", "--no-figures", "--quiet").stderr == ""
+    np.savez("s.npz", X=XS + 1, y=YS)
+    for words in (("report", "new", "--no-figures"), ("bound", "new", "--alpha", "0.5", "--beta", "0.5")):
+        result = run(*words, "--quiet")
+        assert (result.exit_code, result.stderr.count("\n")) == (0, 1), result.stderr
+        assert "warning: the data have changed since this run was trained" in result.stderr
+
+
+def test_figures_of_another_page_are_left_alone(folder: Path) -> None:
+    (folder / "figures").mkdir()
+    (folder / "figures" / "weights.png").write_text("mine")
+    assert run("report", "run", "s.npz", "t.npz", "--out", "page.html", "--quiet").exit_code == 0
+    assert [path.name for path in (folder / "figures").iterdir()] == ["weights.png"]
+    assert (folder / "figures" / "weights.png").read_text() == "mine"
+    assert any((folder / "page-figures").iterdir())
+
+
+def test_a_checkpoint_of_another_step_is_damaged(folder: Path) -> None:
+    path = folder / "run" / "checkpoints" / "step-00000003" / "state.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "step": 1e308}))
+    with pytest.raises(InputError, match="step-00000003"):
+        resume(folder / "run")
+
+
+def test_a_read_only_place_is_not_called_full(tmp_path: Path) -> None:
+    error = OSError(errno.EROFS, os.strerror(errno.EROFS))
+    with pytest.raises(WarmpotError) as caught, _files.writing(tmp_path / "x"):
+        raise error
+    assert "Free some space" not in str(caught.value)
+
+
+def test_an_error_about_a_long_name_is_short(folder: Path) -> None:
+    Path("c.yaml").write_text("a" * 100_000 + ": 1\n")
+    assert len(refused("fit", "s.npz", "t.npz", "--config", "c.yaml", "--out", "new")) < 2100
 
 
 def test_a_new_file_in_a_run_folder_is_fine(folder: Path) -> None:

@@ -248,6 +248,8 @@ TEN, NOISE = range(3, 33, 3), [5, 1, 4, 1, 5, 9, 2, 6, 5, 3]
 ID_LIKE: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "called id": ("x.csv", numbered("id,a", [2.5, 1, 2], [1, 2, 2]), "'id' that looks like an id;"),
     "called ID, with spaces": ("x.csv", numbered("a, ID ", [1, 2, 2], [1, 1, 1]), "'ID' that looks like an id;"),
+    "an id of something": ("x.csv", numbered("a,patient_id", NOISE, NOISE), "'patient_id' that looks like an id;"),
+    "row numbers of pandas": ("x.csv", numbered("Unnamed: 0,a", [0.0, 1.0], [1, 2]), "'Unnamed: 0' that looks like"),
     "rising": ("x.csv", numbered("a,row", NOISE, TEN), "'row' that looks like an id: 10 integers that only rise;"),
     "falling": ("x.csv", numbered("a,row", NOISE, TEN[::-1]), "'row' .*: 10 integers that only fall;"),
     "next to labels": ("x.csv", numbered("y,row,a", NOISE, TEN, NOISE), "'row'"),
@@ -282,6 +284,7 @@ NOT_IDS: dict[str, Callable[[Path], object]] = {
     "whole times": numbered("a,time", NOISE, [f"{1700000000 + j}.0" for j in TEN]),
     "one up, one down": numbered("a,row", NOISE, [*TEN[:9], 0]),
     "id in a name": numbered("a,idle", NOISE, NOISE),
+    "id at the end of a word": numbered("a,humid", NOISE, NOISE),
 }
 
 
@@ -300,7 +303,7 @@ def test_ids_are_texts_or_numbers(tmp_path: Path) -> None:
         assert (table.names, table.x.tolist(), table.classes) == (ids, [[1], [2]], ("cat", "dog"))
         with pytest.raises(MissingColumnError, match="'row' for ids"):
             load_table(tmp_path / name, ids="row")
-    with pytest.raises(MissingColumnError, match="'y' for the labels; allowed: one column 'y' for ids"):
+    with pytest.raises(MissingColumnError, match=r"\(labels: 'y'\); allowed: one column 'y' for ids"):
         load_table(tmp_path / "x.csv", ids="y")
     with pytest.raises(InputError, match=r"columns that are not numeric: 'code' .*`ids=`"):
         load_table(tmp_path / "x.csv")
@@ -339,3 +342,16 @@ def test_empty_cells_are_counted(tmp_path: Path) -> None:
     lines("a,b,y", "1,2,cat", "# a note", "3, ,dog", ",,cat")(tmp_path / "x.csv")
     with pytest.raises(InputError, match=r"an empty cell in row 1 \(line 4\), column 'b' and 2 more;"):
         load_table(tmp_path / "x.csv")
+
+
+@pytest.mark.parametrize("text", ["NA", " n/a", "null"])
+def test_missing_values_are_reported_like_empty_cells(tmp_path: Path, text: str) -> None:
+    lines("a,b", "1,2", f"3,{text}")(tmp_path / "x.csv")
+    with pytest.raises(InputError, match=rf"'{text.strip()}' in row 1 \(line 3\), column 'b'; allowed: a number"):
+        load_table(tmp_path / "x.csv")
+
+
+def test_a_feature_that_is_not_there_is_named(tmp_path: Path) -> None:
+    lines("a,b", "1,2", "3,4")(tmp_path / "x.csv")
+    with pytest.raises(InputError, match=r"allowed: a column 'c' that is a feature"):
+        load_table(tmp_path / "x.csv", features=["b", "c"])

@@ -129,7 +129,7 @@ def test_a_page_has_all_its_parts_and_is_small(trained: tuple[Path, Task, Truth]
     assert "$x$" in text
     assert "(empty)" in text
     assert "L" * 81 not in text  # not even on hover
-    drawn = {path.name for path in (tmp_path / "deep" / "figures").iterdir()}
+    drawn = {path.name for path in (tmp_path / "deep" / "page-figures").iterdir()}
     assert {"embedding-after.png", "embedding-before.svg", "weights-outlier.png", "confusion.svg"} <= drawn
     assert not list(run.glob("report.html"))  # it went where it was asked to go
 
@@ -143,7 +143,7 @@ def test_without_data_the_page_says_what_is_missing(trained: tuple[Path, Task, T
     assert "Compared with the target labels" not in text
     assert "in a plane" not in text
     assert "Which source samples count" in text
-    assert not (tmp_path / "figures").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["p.html"]
     other, _ = small_task(NAMES, n=40)
     seen = view_run(read_run(run), other, truth)
     assert "40 source samples instead of 48" in seen.missing
