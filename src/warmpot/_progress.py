@@ -37,18 +37,18 @@ def progress(title: str, logger: logging.Logger, show: bool | None = None) -> It
             # a bar at its end counts as finished and stops its clock, but another pass may follow
             yield lambda share, text: bar.update(task, completed=min(share, 0.999), text=text)
         return
-    start = last = pass_start = previous = time.monotonic()
-    done = 0.0
+    start = last = begin = time.monotonic()
+    first = done = 0.0
 
     def line(share: float, text: str) -> None:
-        nonlocal last, pass_start, previous, done
+        nonlocal last, begin, first, done
         now = time.monotonic()
-        if share < done:  # another pass
-            pass_start = previous
-        previous, done = now, share
+        if share < done:  # another pass; what came between the two is not its time
+            begin, first = now, share
+        done = share
         if now - last >= LINE_EVERY_SECONDS:
             last = now
-            left = (now - pass_start) * (1 - share) / share if 0 < share < 1 else 0.0
+            left = (now - begin) * (1 - share) / (share - first) if first < share < 1 else 0.0
             about = f", about {format_duration(left)} left" if left > LINE_EVERY_SECONDS else ""
             logger.info("%s: %.0f%% %s (%.0f s%s)", title, 100 * share, text, now - start, about)
 

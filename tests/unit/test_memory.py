@@ -112,17 +112,19 @@ def test_a_long_fit_says_about_how_long(caplog: pytest.LogCaptureFixture, monkey
 def test_progress_lines_say_what_is_left_of_a_pass(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = iter([0.0, 10.0, 20.0, 30.0, 40.0])
+    clock = iter([0.0, 10.0, 20.0, 130.0, 140.0, 150.0])
     monkeypatch.setattr(_progress.time, "monotonic", lambda: next(clock))
     logger = logging.getLogger("warmpot.test")
     with caplog.at_level("INFO", logger="warmpot"), _progress.progress("plan", logger, show=False) as report:
         report(0.25, "round 1")
         report(1.0, "round 1")
-        report(0.1, "round 2")  # since the end of round 1, 10 s ago
+        report(0.1, "round 2")  # after a simplex of 100 s or so
         report(0.2, "round 2")
+        report(0.4, "round 2")
     assert caplog.messages == [
         "plan: 25% round 1 (10 s, about 30 s left)",
         "plan: 100% round 1 (20 s)",
-        "plan: 10% round 2 (30 s, about 90 s left)",
-        "plan: 20% round 2 (40 s, about 80 s left)",
+        "plan: 10% round 2 (130 s)",
+        "plan: 20% round 2 (140 s, about 80 s left)",
+        "plan: 40% round 2 (150 s, about 40 s left)",
     ]

@@ -30,6 +30,9 @@ def weights(
     beta: BETA = 0.35,
     alpha: Annotated[float, Option(help=f"Share of the target to match, in (0, 1]. {PAPER}")] = 0.8,
     normalize_features: Annotated[bool, Option(FLAG, help="Scale every row to length 1 first.")] = False,
+    tol: Annotated[
+        float, Option(help="Error at which to stop, relative to the value; 0.001 is faster on large data.")
+    ] = 1e-9,
     max_memory: Annotated[float, Option(help="GiB for blocks of distances, in addition to the features.")] = 1.0,
     label: _flags.LABEL = None,
     ids: _flags.IDS = None,
@@ -57,6 +60,7 @@ def weights(
     # The solver checks these too, but only after the files are read, and without the names of the flags.
     check_fraction("--beta", beta)
     check_fraction("--alpha", alpha)
+    check_positive("--tol", tol, maximum=0.1)
     check_positive("--max-memory", max_memory, remedy="Give it in GiB.")
     options: dict[str, Any] = {"label": label, "ids": ids, "features": features or (), "labelled": False}
     tables = [load_table(path, **options) for path in (source, target)]
@@ -68,7 +72,7 @@ def weights(
     start = time.perf_counter()
     with messages(not quiet):
         bar = False if quiet else None
-        solution = solve_partial_points(xs, xt, beta=beta, mass=alpha, max_memory=max_memory, progress_bar=bar)
+        solution = solve_partial_points(xs, xt, beta=beta, mass=alpha, tol=tol, max_memory=max_memory, progress_bar=bar)
     seconds = time.perf_counter() - start
     # Rounding turns 0.999999999999997 into 1, so that fully used rows can be counted.
     used = {

@@ -32,6 +32,9 @@ SAME_STEP = 1e-9
 """Shares of the training that differ by less are the same step: recipes have rounded ones."""
 AUTO_EPS = 0.05
 """Of the standard deviation of the batch's cost."""
+LARGE = 10**9
+"""Pairs of samples from which on a plan of the full engine may be `COARSE` from the best value, relative to it."""
+FINE, COARSE = 1e-9, 1e-3
 
 
 def plan_over_all(cost: BlockCost, *, beta: float, mass: float, supply: FloatArray | None = None) -> DatasetPlan:
@@ -41,7 +44,10 @@ def plan_over_all(cost: BlockCost, *, beta: float, mass: float, supply: FloatArr
     """
     capacity = np.full(cost.shape[0], 1.0 / (beta * cost.shape[0])) if supply is None else supply / (beta * len(supply))
     mass = min(mass, float(capacity.sum()) * (1 - 1e-9))
-    return DatasetPlan(solve_partial_blocks(cost, a=capacity, mass=mass, progress_bar=False, throw=False), beta)
+    tol = FINE if cost.shape[0] * cost.shape[1] < LARGE else COARSE
+    return DatasetPlan(
+        solve_partial_blocks(cost, a=capacity, mass=mass, tol=tol, progress_bar=False, throw=False), beta
+    )
 
 
 class BatchPlan(NamedTuple):

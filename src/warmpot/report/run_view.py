@@ -313,7 +313,8 @@ def _apply_model(run: FinishedRun, task: Task) -> tuple[Points, Points, Candidat
 
     predictor = run.load_predictor()
     rng, most = np.random.default_rng(0), MAX_SCORED if task.xs.ndim == 2 else MAX_DECODED
-    rows_s, rows_t = rng.permutation(task.n_source)[:most], rng.permutation(task.n_target)[:most]
+    # few samples are all taken, as they are: a copy of wide ones may be what does not fit into memory
+    rows_s, rows_t = (np.arange(n) if n <= most else rng.permutation(n)[:most] for n in (task.n_source, task.n_target))
     part = replace(task, xs=_subset(task.xs, rows_s), ys=task.ys[rows_s], xt=_subset(task.xt, rows_t),
                    source_names=(), target_names=())  # fmt: skip
     if task.xs.ndim == 2:  # scaled inputs for pictures and, in float64, for validators; and the copies of both
@@ -338,6 +339,8 @@ def cost_per_mass(line: Mapping[str, Any]) -> float | None:
 
 
 def _subset(x: Rows, rows: IntArray) -> Rows:
+    if len(rows) == len(x):
+        return x
     return x[rows] if isinstance(x, np.ndarray) else x.subset(rows)
 
 

@@ -9,6 +9,7 @@ network feasible whatever arcs are given; its flow is the mass that the arcs cou
 the problem on the arcs it has, then *prices* all pairs with its potentials: a pair of negative reduced cost
 ``C_ij + u_i + v_j - t`` would lower the value, so the most negative ones of each row and column are added. When none is
 left the potentials are feasible for all pairs, which proves the plan optimal: the last pricing pass is the certificate.
+Before that, a pass proves how far from optimal the plan can be, which may be close enough.
 The first pass is the same scan with zero potentials and no threshold: it finds nearest neighbours.
 """
 
@@ -23,7 +24,7 @@ from scipy.sparse import csr_array
 from warmpot._progress import ProgressCallback
 from warmpot._typing import FloatArray, IntArray
 from warmpot.transport.certify import linear_cost, lower_bound, trim_sparse
-from warmpot.transport.problem import Answer, PartialProblem, Status, infeasible
+from warmpot.transport.problem import Answer, PartialProblem, Status, infeasible, proven_bound
 
 __all__ = [
     "MAX_PIVOTS",
@@ -236,6 +237,7 @@ def generate(
     b: FloatArray,
     mass: float,
     *,
+    tol: float,
     block_rows: int,
     detour: int,
     max_iter: int,
@@ -243,8 +245,9 @@ def generate(
 ) -> Generated:
     """Solve the exact partial problem for positive `a`, `b` over a cost known by blocks.
 
-    `block_rows` rows are priced at a time, the slack route costs `detour` times the cost range, `max_iter` limits the
-    pivots of a round, and `report` gets the share of each pass that is done.
+    The rounds end when the plan is proven to be within `tol` of the best value, relative to it. `block_rows` rows are
+    priced at a time, the slack route costs `detour` times the cost range, `max_iter` limits the pivots of a round, and
+    `report` gets the share of each pass that is done.
     """
     scanner, arcs = _Scanner(cost, block_rows, report), _Arcs(cost.shape[1])
     # A column draws on b/a rows at least; a few times as many neighbours rarely leave it short.
@@ -252,18 +255,24 @@ def generate(
     # Rows need arcs of their own only if most of them must be used.
     by_row = min(4, b.size) if mass > a.sum() / 2 else 0
     keep = (by_row, neighbours)
-    u, v, t, threshold = np.zeros(a.size), np.zeros(b.size), 0.0, np.inf
-    for rounds in range(1, MAX_ROUNDS + 1):
-        new = arcs.add(*scanner.scan(u, v, t, threshold, keep, f"pricing, round {rounds}"))
-        if new == 0 and rounds > 1:
-            break
+    arcs.add(*scanner.scan(np.zeros(a.size), np.zeros(b.size), 0.0, np.inf, keep, "pricing, round 1"))
+    for rounds in range(2, MAX_ROUNDS + 1):
         span = scanner.span
         cheapest = scanner.lowest if scanner.lowest < np.inf else 0.0  # all pairs may be forbidden
         flow = arcs.solve(a, b, mass, cheapest + detour * span, max_iter)
-        u, v, t = flow.u, flow.v, flow.t
-        threshold, keep = -ZERO * span, (by_row, neighbours if flow.slack > 0 else min(8, a.size))
-    # Remaining rounding below zero is subtracted from t: then (u, v, t) is feasible for every pair, rigorously.
-    t = min(t, float((scanner.row_min + (v - scanner.v).min() + u).min()))
+        u, v, t, complete = flow.u, flow.v, flow.t, flow.finished and flow.slack == 0
+        keep = by_row, neighbours if flow.slack > 0 else min(8, a.size)
+        pairs = scanner.scan(u, v, t, -ZERO * span, keep, f"pricing, round {rounds}")
+        # Rows with a pair of negative reduced cost pay for it: these potentials are feasible for all pairs.
+        raised, value = np.maximum(u, t - scanner.row_min), arcs.value(flow.plan)
+        proven = complete and value - proven_bound(mass, t, a, raised, b, v) <= tol * abs(value)
+        new = 0 if proven else arcs.add(*pairs)
+        if new == 0:
+            break
+    if proven:
+        u = raised
+    else:  # what is below zero is subtracted from t: then (u, v, t) is feasible for every pair, rigorously
+        t = min(t, float((scanner.row_min + u).min()))
     plan, missing = trim_sparse(flow.plan, a, b, mass)
     return Generated(plan, arcs.value(plan), u, v, t, missing, span, flow.finished and new == 0, rounds)
 
@@ -296,7 +305,7 @@ def solve_exact(problem: PartialProblem, *, tol: float = 1e-9, max_iter: int = M
         rounds = 1
     else:
         plan, _, _, v, _, _, span, finished, rounds = generate(
-            _Matrix(cost), a, b, mass,
+            _Matrix(cost), a, b, mass, tol=tol,
             block_rows=BLOCK_ROWS, detour=detour, max_iter=max_iter, report=lambda share, text: None,  # noqa: ARG005
         )  # fmt: skip
     feasible = to_feasible(problem, plan.toarray())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from warmpot._checks import (
     check_shape,
 )
 from warmpot._interop import Kind, kind_of
-from warmpot._progress import progress
+from warmpot._progress import ProgressCallback, format_duration, progress
 from warmpot._typing import Array, FloatArray, IntArray
 from warmpot.errors import InputError
 from warmpot.transport.certify import round_sparse
@@ -34,6 +35,10 @@ __all__ = ["EuclideanBlocks", "solve_partial_blocks", "solve_partial_points"]
 logger = logging.getLogger(__name__)
 
 COPIED = 8192  # rows of the source that are copied at a time
+FIRST_PASSES = 5
+"""Time of a whole solve, in first passes over all pairs, roughly; later ones skip rows, the simplex comes on top."""
+LONG = 30.0
+"""Seconds from which on the expected time is logged."""
 
 
 class EuclideanBlocks:
@@ -160,7 +165,8 @@ def solve_partial_points(
         Capacities instead of ``1 / (beta * n_s)`` and ``1 / n_t``; zeros leave a sample out (its potential is
         reported as 0).
     tol : float
-        Gap, relative to the value, up to which the plan counts as optimal.
+        Gap, relative to the value, up to which the plan counts as optimal: the search ends there. Large problems are
+        solved faster with a larger one, such as 1e-3; `Solution.gap` is the proven error.
     max_iter : int, optional
         Limit on simplex pivots in each round; not applied where forbidden pairs leave no simple way to a feasible plan.
     max_memory : float
@@ -263,10 +269,11 @@ def _solve(
     # A block, its products and one temporary are alive at the same time, in float64.
     block_rows = int(np.clip(settings.budget // (8 * 3 * cols.size), 1, rows.size))
     far = min(rows.size, cols.size) + 2  # a slack route that costs more than any detour around forbidden pairs
-    with progress("exact plan", logger, settings.progress_bar) as report:
+    with progress("exact plan", logger, settings.progress_bar) as callback:
+        report = _announcing(callback, blocks.shape)
         for detour, max_iter in ((2, settings.max_iter), (far, settings.max_iter), (far, MAX_PIVOTS)):
             result = generate(
-                blocks, a[rows], b[cols], mass,
+                blocks, a[rows], b[cols], mass, tol=settings.tol,
                 block_rows=block_rows, detour=detour, max_iter=max_iter, report=report,
             )  # fmt: skip
             if not result.finished:
@@ -297,6 +304,22 @@ def _solve(
         potentials=Potentials(kind.wrap(u), kind.wrap(v)),
     )
     return solution.or_raise() if settings.throw else solution
+
+
+def _announcing(report: ProgressCallback, shape: tuple[int, int]) -> ProgressCallback:
+    """Log the expected time of a long solve, measured on the second block: the first one loads compiled code."""
+    calls: list[tuple[float, float]] = []
+
+    def announce(share: float, text: str) -> None:
+        if len(calls) < 2:
+            calls.append((share, time.monotonic()))
+            (first, start), (second, end) = calls[0], calls[-1]
+            seconds = FIRST_PASSES * (end - start) / (second - first) if second > first else 0.0
+            if seconds >= LONG:
+                logger.info("exact plan: %s x %s pairs, about %s", *map("{:,}".format, shape), format_duration(seconds))
+        report(share, text)
+
+    return announce
 
 
 def _completed(

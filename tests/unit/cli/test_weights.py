@@ -127,6 +127,18 @@ def test_little_memory_gives_the_same(files: Files) -> None:
     np.testing.assert_allclose(read(files.out)["source"][0], expected(XS, XT, BETA, ALPHA).p, atol=1e-12)
 
 
+def test_a_tolerance_reaches_the_solver(files: Files) -> None:
+    rng = np.random.default_rng(1)
+    xs, xt = rng.normal(size=(900, 12)), rng.normal(size=(300, 12)) * 0.8 + 0.5
+    paths = {"source": save(files.folder / "s.npy", xs), "target": save(files.folder / "t.npy", xt)}
+    assert files.run("--tol", 0.05, "--beta", 0.4, "--alpha", 1.0, **paths).exit_code == 0
+    coarse = warmpot.transport.solve_partial_points(xs, xt, beta=0.4, mass=1.0, tol=0.05)
+    np.testing.assert_allclose(read(files.out)["source"][0], coarse.p, atol=1e-12)
+    assert (
+        np.abs(coarse.p - warmpot.transport.solve_partial_points(xs, xt, beta=0.4, mass=1.0).p).max() > 1e-6
+    )  # another plan
+
+
 def test_the_summary_shows_the_certificate_and_the_rows(files: Files) -> None:
     result = files.run()
     truth = expected(XS, XT, BETA, ALPHA)
@@ -208,6 +220,7 @@ BAD: dict[str, tuple[list[object], Callable[[Files], dict[str, object]], str]] =
     "beta": (["--beta", 1.5], lambda files: {}, r"--beta: got 1\.5; allowed: 0 < --beta <= 1"),
     "beta NaN": (["--beta", "nan"], lambda files: {}, "--beta: got nan"),
     "alpha": (["--alpha", 0], lambda files: {}, r"--alpha: got 0\.0"),
+    "tolerance": (["--tol", 0.5], lambda files: {}, r"--tol: got 0\.5; allowed: 0 < --tol <= 0\.1"),
     "memory": (["--max-memory", -1], lambda files: {}, "--max-memory: .*GiB"),
     "missing": ([], lambda files: {"source": files.folder / "none.npz"}, "none.npz: got No such file"),
     "format": ([], lambda files: {"target": __file__}, "got suffix '.py'"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import example, given
@@ -12,8 +14,11 @@ from hypothesis import strategies as st
 from warmpot.errors import InputError
 from warmpot.losses import LABEL_LOSSES
 from warmpot.methods import METHODS, BatchContext, Memory, SourceOnly, TrainProgress, Warmpot, make_method
+from warmpot.methods.warmpot import plan_over_all
 from warmpot.nets import Outputs
 from warmpot.train import load_config
+from warmpot.transport import BlockCost, Solution, solve_partial_blocks
+from warmpot.transport.large import EuclideanBlocks
 
 
 def context(source: Outputs, labels: torch.Tensor, target: Outputs, progress: float, loss: str) -> BatchContext:
@@ -152,3 +157,22 @@ def test_regression_losses_reach_the_step() -> None:
     for loss in ("absolute", "squared"):
         result = Warmpot(ramp=0.0, eta2=1.0).step(context(one[0], labels, one[1], 1.0, loss), Memory())
         assert torch.isfinite(result.loss)
+
+
+@pytest.mark.parametrize(("large", "error"), [(10**9, 1e-9), (10**5, 1e-3)])
+def test_plans_of_large_data_end_within_a_stated_error(
+    large: int, error: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[float] = []
+
+    def solve(cost: BlockCost, **settings: Any) -> Solution[Any]:
+        used.append(settings["tol"])
+        return solve_partial_blocks(cost, **settings)
+
+    monkeypatch.setattr("warmpot.methods.warmpot.LARGE", large)
+    monkeypatch.setattr("warmpot.methods.warmpot.solve_partial_blocks", solve)
+    rng = np.random.default_rng(1)
+    cost = EuclideanBlocks(rng.normal(size=(900, 12)), rng.normal(size=(300, 12)) + 0.5)
+    solution = plan_over_all(cost, beta=0.4, mass=0.9).solution
+    assert used == [error]
+    assert solution.gap <= error * solution.value

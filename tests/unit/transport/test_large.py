@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist
 
 from warmpot.errors import InfeasibleError, InputError
 from warmpot.transport import Status, solve_partial, solve_partial_points
-from warmpot.transport.large import EuclideanBlocks
+from warmpot.transport.large import EuclideanBlocks, _announcing
 
 RNG = np.random.default_rng(0)
 
@@ -102,6 +102,42 @@ def test_points_log_progress_off_a_terminal(caplog: pytest.LogCaptureFixture, mo
     with caplog.at_level(logging.INFO, "warmpot"):
         solve_partial_points(np.random.rand(50, 2), np.random.rand(20, 2), beta=1, mass=0.5, max_memory=1e-6)  # noqa: NPY002
     assert any("exact plan: 100% pricing, round 1" in line for line in caplog.messages)
+
+
+def test_a_long_solve_logs_the_expected_time_by_its_second_block(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter([100.0, 102.0])  # the first block may load compiled code, so only 2 s per block count
+    monkeypatch.setattr("warmpot.transport.large.time.monotonic", lambda: next(seconds))
+    report = _announcing(lambda share, text: None, (200_000, 20_000))
+    with caplog.at_level(logging.INFO, "warmpot"):
+        for share in (0.01, 0.02, 0.03):
+            report(share, "")
+    assert caplog.messages == ["exact plan: 200,000 x 20,000 pairs, about 17 min"]
+
+
+def test_short_solves_do_not_log_an_expected_time(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "warmpot"):
+        solve_partial_points(np.eye(30), np.eye(30), beta=1, mass=0.5, max_memory=1e-6)
+    assert not caplog.messages
+
+
+# --- a plan that is close enough ---------------------------------------------------------------
+
+
+def test_a_larger_tolerance_ends_earlier_with_the_error_proven() -> None:
+    rng = np.random.default_rng(1)
+    xs, xt = rng.normal(size=(900, 12)), rng.normal(size=(300, 12)) * 0.8 + 0.5
+    exact = solve_partial_points(xs, xt, beta=0.4, mass=1.0)
+    close = solve_partial_points(xs, xt, beta=0.4, mass=1.0, tol=0.05)
+    assert close.status is Status.OPTIMAL
+    assert close.n_iter < exact.n_iter
+    assert close.value <= exact.value + close.gap
+    assert close.gap <= 0.05 * close.value
+    assert close.plan.sum() == pytest.approx(1.0, rel=1e-12)
+    assert close.potentials is not None
+    cost = np.linalg.norm(xs[:, None] - xt[None], axis=2)
+    assert (cost + close.potentials.u[:, None] + close.potentials.v - close.slope).min() > -1e-9
 
 
 # --- any plan ----------------------------------------------------------------------------------

@@ -168,12 +168,13 @@ def _scatters(view: RunView, how: str) -> list[Picture]:
     source, target, plots = view.source, view.target, []
     if source is None or target is None:
         return []
-    rows = source.rows[:MAX_POINTS], target.rows[:MAX_POINTS]
+    shown = [slice(None, None, -(-len(points.rows) // MAX_POINTS)) for points in (source, target)]  # views, not copies
+    rows = source.rows[shown[0]], target.rows[shown[1]]
     for name, xs, xt in (("before", source.before, target.before), ("after", source.after, target.after)):
         if xs is not None and xt is not None:
             if how == "tsne":
                 logger.info("t-SNE of %d samples, %s the network", sum(map(len, rows)), name)
-            plots.append(_scatter(view, name, *rows, *embed(xs[:MAX_POINTS], xt[:MAX_POINTS], how)))
+            plots.append(_scatter(view, name, *rows, *embed(xs[shown[0]], xt[shown[1]], how)))
     return plots
 
 
