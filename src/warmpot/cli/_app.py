@@ -31,6 +31,9 @@ from warmpot.errors import WarmpotError
 __all__ = ["app"]
 
 
+MEMORY = "Free some, raise the limit (ulimit -v, container), or use less data."
+
+
 class _Commands(TyperGroup):
     """Runs a command. The library's own errors and interruptions end in one line; other errors keep their traceback."""
 
@@ -46,6 +49,9 @@ class _Commands(TyperGroup):
                     raise
                 place = f"{error.filename}: " if error.filename is not None else ""
                 complain(f"error: {one_line(place + (error.strerror or str(error)))}", "bold red")
+                raise typer.Exit(2) from error
+            except MemoryError as error:  # where the memory was not compared with what is available, as in imports
+                complain(f"error: {one_line(f'out of memory. {error}')} {MEMORY}", "bold red")
                 raise typer.Exit(2) from error
             except KeyboardInterrupt as stop:
                 line, code = last_line(stop)

@@ -400,6 +400,17 @@ def test_errors_of_the_file_system_are_one_line(folder: Path, monkeypatch: pytes
     assert line == "error: data/s.npz: Permission denied\n"
 
 
+@pytest.mark.parametrize("reason", ["", "Unable to allocate 80.0 GiB"])
+def test_memory_that_runs_out_is_one_line(folder: Path, monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise MemoryError(reason)
+
+    monkeypatch.setattr("warmpot.data.load_table", broken)
+    line = refused("weights", "--source", "s.npz", "--target", "t.npz", "--out", "w.csv")
+    assert line.startswith(f"error: out of memory. {reason}".strip())
+    assert line.endswith("or use less data.\n")
+
+
 def test_a_class_name_of_a_hundred_thousand_letters(folder: Path) -> None:
     np.savez("s.npz", X=XS, y=np.array(["a" * 100_000, "b", "c"])[YS])
     result = run("fit", "s.npz", "t.npz", "--out", "new", "--no-report", "--quiet", *few())
