@@ -9,15 +9,22 @@ CONSTRAINTS ?= constraints.txt
 
 .PHONY: demo test test-all docs lint types layers pytest bench bench-adaptation bench-images bench-methods bench-scaling bench-selection bench-suite clean
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+INSTALL = $(BIN)/python -m pip install --quiet --no-compile $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable
+
+# what users install; modules are compiled when they are first imported: most never are
+$(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	# modules are compiled when they are first imported: most never are
-	$(BIN)/python -m pip install --quiet --no-compile $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable '.[dev]'
+	$(INSTALL) .
 	# but POT here: its old escapes are warnings when it is compiled, and warnings are errors in the tests
 	$(BIN)/python -W ignore -m compileall -q $(VENV)/lib/python3*/site-packages/ot
 	touch $@
 
-demo: $(VENV)/.installed
+# all extras, and what the checks, the docs and the benchmarks need
+$(VENV)/.installed: $(VENV)/.core
+	$(INSTALL) '.[dev]'
+	touch $@
+
+demo: $(VENV)/.core
 	$(BIN)/warmpot demo --out demo
 
 test: lint types layers pytest
