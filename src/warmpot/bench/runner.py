@@ -196,6 +196,9 @@ def run_grid(
     if workers is not None:
         check_count("workers", workers)
     cells, reused = list_cells(grid, only), read_reused(reuse)  # errors in these before anything is written
+    if not (out / GRID).exists() and not is_unused(out):  # before the lock, which is a file
+        got, allowed = "a folder with other files", "a new or empty folder, or one that `warmpot bench` wrote"
+        raise InputError(str(out), got=got, allowed=allowed, remedy="Give a new folder.")
     with locked(make_folder(out) / LOCK, wait=False):
         _prepare_folder(grid, out)
         schedule = make_schedule(grid, cells, read_store(out), reused, reader)
@@ -229,9 +232,6 @@ def _prepare_folder(grid: Grid, out: Path) -> None:
             raise InputError(str(out), got=got, allowed=allowed, remedy=remedy)
         seeds = tuple(sorted({*before.seeds, *grid.seeds}))
         grid = dataclasses.replace(grid, seeds=seeds, known_classes=before.known_classes or grid.known_classes)
-    elif not is_unused(out):
-        got, allowed = "a folder with other files", "a new or empty folder, or one that `warmpot bench` wrote"
-        raise InputError(str(out), got=got, allowed=allowed, remedy="Give a new folder.")
     write_text(out / GRID, grid.dump())
 
 

@@ -158,7 +158,9 @@ def check_out_file(out: Path, *inputs: Path | None, own: Path | None = None, new
         elif is_run_file(out) and not (own is not None and out.resolve() == own.resolve()):
             got, allowed = f"{out}, a name of a file of the run in that folder", "a file that is not part of a run"
         elif out.exists() and not out.is_file():
-            got = f"{out}, a {'directory' if out.is_dir() else 'device'}"
+            got = f"{out}, a {'directory' if out.is_dir() else 'pipe or device'}"
+        elif (file := next(filter(Path.is_file, out.resolve().parents), None)) is not None:
+            got, allowed = f"{out}, in the file {file}", "a file in a folder"
         elif not folder.is_dir() and not new_folder:
             got, allowed, remedy = f"folder {folder}", "a folder that exists", f"Make it first: mkdir -p '{folder}'"
         elif folder.is_dir() and not os.access(folder, os.W_OK):

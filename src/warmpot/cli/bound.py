@@ -58,7 +58,7 @@ def bound(
     data = remembered_files(run, source, target, "RUN", ColumnFlags(label, ids, features or ()))
     folder = run if out is None else out
     if not folder.is_dir():
-        remedy = f"Make it first: mkdir -p '{folder}'"
+        remedy = "Name a folder." if folder.exists() else f"Make it first: mkdir -p '{folder}'"
         raise InputError("--out", got=str(folder), allowed="a folder that exists", remedy=remedy)
     for name in (BOUNDS, BOUNDS_FIGURE):
         check_out_file(folder / name, data.source, data.target, own=run / name)

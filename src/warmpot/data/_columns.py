@@ -23,6 +23,8 @@ ID_NAME = re.compile(r"(.*[ _-])?id|unnamed: 0", re.IGNORECASE)
 MIN_ORDERED = 10
 """Rows from which integers that only rise, or only fall, are taken for ids: n random numbers are in order with
 probability 2 / n!, which is less than 1e-6 for 10 of them but a third for 3."""
+CHANCE = 1e-6
+"""Integers that are all different are taken for ids if drawn ones would be with a smaller probability."""
 
 
 class Roles(NamedTuple):
@@ -66,6 +68,8 @@ def assign_columns(path: Path, names: Sequence[str], roles: Roles, *, header: bo
         got, allowed = f"columns {listing(names)}", f"a column {listing(unknown)} that is a feature"
         raise MissingColumnError(str(path), got=got, allowed=allowed, remedy="Check the spelling of the feature.")
     features = [j for j in range(len(names)) if j not in (label, ids)]
+    if header and (repeated := [name for name, count in Counter(names[j] for j in features).items() if count > 1]):
+        raise path_error(path, f"columns more than once: {listing(repeated)}", "different names", "Rename them.")
     if header and roles.columns:
         features = find_columns(str(path), names, roles.columns, f"the columns {listing(roles.columns)}")
     return FileColumns(names, label, ids, features)
@@ -76,17 +80,22 @@ def refuse_ids(path: Path, x: Any, columns: FileColumns, integers: Sequence[bool
     if roles.features is None or roles.columns:
         return
     for name, column, integer in zip(columns.feature_names, np.asarray(x).T, integers, strict=True):
-        order = _order(column) if integer and len(column) >= MIN_ORDERED else ""
-        if (order or ID_NAME.fullmatch(name)) and name not in roles.features:
+        reason = _like_ids(column) if integer and len(column) >= MIN_ORDERED else ""
+        if (reason or ID_NAME.fullmatch(name)) and name not in roles.features:
             got = f"a column {name!r} that looks like an id"
-            got += f": {len(column)} integers that only {order}" if order else ""
+            got += f": {len(column)} integers that {reason}" if reason else ""
             remedy = f"Pass `ids=` {name!r} if it is an id, `features=` {name!r} if it is a feature, or drop it."
             raise path_error(path, got, "features", remedy)
 
 
-def _order(column: NDArray[Any]) -> str:
-    steps = np.diff(column)
-    return "rise" if (steps > 0).all() else "fall" if (steps < 0).all() else ""
+def _like_ids(column: NDArray[Any]) -> str:
+    """Return in what way integers look like ids: in order, or shuffled; "" if they do not."""
+    steps, n = np.diff(column), len(column)
+    if (steps > 0).all() or (steps < 0).all():
+        return "only rise" if steps[0] > 0 else "only fall"
+    # n numbers drawn from r are all different with a probability below exp(-n (n - 1) / 2 r): the birthday problem
+    crowded = n * (n - 1) / 2 > -np.log(CHANCE) * (np.ptp(column) + 1.0)
+    return "are all different" if crowded and len(np.unique(column)) == n else ""
 
 
 def _label_column(path: Path, names: Sequence[str], roles: Roles) -> int | None:

@@ -79,7 +79,7 @@ def load_table(
 
     The table is named after the file, and unlabelled when the file has no labels. Its `columns` are the names in the
     file. A column of numbers that looks like an id is refused: one called id, or integers that only rise or only fall
-    in 10 rows or more.
+    in 10 rows or more, or that are all different where drawn ones would not be.
 
     Parameters
     ----------
@@ -242,6 +242,11 @@ def _text_columns(path: Path, delimiter: str, roles: Roles) -> tuple[int, FileCo
     # column numbers.
     header = not any(map(_is_number, first)) and any(map(_is_number, second))
     header |= bool(label) or (numbered and len(features) < len(named)) or roles.ids in [cell.strip() for cell in first]
+    if delimiter == "," and header and len(first) < 2 <= first[0].count(";"):
+        remedy = "Write it with commas between the cells and points in numbers (pandas: sep=',', decimal='.')."
+        raise path_error(
+            path, f"a first line {first[0][:40]!r}, cells that ';' separates", "cells that ',' separates", remedy
+        )
     if (numbered and not header) or (header and (not first[0] or len(first) != len(second))):
         got = f"a first line {delimiter.join(first[:4])!r}: an index or column numbers, as pandas writes them"
         raise path_error(path, got, "features only", "Write it with index=False, and names in the header.")

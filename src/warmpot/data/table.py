@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -268,6 +269,8 @@ def _scalar(y: Any) -> Any:
 
 LARGEST_EXACT = 2.0**53  # whole numbers up to here are exact in float64
 ALLOWED = "texts or whole numbers"
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters, and bytes of a file name that are not text."""
 
 
 def encode_labels(name: str, y: Any, n: int, classes: Sequence[Any] | None = None) -> tuple[IntArray, tuple[str, ...]]:
@@ -278,7 +281,7 @@ def encode_labels(name: str, y: Any, n: int, classes: Sequence[Any] | None = Non
     labels = _texts_or_integers(name, _one_dimensional(name, y, n))
     if classes is None:
         values, codes = np.unique(labels, return_inverse=True)
-        return codes.astype(np.int64), tuple(str(value) for value in values.tolist())
+        return codes.astype(np.int64), check_names(name, tuple(str(value) for value in values.tolist()))
     names = _class_names(name, classes)
     if labels.dtype.kind == "i":
         outside = (labels < 0) | (labels >= len(names))
@@ -399,4 +402,12 @@ def _class_names(name: str, classes: Sequence[Any]) -> tuple[str, ...]:
     if len(set(names)) < len(names) or not names:
         got = f"{next(entry for entry in names if names.count(entry) > 1)!r} more than once" if names else "no names"
         raise InputError(what, got=got, allowed="different names", remedy="Name every class once.")
+    return check_names(what, names)
+
+
+def check_names(what: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return names of classes; refuse those that would control a terminal, or that no file can hold."""
+    if (bad := next(filter(UNPRINTABLE.search, names), None)) is not None:
+        allowed, remedy = "names without control characters, in Unicode", "Rename the class."
+        raise InputError(what, got=ascii(bad[:100]), allowed=allowed, remedy=remedy)
     return names

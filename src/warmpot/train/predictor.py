@@ -20,7 +20,7 @@ from warmpot.data import Table, Task
 from warmpot.data._columns import find_columns
 from warmpot.data.pixels import Pixels
 from warmpot.data.shards import Shards
-from warmpot.data.table import LazyRows, Rows, column_names, sample_shape, take_columns
+from warmpot.data.table import LazyRows, Rows, check_names, column_names, sample_shape, take_columns
 from warmpot.errors import InputError, listing
 from warmpot.nets import Backbone, Network, NetworkSettings, Outputs, load_network, save_network
 from warmpot.train.batches import blocks
@@ -160,7 +160,8 @@ class Predictor:
         try:
             images = from_mapping(ImageSettings, facts["images"], "images") if "images" in facts else None
             columns = tuple(map(str, facts.get("columns", ())))  # absent from older files
-            classes, unit = tuple(map(str, facts["classes"])), (float(facts["centre"]), float(facts["scale"]))
+            classes = check_names(str(Path(folder) / MODEL_FACTS), tuple(map(str, facts["classes"])))
+            unit = float(facts["centre"]), float(facts["scale"])
         except (KeyError, TypeError, ValueError) as error:
             got, remedy = f"a model without the meaning of its outputs ({error})", "Train again, or restore the file."
             what = str(Path(folder) / MODEL_FACTS)

@@ -492,6 +492,7 @@ def test_a_folder_is_one_grids(blobs: Path, tmp_path: Path) -> None:
     (tmp_path / "used" / "note").touch()
     with pytest.raises(InputError, match="a folder with other files"):
         run_grid(make(), data=blobs, out=tmp_path / "used")
+    assert [entry.name for entry in (tmp_path / "used").iterdir()] == ["note"]  # not even a lock is left
     with pytest.raises(InputError, match="a folder"):
         run_grid(make(), data=blobs, out=blobs / "s.npz")
     with pytest.raises(InputError, match=r"data of blobs: got no .*s\.npz.*--data"):

@@ -433,7 +433,15 @@ def test_the_facts_of_a_model_are_checked(folder: Path) -> None:
         path.write_text(json.dumps({**model, size: 10**15}))
         with pytest.raises(InputError, match=f"{10**15}"):
             Predictor.load(folder / "run")
-    for facts in ({}, {"classes": 3}, {**model["facts"], "scale": "x"}, {**model["facts"], "centre": None}, [], 3):
+    for facts in (
+        {},
+        {"classes": 3},
+        {**model["facts"], "classes": ["\x1b[2J", "b", "c"]},
+        {**model["facts"], "scale": "x"},
+        {**model["facts"], "centre": None},
+        [],
+        3,
+    ):
         path.write_text(json.dumps({**model, "facts": facts}))
         with pytest.raises(InputError):
             Predictor.load(folder / "run")

@@ -245,6 +245,7 @@ def numbered(head: str, *columns: Any) -> Callable[[Path], object]:
 
 
 TEN, NOISE = range(3, 33, 3), [5, 1, 4, 1, 5, 9, 2, 6, 5, 3]
+SHUFFLED = [10_000_000 + 7 * j % 61 for j in range(60)]
 ID_LIKE: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "called id": ("x.csv", numbered("id,a", [2.5, 1, 2], [1, 2, 2]), "'id' that looks like an id;"),
     "called ID, with spaces": ("x.csv", numbered("a, ID ", [1, 2, 2], [1, 1, 1]), "'ID' that looks like an id;"),
@@ -252,11 +253,31 @@ ID_LIKE: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "row numbers of pandas": ("x.csv", numbered("Unnamed: 0,a", [0.0, 1.0], [1, 2]), "'Unnamed: 0' that looks like"),
     "rising": ("x.csv", numbered("a,row", NOISE, TEN), "'row' that looks like an id: 10 integers that only rise;"),
     "falling": ("x.csv", numbered("a,row", NOISE, TEN[::-1]), "'row' .*: 10 integers that only fall;"),
+    "shuffled": ("x.csv", numbered("a,case", NOISE * 6, SHUFFLED), "'case' .*: 60 integers that are all different;"),
     "next to labels": ("x.csv", numbered("y,row,a", NOISE, TEN, NOISE), "'row'"),
     "no header": ("x.csv", lines(*(f"{j},{j % 3}.5" for j in range(10))), "'column 1' .*rise;.*`ids=` 'column 1'"),
     "parquet": ("x.parquet", lambda path: write_parquet(path, {"a": NOISE, "row": list(TEN)}), "'row' .*rise;"),
     "parquet, called id": ("x.parquet", lambda path: write_parquet(path, {"a": [1, 2], "Id": [2.5, 2.5]}), "'Id'"),
 }
+
+
+def test_integers_that_happen_to_be_different_are_features(tmp_path: Path) -> None:
+    incomes = np.random.default_rng(0).choice(100_000, 300, replace=False)  # all different, as most drawn ones are
+    few = [3, 1, 4, 15, 9, 2, 6, 5, 35, 8]
+    numbered("a,income", [1, 2] * 150, incomes)(tmp_path / "x.csv")
+    numbered("a,age", NOISE, few)(tmp_path / "y.csv")
+    assert load_table(tmp_path / "x.csv").columns == ("a", "income")
+    assert load_table(tmp_path / "y.csv").columns == ("a", "age")
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    (["a,b,a", "1,2,3"], "columns more than once: 'a'"),
+    (["a;b;c;y", "1,5;2;3;u", "1,7;2;4;v"], "cells that ';' separates.*decimal"),
+])  # fmt: skip
+def test_headers_that_cannot_be_meant(tmp_path: Path, text: list[str], message: str) -> None:
+    lines(*text)(tmp_path / "x.csv")
+    with pytest.raises(InputError, match=message):
+        load_table(tmp_path / "x.csv")
 
 
 @pytest.mark.parametrize("case", ID_LIKE)
