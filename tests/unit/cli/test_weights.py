@@ -234,7 +234,7 @@ BAD: dict[str, tuple[list[object], Callable[[Files], dict[str, object]], str]] =
     "out is the target": ([], lambda files: {"out": files.folder / "." / "t.npz"}, "--out: .*which is an input"),
     "out is linked": ([], lambda files: {"out": hard_link(files)}, "--out: .*which is an input"),
     "out is a folder": ([], lambda files: {"out": files.folder}, "--out: .*a directory"),
-    "out is a device": ([], lambda files: {"out": os.devnull}, "--out: .*a device"),
+    "out is a device": ([], lambda files: {"out": os.devnull}, "--out: .*a pipe or device"),
     "out goes in circles": ([], lambda files: {"out": circle(files)}, "--out: got "),
     "out has no folder": ([], lambda files: {"out": files.folder / "no" / "w.csv"}, "--out: got folder .*mkdir -p"),
     "out is too long": ([], lambda files: {"out": files.folder / ("x" * 300)}, "--out: got .*too long"),
