@@ -19,14 +19,15 @@ if TYPE_CHECKING:
         WarmpotClassifier,
         WarmpotRegressor,
     )
+    from warmpot.results import Result, fit, load
     from warmpot.train import Predictor
     from warmpot.transport import partial_path, solve_partial, solve_partial_points
 
 __version__ = "0.2.0.dev0"
 
 _LAYERS = (
-    "bench", "bounds", "costs", "data", "errors", "estimators", "losses", "methods", "nets", "report", "select",
-    "train", "transport", "weights",
+    "bench", "bounds", "costs", "data", "errors", "estimators", "losses", "methods", "nets", "report", "results",
+    "select", "train", "transport", "weights",
 )  # fmt: skip
 
 _NAMES = {
@@ -34,6 +35,7 @@ _NAMES = {
     "errors": ("InputError", "WarmpotError", "WarmpotWarning"),
     "estimators": ("AdaptedClassifier", "PartialReweighter", "SourceOnlyClassifier", "WarmpotClassifier",
                    "WarmpotRegressor"),
+    "results": ("Result", "fit", "load"),
     "train": ("Predictor",),
     "transport": ("partial_path", "solve_partial", "solve_partial_points"),
 }  # fmt: skip
@@ -41,10 +43,10 @@ _NAMES = {
 _LAYER_OF = {name: layer for layer, names in _NAMES.items() for name in names}
 
 __all__ = [
-    "AdaptedClassifier", "InputError", "PartialReweighter", "Predictor", "SourceOnlyClassifier", "WarmpotClassifier",
-    "WarmpotError", "WarmpotRegressor", "WarmpotWarning", "__version__", "bench", "bounds", "costs", "data",
-    "digits_task", "errors", "estimators", "losses", "methods", "nets", "partial_path", "report", "select",
-    "solve_partial", "solve_partial_points", "train", "transport", "weights",
+    "AdaptedClassifier", "InputError", "PartialReweighter", "Predictor", "Result", "SourceOnlyClassifier",
+    "WarmpotClassifier", "WarmpotError", "WarmpotRegressor", "WarmpotWarning", "__version__", "bench", "bounds",
+    "costs", "data", "digits_task", "errors", "estimators", "fit", "load", "losses", "methods", "nets", "partial_path",
+    "report", "results", "select", "solve_partial", "solve_partial_points", "train", "transport", "weights",
 ]  # fmt: skip
 
 

@@ -86,6 +86,7 @@ def read_samples(
     features: Sequence[str] | None = (),
     columns: Sequence[str] = (),
     needs_label: bool = False,
+    needs_ids: bool = False,
     labelled: bool = True,
     root: str | os.PathLike[str] | None = None,
     classes: ClassNames = None,
@@ -104,8 +105,8 @@ def read_samples(
         Name of the samples in messages; a path has its own.
     label, ids, features, columns, labelled
         As for `load_table`.
-    needs_label : bool
-        Whether a named label or id column may not be absent; otherwise, if it is, there are none.
+    needs_label, needs_ids : bool
+        Whether a named column of labels, or ids, may not be absent; otherwise, if it is, there are none.
     root, classes
         For images: as for `load_images`.
     task : {"classification", "regression"}
@@ -126,11 +127,12 @@ def read_samples(
         if column_names(data) or hasattr(data, "iloc"):
             return _read_frame(data, name, roles, labelled, task)
     except MissingColumnError as error:
-        if needs_label:
+        of_labels = isinstance(error, MissingLabelsError)
+        if needs_label if of_labels else needs_ids:
             raise
-        roles = roles._replace(**({"label": ""} if isinstance(error, MissingLabelsError) else {"ids": None}))
+        roles = roles._replace(**({"label": ""} if of_labels else {"ids": None}))
         options: dict[str, Any] = {"labelled": labelled, "task": task, **roles._asdict()}
-        return read_samples(data, name=name, **options)
+        return read_samples(data, name=name, needs_label=needs_label, needs_ids=needs_ids, **options)
     if isinstance(data, (list, np.ndarray)) or is_torch(data) or not hasattr(data, "__getitem__"):
         return as_table(data, name=name)
     return table_from_dataset(data, name, task=task)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,9 @@ from warmpot.train.images import ImageSettings
 from warmpot.weights import estimate_present_classes, predicted_shares
 
 __all__ = ["BoundInputs", "Predictor", "apply_network", "bound_inputs", "check_pass_memory"]
+
+
+WHOLE = r"0|-?[1-9]\d{0,17}"  # a whole number that int64 holds, as `str` writes it
 
 
 def apply_network(network: Network, x: Rows, workers: int = 0) -> Outputs:
@@ -110,12 +114,18 @@ class Predictor:
         """
         return replace(self, network=copy.deepcopy(self.network).to(resolve_device(str(device))))
 
+    @property
+    def labels(self) -> NDArray[Any]:
+        """The classes as predictions have them: integers if all of their names are whole numbers, else texts."""
+        numbers = all(re.fullmatch(WHOLE, name) for name in self.classes)
+        return np.array([int(name) for name in self.classes] if numbers else self.classes)
+
     def predict(self, x: Any, name: str = "X") -> NDArray[Any]:
-        """Names of the most probable classes, or the values of a regressor, (n,)."""
+        """Most probable classes, as in `labels`, or the values of a regressor, (n,)."""
         if not self.classes:
             return self.values(x, name)
-        names: NDArray[Any] = np.array(self.classes)
-        return names[self.probabilities(x, name).argmax(axis=1)]
+        labels: NDArray[Any] = self.labels[self.probabilities(x, name).argmax(axis=1)]
+        return labels
 
     def outputs(self, x: Any, name: str = "X", *, source: bool = False) -> Outputs:
         """Features and raw outputs of samples of the target, or of the source, as float64 tensors; all finite."""

@@ -227,7 +227,7 @@ class PartialProblem:
 
     @classmethod
     def checked(
-        cls, cost: object, a: Array | None, b: object | None, mass: object, beta: float | None = None
+        cls, cost: object, a: object | None, b: object | None, mass: object, beta: float | None = None
     ) -> PartialProblem:
         """Check the arguments of a solver; see `warmpot._checks` for what is refused."""
         c = check_cost("cost", cost)
@@ -277,7 +277,7 @@ def check_masses(
     return wa, wb, check_mass(mass, float(min(wa.sum(), wb.sum())), rtol)
 
 
-def source_capacities(a: Array | None, beta: float | None, n: int) -> Array:
+def source_capacities(a: Any, beta: float | None, n: int) -> Any:
     """Return the capacities of `n` source samples: `a`, or ``1 / (beta n)`` each; one of the two must be given."""
     if a is not None and beta is None:
         return a

@@ -62,7 +62,7 @@ def test_named_columns_that_are_absent() -> None:
     with pytest.raises(MissingLabelsError):
         read_samples(FRAME, label="kind", needs_label=True)
     with pytest.raises(MissingColumnError):
-        read_samples(FRAME, ids="key", needs_label=True)
+        read_samples(FRAME, ids="key", needs_ids=True)
     table = read_samples(FRAME.assign(y=1), label="kind", ids="key")  # of a target without them: then y is a feature
     assert (table.y, table.names, table.columns) == (None, (), ("p", "q", "y"))
 
