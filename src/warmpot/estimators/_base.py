@@ -228,14 +228,16 @@ class TrainedEstimator(TargetRequests):
 
     def __getstate__(self) -> dict[str, Any]:
         # A model that is stored does not take its training data along: `save` writes what a report needs of them.
-        return {name: value for name, value in super().__getstate__().items() if name != "_fitted"}  # type: ignore[misc]
+        state: Any = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_fitted"}
 
     def save(self, folder: Path | str) -> Path:
         """Write a new run folder: the model, predictions, weights. `load`, and the commands, read it.
 
         Only after a fit: a model that was loaded has its folder, and one that was unpickled no longer has its data.
         """
-        params = {name: value for name, value in _python_numbers(self.get_params()).items() if _is_json(value)}
+        given = self.get_params()  # type: ignore[attr-defined]
+        params = {name: value for name, value in _python_numbers(given).items() if _is_json(value)}
         facts = {"class": type(self).__name__, "params": params, "classes": getattr(self, "classes_", EMPTY).tolist()}
         return self._live("save").save(folder, facts={"estimator": facts})
 
@@ -266,7 +268,7 @@ class TrainedEstimator(TargetRequests):
             got = f"the run of a {facts['class']}" if isinstance(facts, Mapping) else "a run of `warmpot fit`"
             remedy = "Load it with its class, or with warmpot.load, which reads any run."
             raise InputError(str(folder), got=got, allowed=f"what {cls.__name__}.save wrote", remedy=remedy)
-        model = cls(**facts["params"])
+        model: Any = cls(**facts["params"])
         model.run_folder_, model.config_, model.predictor_ = (
             Path(folder),
             read_config(Path(folder)),
@@ -281,7 +283,8 @@ class TrainedEstimator(TargetRequests):
         model.source_weights_ = run.training_weights if run.plan_weights is None else run.plan_weights
         model.target_weights_ = run.matched / max(run.n_target, 1)
         model.history_, model.chosen_step_ = list(run.history), run.step
-        return model
+        loaded: EstimatorT = model
+        return loaded
 
     def _config(self) -> RunConfig:
         from warmpot._settings import merged
