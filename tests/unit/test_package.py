@@ -47,12 +47,26 @@ def test_import_is_light(statement: str) -> None:
 
 def test_every_layer_is_an_attribute_and_loads_on_first_use() -> None:
     layers = {m.name for m in pkgutil.iter_modules(warmpot.__path__) if not m.name.startswith("_")} - {"cli"}
-    assert layers == set(warmpot.__all__) - {"__version__"}
+    assert layers == set(warmpot._LAYERS) <= set(warmpot.__all__)
     code = "import sys, warmpot\nprint(*(name for name in sys.modules if name.startswith('warmpot.')))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not run.stdout.split()
     for name in layers:
         assert getattr(warmpot, name) is importlib.import_module(f"warmpot.{name}")
+
+
+def test_the_main_names_are_those_of_their_layers() -> None:
+    names = {name: layer for layer, several in warmpot._NAMES.items() for name in several}
+    assert set(warmpot.__all__) == {"__version__", *warmpot._LAYERS, *names}
+    assert set(warmpot.__all__) <= set(dir(warmpot))
+    for name, layer in names.items():
+        module = importlib.import_module(f"warmpot.{layer}")
+        assert name in module.__all__
+        assert getattr(warmpot, name) is getattr(module, name)
+    from warmpot import WarmpotClassifier, solve_partial
+
+    assert WarmpotClassifier is warmpot.estimators.WarmpotClassifier
+    assert solve_partial is warmpot.transport.solve_partial
 
 
 def test_unknown_attribute_is_an_attribute_error() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warmpot.cli._shared import complain
-from warmpot.errors import InputError, MissingColumnError, MissingLabelsError
+from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from warmpot.data import Table, Task, Truth
@@ -31,6 +31,10 @@ class ColumnFlags:
     label: str | None = None
     ids: str | None = None
     features: Sequence[str] | None = ()
+
+    def asdict(self) -> dict[str, Any]:
+        """Return the flags by the names of the library's arguments."""
+        return {"label": self.label, "ids": self.ids, "features": self.features}
 
     def over(self, default: ColumnFlags) -> ColumnFlags:
         """Return these flags, with the default's in place of those that were not given."""
@@ -55,22 +59,11 @@ def read_table(
 
     `columns` are the features of a model, to be matched by name.
     """
-    from warmpot.data import load_table
+    from warmpot.data import read_samples
 
-    options: dict[str, Any] = {"features": flags.features, "columns": columns}
-    options["task"] = "regression" if regression else "classification"
-    try:
-        return load_table(path, label=flags.label, ids=flags.ids, **options)
-    except MissingLabelsError:
-        if needs_label:
-            raise
-        flags = replace(flags, label="")
-    except MissingColumnError:
-        if needs_ids:
-            raise
-        flags = replace(flags, ids=None)
     needs: dict[str, Any] = {"needs_label": needs_label, "needs_ids": needs_ids}
-    return read_table(path, flags, regression=regression, columns=columns, **needs)
+    task = "regression" if regression else "classification"
+    return read_samples(path, **flags.asdict(), columns=columns, task=task, **needs)
 
 
 @dataclass(frozen=True)
@@ -101,36 +94,23 @@ class DataFiles:
 
     def facts(self) -> dict[str, Any]:
         """Return what the run folder records, with absolute paths, so that a run can be resumed from anywhere."""
-        paths = {"source": str(self.source.resolve()), "target": str(self.target.resolve())}
-        flags: dict[str, Any] = {"label": self.flags.label, "ids": self.flags.ids}
-        if self.flags.features is not None:
-            flags["features"] = list(self.flags.features)
-        facts = {**paths, **flags, "regression": self.regression}
-        if self.of_images:
-            optional = {"root": self.root, "classes": self.classes}
-            facts |= {name: None if path is None else str(path.resolve()) for name, path in optional.items()}
-            facts["corrupt"] = self.corrupt
-        return facts
+        from warmpot.train.defaults import data_facts
+
+        images = {"root": self.root, "classes": self.classes, "corrupt": self.corrupt} if self.of_images else None
+        flags = self.flags.asdict()
+        return data_facts(self.source, self.target, **flags, regression=self.regression, images=images)
 
     def read(
         self, images: ImageSettings | None = None, progress_bar: bool | None = None, device: str = "auto"
     ) -> tuple[Task, Truth | None]:
         """Read both sides; target labels are returned in the `Truth` only."""
-        from warmpot.data import make_task
+        from warmpot.train.defaults import task_from_tables
 
-        tables = self.side("source"), self.side("target")
-        if not self.of_images:
-            return make_task(*tables)
-        if images is None:
+        if images is None and self.of_images:
             remedy = "Extract features first: warmpot extract DIR --out features.npz"
             raise InputError("SOURCE TARGET", got="images", allowed="tables of features", remedy=remedy)
-        if tables[0].y is None:  # checked before the images go through the network, which can take hours
-            remedy = "Put its images into one folder per class, or list them with their labels."
-            raise InputError(str(self.source), got="no labels", allowed="a labelled source", remedy=remedy)
-        from warmpot.train.images import prepare
-
-        options = {"corrupt": self.corrupt, "device": device, "progress_bar": progress_bar}
-        return make_task(*prepare(*tables, settings=images, **options))  # type: ignore[arg-type]
+        options: dict[str, Any] = {"corrupt": self.corrupt, "device": device, "progress_bar": progress_bar}
+        return task_from_tables(self.side("source"), self.side("target"), images, **options)
 
     def side(self, side: str) -> Table:
         """Read the "source" or the "target"; images stay on disk."""

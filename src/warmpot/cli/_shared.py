@@ -41,7 +41,8 @@ FLAGS = {
     "task='regression'": "--regression", "task='classification'": "no --regression", "label=": "--label",
     "ids=": "--id", "features=": "--feature",
     "root=": "--root", "weights=PATH": "--backbone-weights FILE",
-    "images.backbone.train_from=layer4": "--train-from layer4",
+    "images.backbone.train_from=layer4": "--train-from layer4", "images.cache=true": "--cache",
+    "fine_tune=True": "--fine-tune", "fine_tune=False": "--frozen", "source, target": "SOURCE TARGET",
 }  # fmt: skip
 """Flags for the settings that errors are about, and for the arguments that messages write between backticks."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -101,7 +100,7 @@ def fit(
     flags = dict(locals())  # the parameters by name: nothing else is bound yet
     verbose = not quiet and _process_rank() == 0
     with messages(verbose) as note:
-        request = _resolve_flags(flags, note)
+        request = _resolve_flags(flags)
         if not (request.resume and all((request.folder / name).is_file() for name in RESULTS)):
             _train(request, note, verbose, report=not no_report)
         elif verbose:
@@ -188,8 +187,8 @@ class _RunRequest(NamedTuple):
     unused_engine: str = ""
 
 
-def _resolve_flags(flags: Mapping[str, Any], note: Callable[..., None]) -> _RunRequest:
-    """Resolve the flags, given by the names of the parameters, before any data is read; `note` prints a status line."""
+def _resolve_flags(flags: Mapping[str, Any]) -> _RunRequest:
+    """Resolve the flags, given by the names of the parameters, before any data is read."""
     for side in ("source", "target"):
         if flags[side] is not None and flags[f"{side}_"] is not None:
             got = f"{side.upper()} as well"
@@ -209,7 +208,7 @@ def _resolve_flags(flags: Mapping[str, Any], note: Callable[..., None]) -> _RunR
         raise InputError("SOURCE TARGET", got=got, allowed=allowed, remedy="Run: warmpot fit SOURCE TARGET")
     columns = ColumnFlags(flags["label"], flags["ids"], flags["features"] or ())
     data = DataFiles(source, target, columns, **{name: flags[name] for name in DATA_FLAGS})
-    return _new_run(flags, data, changes, note)
+    return _new_run(flags, data, changes)
 
 
 def _resumed_run(
@@ -226,62 +225,15 @@ def _resumed_run(
     return _RunRequest(folder, remembered_files(folder, source, target, "--resume"), read_config(folder), resume=True)
 
 
-def _new_run(
-    flags: Mapping[str, Any], data: DataFiles, changes: dict[str, Any], note: Callable[..., None]
-) -> _RunRequest:
-    from warmpot.losses import get_label_loss
-    from warmpot.train.config import load_config
-    from warmpot.train.recipes import preset_for, read_settings
+def _new_run(flags: Mapping[str, Any], data: DataFiles, changes: dict[str, Any]) -> _RunRequest:
+    from warmpot.train.defaults import config_for_data
 
-    written = read_settings(flags["config"]) if flags["config"] is not None else {}
-    changes, fine_tunes = _image_settings(data, changes, written.get("images"), flags["fine_tune"], note)
-    method = flags["method"] or written.get("method") or ("warmpot" if fine_tunes else None)
-    preset = flags["preset"] or written.get("preset")
-    if method is not None:
-        preset = preset_for(method, preset, images=fine_tunes)
-    config = load_config(preset, flags["config"], changes)
-    if data.regression and get_label_loss(config.loss).classification and "loss" not in changes:
-        config = replace(config, loss="squared")
+    config = config_for_data(
+        images=data.of_images, regression=data.regression, method=flags["method"], preset=flags["preset"],
+        file=flags["config"], changes=changes, fine_tune=flags["fine_tune"],
+    )  # fmt: skip
     unused = next((engine for engine in ("full", "minibatch") if engine in changes and engine != config.engine), "")
     return _RunRequest(_new_folder(flags["out"], data, config), data, config, unused_engine=unused)
-
-
-def _image_settings(
-    data: DataFiles,
-    changes: dict[str, Any],
-    written: Any,
-    fine_tune: bool | None,
-    note: Callable[..., None],
-) -> tuple[dict[str, Any], bool]:
-    """Decide whether the backbone is trained; return the changes with that decision, and the decision.
-
-    Without a GPU the default is not to train it: extracting features once takes minutes, training takes days.
-    """
-    from warmpot._settings import merged, with_value
-
-    if not data.of_images:
-        if written is not None or "images" in changes or fine_tune is not None:
-            got, remedy = "image settings for tables", "Leave them out, or name folders of images."
-            raise InputError("SOURCE TARGET", got=got, allowed="folders or lists of images", remedy=remedy)
-        return changes, False
-    given = merged({"images": written if isinstance(written, Mapping) else {}}, changes)  # types are checked later
-    backbone = given["images"].get("backbone") if isinstance(given["images"], Mapping) else None
-    train_from = backbone.get("train_from") if isinstance(backbone, Mapping) else None
-    if fine_tune is False and train_from is not None:
-        got, remedy = f"--frozen, but {train_from!r} is to be trained", "Leave one of the two out."
-        raise InputError("--train-from", got=got, allowed="no block", remedy=remedy)
-    import torch
-
-    gpu = torch.cuda.is_available()
-    fine_tunes = train_from is not None or (gpu if fine_tune is None else fine_tune)
-    if fine_tunes and train_from is None:
-        changes = merged(changes, with_value("images.backbone.train_from", "all"))
-        if not gpu:
-            faster = "--train-from layer4 --cache trains only its last block, from outputs stored on disk"
-            note(f"no GPU: training the whole backbone is slow; {faster}", "yellow")
-    if not fine_tunes and fine_tune is None:
-        note("no GPU: features are extracted once and the backbone is not trained; --fine-tune trains it")
-    return merged({"images": {}}, changes), fine_tunes
 
 
 def _new_folder(out: Path | None, data: DataFiles, config: RunConfig) -> Path:

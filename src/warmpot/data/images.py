@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["drop_samples", "image_folder", "image_list", "images_from_dataset", "is_images", "load_images"]
 
+CHANNELS = (1, 3, 4)  # grey, RGB, and RGB with transparency, which is dropped
 LISTS = (".txt", ".lst", ".list")  # suffixes of lists of images; a .csv is read as a list only by `load_images`
 
 AnyPath: TypeAlias = "str | os.PathLike[str]"
@@ -240,8 +241,9 @@ def images_from_dataset(
     ----------
     dataset : object with ``__len__`` and ``__getitem__``
         An item is an image or ``(image, label)``. An image is a Pillow image, an array of (height, width) or (height,
-        width, channels), or a tensor of (height, width) or (channels, height, width); uint8, or floats in [0, 1], not
-        normalised. The dataset should not augment: random views are drawn here.
+        width, channels), or a tensor of (height, width) or (channels, height, width), or in the other order if only
+        that has 1, 3 or 4 channels; uint8, or floats in [0, 1], not normalised. The dataset should not
+        augment: random views are drawn here.
     name : str
         Name of the table in messages.
     classes, view
@@ -308,10 +310,12 @@ def _as_pillow(image: Any) -> Image:
         image = image.detach().cpu().numpy()
     if not isinstance(image, np.ndarray) or image.ndim not in (2, 3):
         raise TypeError(f"{type(image).__name__} of shape {np.shape(image)}, not an image")
-    if tensor and image.ndim == 3:
-        image = image.transpose(1, 2, 0)
-    if image.ndim == 3 and image.shape[2] not in (1, 3, 4):
-        raise TypeError(f"{image.shape[2]} channels, not 1, 3 or 4")
+    if image.ndim == 3:
+        # Where both ends can be the channels, a tensor has them first and an array last.
+        first, last = (image.shape[axis] in CHANNELS for axis in (0, 2))
+        if not (first or last):
+            raise TypeError(f"{image.shape[0 if tensor else 2]} channels, not 1, 3 or 4")
+        image = image.transpose(1, 2, 0) if first and (tensor or not last) else image
     if image.dtype.kind == "f":
         if not (image.min() >= 0 and image.max() <= 1):  # also refuses NaN
             raise TypeError(f"numbers from {image.min():g} to {image.max():g}, not in [0, 1]: do not normalise")

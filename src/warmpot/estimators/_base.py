@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import compress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -14,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.data import Task
-from warmpot.errors import InputError
+from warmpot.errors import InputError, WarmpotWarning
 
 if TYPE_CHECKING:
     from warmpot.train import RunConfig
@@ -24,6 +27,8 @@ __all__ = ["Domains", "TargetRequests", "TrainedEstimator", "check_features_in",
 
 FEATURES: dict[str, Any] = {"dtype": (np.float64, np.float32), "order": "C"}
 """Other dtypes become float64. The order is fixed, so that a data frame gives the same digits as its array."""
+
+EMPTY = np.zeros(0)  # classes of a regressor
 
 EstimatorT = TypeVar("EstimatorT", bound="TrainedEstimator")
 
@@ -52,6 +57,7 @@ def read_domains(
     y_numeric: bool = False,
     multi_output: bool = False,
     min_source: int = 1,
+    needs_target: bool = True,
 ) -> Domains:
     """Check the arguments of ``fit`` and split them into domains; set the estimator's ``n_features_in_``."""
     if X_target is not None and sample_domain is not None:
@@ -79,8 +85,41 @@ def read_domains(
         except ValueError as error:  # scikit-learn's message calls it X
             got, remedy = " ".join(str(error).split()), "Prepare it exactly as X."
             raise InputError("X_target", got=got, allowed="samples with X's features", remedy=remedy) from error
+        if X_target is not None and (got := _scaled_apart(xs, xt)):
+            remedy = "In a Pipeline, let it transform the target: `transform_input=['X_target']`."
+            _warn_about_target(got, "features that are scaled as X", remedy)
+        if X_target is None and needs_target:
+            remedy = "The source was taken for its own target: nothing is adapted."
+            _warn_about_target("none", "the features of the target", remedy)
     dtype = np.result_type(xs, xt)  # distances between the two need a common dtype
     return Domains(xs.astype(dtype, copy=False), ys, xt.astype(dtype, copy=False))
+
+
+ROWS = 10_000  # samples of each domain that the sizes are compared on
+APART, APART_FROM_STANDARD = 10.0, 3.0
+"""Ratio of the sizes of the features in the two domains that is taken for a scaler which saw only one of them: a domain
+shift is rarely that large. The second one if the source is standardized, because then the right size is known."""
+
+
+def _scaled_apart(xs: NDArray[Any], xt: NDArray[Any]) -> str:
+    """Describe a target that looks unscaled next to a scaled source, as in a pipeline that transforms X only."""
+    source, target = (x[:: -(-len(x) // ROWS)].astype(np.float64) for x in (xs, xt))
+    with np.errstate(all="ignore"):  # of numbers near the limits of float64
+        sizes = [np.abs(x).mean(axis=0) for x in (source, target)]
+        ratios = sizes[1] / sizes[0]
+        varied = source.std(axis=0) > 0
+        mean, spread = source.mean(axis=0)[varied], source.std(axis=0)[varied]
+    ratios = ratios[np.isfinite(ratios) & (ratios > 0)]
+    standard = varied.any() and bool((np.abs(mean) < 0.05).all() and (np.abs(spread - 1) < 0.05).all())
+    limit = APART_FROM_STANDARD if standard else APART
+    if not ratios.size or 1 / limit <= (ratio := float(np.median(ratios))) <= limit:
+        return ""
+    return f"features {ratio:.2g} times the size of X's" + (", which is standardized" if standard else "")
+
+
+def _warn_about_target(got: str, allowed: str, remedy: str) -> None:
+    # the fourth frame up is the caller of fit: past this function, read_domains and fit
+    warnings.warn(WarmpotWarning("X_target", got=got, allowed=allowed, remedy=remedy), stacklevel=4)
 
 
 def _select(y: Any, rows: BoolArray) -> NDArray[Any]:
@@ -126,6 +165,7 @@ class TrainedEstimator(TargetRequests):
     """Base of the estimators that `warmpot.select.fit_chosen` trains; the fields are the constructor's parameters."""
 
     _label_checks: ClassVar[dict[str, Any]] = {}
+    _needs_target: ClassVar[bool] = True
 
     scale: str | None = None
     overrides: Mapping[str, Any] | None = None
@@ -151,7 +191,7 @@ class TrainedEstimator(TargetRequests):
     def fit(self: EstimatorT, X: Any, y: Any, X_target: Any = None, sample_domain: Any = None) -> EstimatorT:
         """Train on a labelled source and an unlabelled target.
 
-        Without `X_target` and `sample_domain` no shift is known, and the source is its own target.
+        Without `X_target` and `sample_domain` no shift is known, and the source is its own target, with a warning.
 
         Parameters
         ----------
@@ -170,7 +210,8 @@ class TrainedEstimator(TargetRequests):
         """
         from warmpot.select.best_iterate import fit_chosen
 
-        domains = read_domains(self, X, y, X_target, sample_domain, **self._label_checks)
+        checks = {**self._label_checks, "needs_target": self._needs_target}
+        domains = read_domains(self, X, y, X_target, sample_domain, **checks)
         ys, classes = self._encode_labels(np.asarray(domains.ys))
         config = self._config()
         columns = tuple(getattr(self, "feature_names_in_", ()))  # of a data frame
@@ -182,7 +223,68 @@ class TrainedEstimator(TargetRequests):
         self.plan_ = None if fitted.solution is None else fitted.solution.plan
         self.history_, self.chosen_step_ = fitted.history, fitted.step
         self._set_results(fitted)
+        self._fitted = fitted
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A model that is stored does not take its training data along: `save` writes what a report needs of them.
+        state: Any = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_fitted"}
+
+    def save(self, folder: Path | str) -> Path:
+        """Write a new run folder: the model, predictions, weights. `load`, and the commands, read it.
+
+        Only after a fit: a model that was loaded has its folder, and one that was unpickled no longer has its data.
+        """
+        given = self.get_params()  # type: ignore[attr-defined]
+        params = {name: value for name, value in _python_numbers(given).items() if _is_json(value)}
+        facts = {"class": type(self).__name__, "params": params, "classes": getattr(self, "classes_", EMPTY).tolist()}
+        return self._live("save").save(folder, facts={"estimator": facts})
+
+    def report(self, path: Path | str, **options: Any) -> Path:
+        """Write the HTML page of the fit, see `warmpot.report.report_run`; after `load`, that of the folder."""
+        from warmpot.report import report_run
+
+        run = getattr(self, "run_folder_", None) or self._live("report")
+        return report_run(run, out=path, **{"figures": False, **options})
+
+    def _live(self, what: str) -> Fitted:
+        check_is_fitted(self)
+        if not hasattr(self, "_fitted"):
+            got, remedy = "a model without its training data", "Call it after fit, in the same process."
+            raise InputError(what, got=got, allowed="a model that was fitted here", remedy=remedy)
+        fitted: Fitted = self._fitted
+        return fitted
+
+    @classmethod
+    def load(cls: type[EstimatorT], folder: Path | str) -> EstimatorT:
+        """Read a fitted estimator from the folder that `save` wrote."""
+        from warmpot.train.finished_run import read_run
+        from warmpot.train.run_folder import read_config
+
+        run = read_run(Path(folder))
+        facts = run.facts.get("estimator")
+        if not isinstance(facts, Mapping) or facts.get("class") != cls.__name__:
+            got = f"the run of a {facts['class']}" if isinstance(facts, Mapping) else "a run of `warmpot fit`"
+            remedy = "Load it with its class, or with warmpot.load, which reads any run."
+            raise InputError(str(folder), got=got, allowed=f"what {cls.__name__}.save wrote", remedy=remedy)
+        model: Any = cls(**facts["params"])
+        model.run_folder_, model.config_, model.predictor_ = (
+            Path(folder),
+            read_config(Path(folder)),
+            run.load_predictor(),
+        )
+        model.n_features_in_ = model.predictor_.width
+        if model.predictor_.columns:
+            model.feature_names_in_ = np.array(model.predictor_.columns, dtype=object)
+        if facts["classes"]:
+            model.classes_ = np.array(facts["classes"])
+        model.training_weights_ = run.training_weights
+        model.source_weights_ = run.training_weights if run.plan_weights is None else run.plan_weights
+        model.target_weights_ = run.matched / max(run.n_target, 1)
+        model.history_, model.chosen_step_ = list(run.history), run.step
+        loaded: EstimatorT = model
+        return loaded
 
     def _config(self) -> RunConfig:
         from warmpot._settings import merged
@@ -201,6 +303,14 @@ class TrainedEstimator(TargetRequests):
 def given_parameters(estimator: Any, *names: str) -> dict[str, Any]:
     """Return the constructor parameters that are not None."""
     return {name: getattr(estimator, name) for name in names if getattr(estimator, name) is not None}
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _python_numbers(value: Any) -> Any:

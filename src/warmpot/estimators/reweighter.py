@@ -6,19 +6,25 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_regressor
 from sklearn.preprocessing import normalize
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import has_fit_parameter
 
 from warmpot._checks import LARGEST, check_choice, check_features, check_fraction
 from warmpot._typing import FloatArray
 from warmpot.errors import InputError
 from warmpot.estimators._base import Domains, TargetRequests, check_features_in, read_domains
+from warmpot.estimators.trained import WarmpotClassifier
 
 __all__ = ["PartialReweighter"]
 
+WEIGHTS = ("auto", "training", "plan")
+PLAN = {"alpha": 0.8, "beta": 0.35}
+"""Of a single plan between features: the paper's, on Office-Home."""
 SCALES = ("none", "rows", "roots", "columns", "auto")
 NARROW = 64  # as in `warmpot.nets`, which is not imported here because it needs torch
 CONSTANT = 1e-12
@@ -60,18 +66,21 @@ def _scaled(domains: Domains, kind: str) -> tuple[FloatArray, FloatArray]:
 
 
 class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """Weight source samples by a partial transport plan (Theorem 3.2), and train any estimator with these weights.
+    """Weight source samples by partial transport (Theorem 3.2), and train any estimator with these weights.
 
-    The weights are the row sums of an exact plan between the features of both domains; they need no labels. If an
-    `estimator` is given, it is trained on the weighted source. Otherwise, pass ``sample_weight_`` to your own.
+    If an `estimator` is given, it is trained on the weighted source. Otherwise, pass ``sample_weight_`` to your own.
 
     Parameters
     ----------
     estimator : estimator, optional
         Any classifier or regressor whose ``fit`` takes `sample_weight`.
-    alpha, beta : float
+    weights : "auto", "training" or "plan"
+        "training": what `WarmpotClassifier` trains with in the end; needs labels of classes. "plan": the row sums of
+        one exact plan between the features of both domains; needs no labels. "auto": "training" if there are labels of
+        classes, otherwise "plan".
+    alpha, beta : float or "auto", optional
         Share of the target that is matched, and of the source that is relevant, in (0, 1]; a source sample has at most
-        the weight ``1 / (beta n_source)``.
+        the weight ``1 / (beta n_source)`` in the plan. Default: those of `WarmpotClassifier`; 0.8 and 0.35 for "plan".
     scale : "auto", "rows", "roots", "columns" or "none"
         How features are scaled for the distances, as for `WarmpotClassifier`, but "auto" is never "roots"; the
         estimator gets unscaled features.
@@ -81,7 +90,7 @@ class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # t
     source_weights_ : (n_source,) array
         The row sums of the plan, in the order of the source rows; they sum to alpha.
     sample_weight_ : (n_source,) array
-        The same weights rescaled to mean 1, as scikit-learn expects.
+        The training weights, or for "plan" the same weights, rescaled to mean 1, as scikit-learn expects.
     target_weights_ : (n_target,) array
         The column sums of the plan.
     plan_ : (n_source, n_target) scipy.sparse.csr_array
@@ -97,45 +106,79 @@ class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # t
     >>> X, X_target = np.array([[0.0], [1.0], [2.0], [9.0]]), np.array([[0.1], [1.2]])
     >>> PartialReweighter(alpha=1.0, beta=0.5).fit(X, X_target=X_target).sample_weight_
     array([2., 2., 0., 0.])
-    >>> model = PartialReweighter(LogisticRegression(), alpha=1.0, beta=0.5).fit(X, [0, 1, 1, 0], X_target)
-    >>> model.predict(X_target)
+    >>> model = PartialReweighter(LogisticRegression(), weights="plan", alpha=1.0, beta=0.5)
+    >>> model.fit(X, [0, 1, 1, 0], X_target).predict(X_target)
     array([0, 1])
     """
 
-    def __init__(self, estimator: Any = None, *, alpha: float = 0.8, beta: float = 0.35, scale: str = "auto") -> None:
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        weights: str = "auto",
+        alpha: float | str | None = None,
+        beta: float | str | None = None,
+        scale: str = "auto",
+    ) -> None:
         self.estimator = estimator
+        self.weights = weights
         self.alpha = alpha
         self.beta = beta
         self.scale = scale
 
     def fit(self, X: Any, y: Any = None, X_target: Any = None, sample_domain: Any = None) -> PartialReweighter:
-        """Compute the weights, and train the estimator if there is one; only then labels are needed.
+        """Compute the weights, and train the estimator if there is one.
 
         Parameters
         ----------
         X, y, X_target, sample_domain
             As for `WarmpotClassifier.fit`.
         """
-        from warmpot.transport import solve_partial_points
-
         if self.estimator is not None and not has_fit_parameter(self.estimator, "sample_weight"):
             allowed = "an estimator whose fit takes sample_weight"
             remedy = "Draw samples with probabilities proportional to sample_weight_ and fit it to those."
             raise InputError("estimator", got=type(self.estimator).__name__, allowed=allowed, remedy=remedy)
         for name in ("estimator_", "classes_"):  # left by an earlier fit, perhaps with another estimator
             self.__dict__.pop(name, None)
-        alpha, beta = check_fraction("alpha", self.alpha), check_fraction("beta", self.beta)
         multi_output = get_tags(self).target_tags.multi_output
         domains = read_domains(self, X, y, X_target, sample_domain, multi_output=multi_output)
-        xs, xt = _scaled(domains, check_choice("scale", self.scale, SCALES))
-        solution = solve_partial_points(xs, xt, beta=beta, mass=alpha, progress_bar=False)
-        self.plan_, self.source_weights_, self.target_weights_ = solution.plan, solution.p, solution.q
-        self.sample_weight_ = solution.p * (len(xs) / solution.p.sum())
+        if self._uses_training_weights(domains.ys):
+            model = WarmpotClassifier(alpha=self.alpha, beta=self.beta, scale=self.scale)
+            model.fit(domains.xs, domains.ys, domains.xt)
+            self.plan_, self.source_weights_, self.target_weights_ = (
+                model.plan_, model.source_weights_, model.target_weights_,
+            )  # fmt: skip
+            weights = model.training_weights_
+        else:
+            self._solve(domains)
+            weights = self.source_weights_
+        self.sample_weight_ = weights * (len(weights) / weights.sum())
         if self.estimator is not None:
             self.estimator_ = clone(self.estimator).fit(domains.xs, domains.ys, sample_weight=self.sample_weight_)
             if hasattr(self.estimator_, "classes_"):
                 self.classes_ = self.estimator_.classes_
         return self
+
+    def _uses_training_weights(self, ys: NDArray[Any] | None) -> bool:
+        """Whether the weights are those of a training, which needs labels of classes."""
+        kind = check_choice("weights", self.weights, WEIGHTS)
+        classes = ys is not None and ys.ndim == 1
+        if classes and (self.estimator is None or is_regressor(self.estimator)):
+            classes = self.estimator is None and type_of_target(ys) in ("binary", "multiclass")
+        if kind == "training" and not classes:
+            got, remedy = "'training' without labels of classes", "Pass y, or use the weights of a plan."
+            raise InputError("weights", got=got, allowed="'plan' or 'auto'", remedy=remedy)
+        return classes and kind != "plan"
+
+    def _solve(self, domains: Domains) -> None:
+        """Solve one plan between the features."""
+        from warmpot.transport import solve_partial_points
+
+        given = {"alpha": self.alpha, "beta": self.beta}
+        alpha, beta = (check_fraction(name, PLAN[name] if v is None else v) for name, v in given.items())
+        xs, xt = _scaled(domains, check_choice("scale", self.scale, SCALES))
+        solution = solve_partial_points(xs, xt, beta=beta, mass=alpha, progress_bar=False)
+        self.plan_, self.source_weights_, self.target_weights_ = solution.plan, solution.p, solution.q
 
     @_if_inner_has("predict")
     def predict(self, X: Any) -> Any:

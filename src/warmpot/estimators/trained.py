@@ -224,6 +224,7 @@ class SourceOnlyClassifier(_Classifier):
     """
 
     preset = "source-only"
+    _needs_target: ClassVar = False
 
     def _changes(self) -> dict[str, Any]:
         return {}

@@ -68,7 +68,7 @@ def report_run(
         Folder that `warmpot fit`, `demo` or `sweep` wrote (for that of `warmpot bench`, the page of the grid is
         written), or what `warmpot.train.fit` returned; then nothing but the paths of the data is read from files.
     task : Task, optional
-        The data that it was trained on; required for a `Fitted`. Without it, or with other data, the page shows the
+        The data that it was trained on; a `Fitted` has its own. Without it, or with other data, the page shows the
         content of the folder only.
     truth : Truth, optional
         Target labels, for evaluation only: accuracy, confusion, which classes are shared.
@@ -88,6 +88,7 @@ def report_run(
     """
     check_choice("embedding", embedding, EMBEDDINGS)
     if isinstance(run, Fitted):
+        task = task or run.task
         if task is None or (out is None and run.folder is None):
             got, remedy = "none", "Give the data that it was trained on, and a file to write."
             raise InputError("task" if task is None else "out", got=got, allowed="one, for a `Fitted`", remedy=remedy)

@@ -174,4 +174,4 @@ def fit_chosen(
     if out is not None and (out / SOURCE_WEIGHTS).exists():  # only one of several processes writes files
         RunFolder(out).write_weights(plan, training, task)
     # rows of the plan and of its certificate are those of the samples that were trained on, not of the task
-    return dataclasses.replace(fitted, plan_weights=plan, training_weights=training, solution=None)
+    return dataclasses.replace(fitted, plan_weights=plan, training_weights=training, solution=None, task=task)

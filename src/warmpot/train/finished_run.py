@@ -207,13 +207,19 @@ def _changes(base: Mapping[str, Any], config: Mapping[str, Any], prefix: str = "
             yield f"{prefix}{name}={json.dumps(Path(value).name if absolute else value)}"
 
 
-def from_fitted(fitted: Fitted, task: Task) -> FinishedRun:
-    """Return a live result in the form that `read_run` gives; `task` is what it was trained on."""
+def from_fitted(fitted: Fitted, task: Task | None = None, facts: Mapping[str, Any] | None = None) -> FinishedRun:
+    """Return a live result in the form that `read_run` gives.
+
+    `task` is what it was trained on; default: the one it holds. `facts` are used where none were written.
+    """
+    task = task or fitted.task
+    assert task is not None, "what fit returns has its task"
     record: Mapping[str, Any] = {}
     if fitted.folder is not None:
         with suppress(ValueError):
             record = _mapping(read_json(fitted.folder / names.RECORD))
-    record = record or {"fingerprint": fingerprint(task), "seed": fitted.config.seed, "versions": versions()}
+    seed, data = fitted.config.seed, fingerprint(task)
+    record = record or {"fingerprint": data, "seed": seed, "versions": versions(), "facts": facts or {}}
     classes = fitted.predictor.classes
     return FinishedRun(
         fitted.folder,

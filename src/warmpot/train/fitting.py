@@ -69,6 +69,8 @@ class Fitted:
         The settings of the run.
     folder : Path or None
         The run folder, if one was written.
+    task : Task or None
+        The data that it was trained on.
     """
 
     predictor: Predictor
@@ -82,6 +84,7 @@ class Fitted:
     config: RunConfig
     folder: Path | None = None
     presence: ClassPresence | None = None
+    task: Task | None = None
 
     @property
     def target_classes(self) -> dict[str, float]:
@@ -93,6 +96,19 @@ class Fitted:
     def source_weights(self) -> FloatArray:
         """The plan weights, or the training weights where there is no plan."""
         return self.training_weights if self.plan_weights is None else self.plan_weights
+
+    def save(self, folder: Path | str, *, facts: Mapping[str, Any] | None = None) -> Path:
+        """Write a run folder as `fit` does with `out`, but without checkpoints: it can be used, not resumed.
+
+        `facts` are as for `fit`.
+        """
+        assert self.task is not None, "what fit returns has its task"
+        run = RunFolder(Path(folder))
+        run.start(self.config, self.task, resume=False, facts=facts)
+        for line in self.history:
+            run.log(line)
+        run.write_results(self, self.task)
+        return run.folder
 
     def __repr__(self) -> str:
         sizes = f"{len(self.training_weights)} source and {len(self.outputs)} target samples"
@@ -156,7 +172,7 @@ def fit(
     fitted = _finish(predictor, trained, inner, config)
     if run is not None and lead:
         run.write_results(fitted, task)
-    return fitted if run is None else dataclasses.replace(fitted, folder=run.folder)
+    return dataclasses.replace(fitted, task=task, folder=None if run is None else run.folder)
 
 
 def _writable(x: Any) -> Any:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from warmpot._checks import check_features, check_matrix
 from warmpot._memory import check_memory
@@ -18,6 +21,7 @@ from warmpot.bounds import BoundProblem, head_lipschitz
 from warmpot.bounds.losses import DEFAULT_LOSS
 from warmpot.data import Table, Task
 from warmpot.data._columns import find_columns
+from warmpot.data.inputs import is_path, of_images, read_samples
 from warmpot.data.pixels import Pixels
 from warmpot.data.shards import Shards
 from warmpot.data.table import LazyRows, Rows, check_names, column_names, sample_shape, take_columns
@@ -25,17 +29,28 @@ from warmpot.errors import InputError, listing
 from warmpot.nets import Backbone, Network, NetworkSettings, Outputs, load_network, save_network
 from warmpot.train.batches import blocks
 from warmpot.train.extract import weights_fingerprint
+from warmpot.train.hardware import resolve_device
 from warmpot.train.images import ImageSettings
 from warmpot.weights import estimate_present_classes, predicted_shares
 
 __all__ = ["BoundInputs", "Predictor", "apply_network", "bound_inputs", "check_pass_memory"]
 
 
+WHOLE = r"0|-?[1-9]\d{0,17}"  # a whole number that int64 holds, as `str` writes it
+
+
 def apply_network(network: Network, x: Rows, workers: int = 0) -> Outputs:
-    """Features and outputs of all rows, as float64 tensors; images are decoded by so many processes."""
+    """Features and outputs of all rows, as float64 tensors on the CPU; images are decoded by so many processes."""
+    device = device_of(network)
     with torch.inference_mode():
-        parts = [network(block)[:2] for block in blocks(x, workers)]
-        return Outputs(*(torch.cat([part[k].double() for part in parts]) for k in range(2)))
+        parts = [network(block.to(device))[:2] for block in blocks(x, workers)]
+        # moved first: not every device has float64
+        return Outputs(*(torch.cat([part[k].cpu().double() for part in parts]) for k in range(2)))
+
+
+def device_of(network: Network) -> torch.device:
+    """Return the device that a network is on."""
+    return next(network.parameters()).device
 
 
 def check_pass_memory(what: str, network: Network, samples: int, copied: int, remedy: str) -> None:
@@ -49,17 +64,18 @@ def check_pass_memory(what: str, network: Network, samples: int, copied: int, re
     check_memory(what, size, 8.0 * samples * (copied + 2 * width + 4 * outputs), remedy)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Predictor:
     """A trained model, independent of the data it was trained on.
 
-    Samples are an array, rows that are loaded on demand, a data frame or a `Table`. The columns of the last two are
+    Samples are an array, a data frame, a `Table`, or the path of a file; of a model that was trained on images also
+    images: a folder, a list, Pillow images, arrays or tensors (see `warmpot.data.read_samples`). Named columns are
     matched by name with those that the model was trained on: their order does not matter, and others are ignored.
 
     Attributes
     ----------
     network : Network
-        In evaluation mode, on the CPU.
+        In evaluation mode, on the CPU unless `to` has moved it.
     settings : NetworkSettings
         Its shape.
     classes : tuple of str
@@ -86,6 +102,31 @@ class Predictor:
         """Number of features it takes."""
         return int(self.network.n_inputs)
 
+    def __repr__(self) -> str:
+        inputs = f"{self.width} features" if self.images is None else f"images, {self.images.backbone.name}"
+        outputs = f"{len(self.classes)} classes" if self.classes else "continuous targets"
+        return f"Predictor({inputs} -> {outputs}, on {device_of(self.network)})"
+
+    def to(self, device: str | torch.device) -> Predictor:
+        """Return the same model on another device, such as "cuda", or "auto": a GPU if there is one.
+
+        Samples are moved to it in batches; what is returned is on the CPU.
+        """
+        return replace(self, network=copy.deepcopy(self.network).to(resolve_device(str(device))))
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """The classes as predictions have them: integers if all of their names are whole numbers, else texts."""
+        numbers = all(re.fullmatch(WHOLE, name) for name in self.classes)
+        return np.array([int(name) for name in self.classes] if numbers else self.classes)
+
+    def predict(self, x: Any, name: str = "X") -> NDArray[Any]:
+        """Most probable classes, as in `labels`, or the values of a regressor, (n,)."""
+        if not self.classes:
+            return self.values(x, name)
+        labels: NDArray[Any] = self.labels[self.probabilities(x, name).argmax(axis=1)]
+        return labels
+
     def outputs(self, x: Any, name: str = "X", *, source: bool = False) -> Outputs:
         """Features and raw outputs of samples of the target, or of the source, as float64 tensors; all finite."""
         outputs = apply_network(self.network.for_source() if source else self.network, *self._rows(x, name))
@@ -98,6 +139,8 @@ class Predictor:
 
     def _rows(self, x: Any, name: str) -> tuple[Rows, int]:
         """Check samples; return them, with the number of processes that decode them."""
+        if is_path(x) or (self.images is not None and of_images(x)):
+            x, name = read_samples(x, name=name, columns=self.columns, labelled=False), str(x) if is_path(x) else name
         names = column_names(x)
         if names and self.columns:
             allowed = f"the columns it was trained on, {listing(self.columns)}"
@@ -224,6 +267,6 @@ def bound_inputs(predictor: Predictor, task: Task) -> BoundInputs:
     target = predictor.outputs(task.unlabelled("target"), "target")
     head = predictor.network.head
     proba_s, proba_t = (torch.softmax(outputs.logits, dim=1).numpy() for outputs in (source, target))
-    weight, bias = (part.detach().double().numpy() for part in (head.weight, head.bias))
+    weight, bias = (part.detach().cpu().double().numpy() for part in (head.weight, head.bias))
     labels = np.asarray(task.ys, np.int64)
     return BoundInputs(source.features.numpy(), labels, target.features.numpy(), proba_s, proba_t, weight, bias)

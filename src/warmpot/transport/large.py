@@ -16,7 +16,6 @@ from warmpot._checks import (
     check_choice,
     check_cost,
     check_count,
-    check_fraction,
     check_matrix,
     check_positive,
     check_samples,
@@ -28,7 +27,15 @@ from warmpot._typing import Array, FloatArray, IntArray
 from warmpot.errors import InputError
 from warmpot.transport.certify import round_sparse
 from warmpot.transport.exact import MAX_PIVOTS, BlockCost, Generated, generate, optimality
-from warmpot.transport.problem import Potentials, Solution, check_masses, infeasible, proven_bound, residuals_of
+from warmpot.transport.problem import (
+    Potentials,
+    Solution,
+    check_masses,
+    infeasible,
+    proven_bound,
+    residuals_of,
+    source_capacities,
+)
 
 __all__ = ["EuclideanBlocks", "solve_partial_blocks", "solve_partial_points"]
 
@@ -263,7 +270,7 @@ def _solve(
 ) -> Solution[csr_array]:
     """Solve on the samples with capacity, which `restricted` gives the costs of; capacities are a, b and beta."""
     a_or_none, b_or_none, beta = capacities
-    a, b, mass = check_masses(_source_capacities(a_or_none, beta, shape[0]), b_or_none, mass, shape)
+    a, b, mass = check_masses(source_capacities(a_or_none, beta, shape[0]), b_or_none, mass, shape)
     rows, cols = np.flatnonzero(a > 0), np.flatnonzero(b > 0)
     blocks = restricted(rows, cols)
     # A block, its products and one temporary are alive at the same time, in float64.
@@ -337,16 +344,6 @@ def _completed(
         block = cost.block(used[start : start + block_rows])
         value += float(added.data[chunk] @ block[place[chunk] - start, added.col[chunk]])
     return result._replace(plan=plan, value=value, missing=0.0) if value < np.inf else result
-
-
-def _source_capacities(a: Array | None, beta: float | None, n: int) -> Array:
-    if a is not None and beta is None:
-        return a
-    if a is not None:
-        remedy = "Pass beta for equal capacities, or a for your own."
-        raise InputError("beta", got=f"{beta} and a", allowed="one of beta and a", remedy=remedy)
-    remedy = "It is the fraction of the source that is expected to be useful: pass a number in (0, 1]."
-    return np.full(n, 1.0 / (check_fraction("beta", beta, remedy) * n))
 
 
 def _samples(xs: Array, xt: Array, cost: str | Callable[[Any, Any], Any]) -> tuple[Array, Array]:

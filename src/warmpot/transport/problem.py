@@ -17,10 +17,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from warmpot._checks import check_cost, check_mass, check_weights
+from warmpot._checks import check_cost, check_fraction, check_mass, check_weights
 from warmpot._interop import kind_of
 from warmpot._typing import Array, BoolArray, FloatArray
-from warmpot.errors import InfeasibleError, NotConvergedError
+from warmpot.errors import InfeasibleError, InputError, NotConvergedError
 
 __all__ = [
     "Answer",
@@ -35,6 +35,7 @@ __all__ = [
     "infeasible",
     "proven_bound",
     "residuals_of",
+    "source_capacities",
 ]
 
 ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of sums such as a plan's cost, relative to the sum of magnitudes
@@ -225,9 +226,12 @@ class PartialProblem:
     forbidden: bool
 
     @classmethod
-    def checked(cls, cost: object, a: object | None, b: object | None, mass: object) -> PartialProblem:
+    def checked(
+        cls, cost: object, a: object | None, b: object | None, mass: object, beta: float | None = None
+    ) -> PartialProblem:
         """Check the arguments of a solver; see `warmpot._checks` for what is refused."""
         c = check_cost("cost", cost)
+        a = a if beta is None else source_capacities(a, beta, c.shape[0])
         return cls(c, *check_masses(a, b, mass, c.shape), bool(c.max() == np.inf))
 
     @property
@@ -271,6 +275,17 @@ def check_masses(
     coarsest = max((kind_of(w).resolution for w in (a, b) if w is not None), default=0.0)
     rtol = min(max(1e-9, 8 * coarsest), 1e-2)
     return wa, wb, check_mass(mass, float(min(wa.sum(), wb.sum())), rtol)
+
+
+def source_capacities(a: Any, beta: float | None, n: int) -> Any:
+    """Return the capacities of `n` source samples: `a`, or ``1 / (beta n)`` each; one of the two must be given."""
+    if a is not None and beta is None:
+        return a
+    if a is not None:
+        remedy = "Pass beta for equal capacities, or a for your own."
+        raise InputError("beta", got=f"{beta} and a", allowed="one of beta and a", remedy=remedy)
+    remedy = "It is the fraction of the source that is expected to be useful: pass a number in (0, 1]."
+    return np.full(n, 1.0 / (check_fraction("beta", beta, remedy) * n))
 
 
 def residuals_of(p: FloatArray, q: FloatArray, a: FloatArray, b: FloatArray, mass: float) -> Residuals:

@@ -16,7 +16,15 @@ from warmpot.errors import InputError
 from warmpot.transport.certify import in_callers_kind
 from warmpot.transport.entropic import DEFAULT_MAX_ITER, solve_entropic
 from warmpot.transport.exact import MAX_PIVOTS, solve_exact
-from warmpot.transport.problem import Answer, BatchSolution, PartialProblem, Potentials, Solution, residuals_of
+from warmpot.transport.problem import (
+    Answer,
+    BatchSolution,
+    PartialProblem,
+    Potentials,
+    Solution,
+    residuals_of,
+    source_capacities,
+)
 
 __all__ = ["PartialPath", "partial_path", "solve_partial", "solve_partial_batch"]
 
@@ -26,6 +34,7 @@ def solve_partial(
     a: Array | None = None,
     b: Array | None = None,
     *,
+    beta: float | None = None,
     mass: float,
     eps: float | None = None,
     tol: float = 1e-9,
@@ -42,8 +51,10 @@ def solve_partial(
     cost : (n_s, n_t) array or tensor
         ``+inf`` marks a forbidden pair.
     a, b : (n_s,) and (n_t,) arrays, optional
-        Capacities of rows and columns; uniform with total 1 by default. For partial domain adaptation pass
-        ``a = 1 / (beta * n_s)`` each.
+        Capacities of rows and columns; uniform with total 1 by default.
+    beta : float, optional
+        In (0, 1], instead of `a`: the fraction of the source that is expected to be useful. Each source sample has
+        capacity ``1 / (beta * n_s)``, as in partial domain adaptation.
     mass : float
         In (0, min(sum(a), sum(b))]; an excess by rounding is snapped to the maximum.
     eps : float, optional
@@ -77,10 +88,11 @@ def solve_partial(
     Solution(2 x 2, OPTIMAL, value=0, gap=0, slope=0, n_iter=1)
     """
     eps, tol, max_iter = _settings(eps, tol, max_iter)
-    problem = PartialProblem.checked(cost, a, b, mass)
+    problem = PartialProblem.checked(cost, a, b, mass, beta)
     kind = kind_of(cost)
     if eps is not None and kind.on_accelerator:
-        return solve_partial_batch(cost[None], a, b, mass=mass, eps=eps, tol=tol, max_iter=max_iter, throw=throw)[0]
+        options: dict[str, Any] = {"beta": beta, "mass": mass, "eps": eps, "tol": tol, "max_iter": max_iter}
+        return solve_partial_batch(cost[None], a, b, throw=throw, **options)[0]
     solution = _to_solution(problem, _solve(problem, eps, tol, max_iter), cost, kind)
     return solution.or_raise() if throw else solution
 
@@ -90,6 +102,7 @@ def solve_partial_batch(
     a: Array | None = None,
     b: Array | None = None,
     *,
+    beta: float | None = None,
     mass: float,
     eps: float | None = None,
     tol: float = 1e-9,
@@ -120,7 +133,7 @@ def solve_partial_batch(
     values, kind = check_cost("costs", costs, ndim=3), kind_of(costs)
     size = values.shape[0]
     rows, cols = _per_problem("a", a, size), _per_problem("b", b, size)
-    problems = [PartialProblem.checked(values[k], rows[k], cols[k], mass) for k in range(size)]
+    problems = [PartialProblem.checked(values[k], rows[k], cols[k], mass, beta) for k in range(size)]
     if eps is not None and kind.on_accelerator:
         from warmpot.transport.entropic_torch import solve_entropic_torch
 
@@ -146,7 +159,9 @@ class PartialPath(NamedTuple):
     slopes: FloatArray
 
 
-def partial_path(cost: Array, a: Array | None = None, b: Array | None = None) -> PartialPath:
+def partial_path(
+    cost: Array, a: Array | None = None, b: Array | None = None, *, beta: float | None = None
+) -> PartialPath:
     """Compute the optimal value for every mass at once, exactly: a convex curve.
 
     Successive shortest paths: starting from nothing moved, each step sends mass along the cheapest route that still
@@ -159,6 +174,8 @@ def partial_path(cost: Array, a: Array | None = None, b: Array | None = None) ->
         ``+inf`` for forbidden pairs.
     a, b : arrays, optional
         Capacities; uniform with total 1 by default.
+    beta : float, optional
+        As for `solve_partial`.
 
     Returns
     -------
@@ -175,6 +192,7 @@ def partial_path(cost: Array, a: Array | None = None, b: Array | None = None) ->
     from warmpot.transport._kernels import shortest_paths
 
     c = check_cost("cost", cost)
+    a = a if beta is None else source_capacities(a, beta, c.shape[0])
     wa, wb = check_weights("a", a, c.shape[0]), check_weights("b", b, c.shape[1])
     rows, cols = np.flatnonzero(wa > 0), np.flatnonzero(wb > 0)
     live = np.ascontiguousarray(c[np.ix_(rows, cols)])

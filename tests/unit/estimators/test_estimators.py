@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -20,11 +21,12 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import warmpot
 from warmpot.data import Task
-from warmpot.errors import DivergedError, InputError
+from warmpot.errors import DivergedError, InputError, WarmpotWarning
 from warmpot.estimators import (
     AdaptedClassifier,
     PartialReweighter,
@@ -61,6 +63,7 @@ ALL = [
     pytest.param(PartialReweighter(Ridge()), RS, id="weighted-ridge"),
 ]
 every = pytest.mark.parametrize(("estimator", "y"), ALL)
+unwarned = pytest.mark.filterwarnings("ignore:X_target:warmpot.errors.WarmpotWarning")  # tested on its own, below
 
 
 def outputs(estimator: Any, x: Any = XT) -> dict[str, Any]:
@@ -92,6 +95,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     return {}
 
 
+@unwarned  # the checks give no target
 @parametrize_with_checks(
     [
         WarmpotClassifier(overrides={"full": {"rounds": 3}}),  # for the time it takes
@@ -112,6 +116,7 @@ def test_scikit_learns_contract(estimator: Any, check: Any) -> None:
 @pytest.mark.parametrize(
     "estimator", [WarmpotRegressor(), WarmpotRegressor(loss="absolute"), PartialReweighter(Ridge())]
 )
+@unwarned
 def test_regressors_learn(estimator: Any) -> None:
     """The data and the threshold of the check that fails for a reason that is not ours."""
     x, y = make_regression(n_samples=200, n_features=10, n_informative=1, bias=5.0, noise=20, random_state=42)
@@ -161,6 +166,7 @@ def test_target_classes_leave_stray_predictions_out() -> None:
 
 
 @every
+@unwarned
 def test_three_ways_to_name_the_target(estimator: Any, y: Any) -> None:
     direct = clone(estimator).fit(XS, y, X_target=XT)
     masked = np.concatenate([y, np.full(len(XT), np.nan if is_regressor(estimator) else -1)])
@@ -218,6 +224,7 @@ def test_unusable_domains_are_refused(domain: Any, message: str) -> None:
 
 
 @every
+@unwarned
 def test_unusable_targets_are_refused(estimator: Any, y: Any) -> None:
     spoilt = XT.copy()
     spoilt[3, 1] = np.nan
@@ -280,6 +287,7 @@ def test_text_labels(kind: Any) -> None:
     np.testing.assert_array_equal(again.predict(XT), model.predict(XT))
 
 
+@unwarned
 def test_labels_minus_one_and_one_are_classes() -> None:
     signs = np.where(YS % 2, 1, -1)
     assert clone(FULL).fit(XS, signs).classes_.tolist() == [-1, 1]
@@ -343,6 +351,7 @@ DEGENERATE: dict[str, Any] = {
 
 @pytest.mark.parametrize("case", DEGENERATE)
 @every
+@unwarned
 def test_degenerate_features_give_finite_numbers(estimator: Any, y: Any, case: str) -> None:
     x = DEGENERATE[case]
     if getattr(estimator, "estimator", None) is not None and np.abs(x).max() > 1e9:
@@ -457,6 +466,7 @@ def test_regressor_and_the_command_line_agree_bit_for_bit() -> None:
     np.testing.assert_array_equal(WarmpotRegressor().fit(XS, RS, XT).target_prediction_, told.outputs)
 
 
+@unwarned
 def test_columns_keep_what_unit_rows_forget() -> None:
     x = np.concatenate([np.linspace(1, 2, 30), np.linspace(4, 5, 30)])[:, None]
     y = np.repeat([0, 1], 30)
@@ -464,6 +474,7 @@ def test_columns_keep_what_unit_rows_forget() -> None:
     assert clone(FULL).set_params(scale="rows").fit(x, y).score(x, y) < 0.8  # all rows are (1,)
 
 
+@unwarned
 def test_the_scale_is_the_presets_unless_it_is_given() -> None:
     from warmpot.estimators import reweighter
     from warmpot.nets import network
@@ -496,6 +507,7 @@ def test_the_reweighter_scales_features(scale: str) -> None:
     np.testing.assert_allclose(model.source_weights_, plain.source_weights_, atol=1e-12)
 
 
+@unwarned
 def test_parameters_override_the_preset() -> None:
     model = WarmpotClassifier(alpha=0.5, overrides={"params": {"alpha": 0.9, "eta1": 2.0}, "full": {"rounds": 3}})
     model.fit(XS, YS, XT)
@@ -629,3 +641,82 @@ def test_masked_target_labels_do_not_change_the_source_labels(masked: Any) -> No
     model = SourceOnlyClassifier().fit(x, codes + [masked] * len(XT), sample_domain=domain)
     assert model.classes_.dtype.kind == "i"
     assert model.classes_.tolist() == sorted(set(codes))
+
+
+@every
+def test_a_fit_without_a_target_warns(estimator: Any, y: Any) -> None:
+    model = clone(estimator)
+    if isinstance(estimator, SourceOnlyClassifier):
+        model.fit(XS, y)  # it needs none, and warnings are errors here
+        return
+    with pytest.warns(WarmpotWarning, match="X_target: got none") as caught:
+        model.fit(XS, y)
+    assert caught[0].filename == __file__
+
+
+TABLE = XS * [20.0, 0.1, 3.0] + [50.0, 2.0, 9.0]  # in units of their own, far from standardized
+TARGET_TABLE = XT * [20.0, 0.1, 3.0] + [50.0, 2.0, 9.0]
+
+
+@pytest.mark.parametrize("scaler", [StandardScaler(), MinMaxScaler()], ids=["standard", "min-max"])
+@every
+def test_a_target_that_the_pipeline_does_not_scale_is_noticed(estimator: Any, y: Any, scaler: Any) -> None:
+    factor = 1.0 if isinstance(scaler, StandardScaler) else 10.0
+    source, target = TABLE * factor, TARGET_TABLE * factor
+    with sklearn.config_context(enable_metadata_routing=True):
+        wrong = make_pipeline(clone(scaler), clone(estimator))
+        with pytest.warns(WarmpotWarning, match="times the size of X's"):
+            wrong.fit(source, y, X_target=target)
+        right = Pipeline([("scale", clone(scaler)), ("model", clone(estimator))], transform_input=["X_target"])
+        right.fit(source, y, X_target=target)  # warnings are errors here
+        stacked = np.concatenate([source, target]), np.concatenate([y, y[:24]])
+        make_pipeline(clone(scaler), clone(estimator)).fit(*stacked, sample_domain=DOMAIN)
+    fitted = clone(scaler).fit(source)
+    clone(estimator).fit(fitted.transform(source), y, fitted.transform(target))
+
+
+@pytest.mark.parametrize(("estimator", "y"), ALL[:4])
+def test_saved_and_loaded(estimator: Any, y: Any, tmp_path: Path) -> None:
+    model = clone(estimator).fit(XS, y, XT)
+    loaded = type(estimator).load(model.save(tmp_path / "run"))
+    assert_same(outputs(loaded), outputs(model))
+    assert loaded.get_params() == model.get_params()
+    if is_classifier(model):
+        assert loaded.classes_.dtype == model.classes_.dtype
+        np.testing.assert_array_equal(loaded.predict(XT), warmpot.load(tmp_path / "run").predict(XT))
+    for one in (model, loaded):
+        assert "<html" in one.report(tmp_path / "page.html").read_text()
+    with pytest.raises(InputError, match="save: got a model without its training data"):
+        pickle.loads(pickle.dumps(model)).save(tmp_path / "other")
+    with pytest.raises(InputError, match="the run of a "):
+        (WarmpotClassifier if isinstance(model, WarmpotRegressor) else WarmpotRegressor).load(tmp_path / "run")
+    with pytest.raises(NotFittedError):
+        clone(estimator).save(tmp_path / "other")
+
+
+def test_names_of_columns_and_text_labels_are_loaded(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    names, frame = np.array(["a", "b", "c", "d"]), pd.DataFrame(XS, columns=["p", "q", "r"])
+    model = WarmpotClassifier(overrides=QUICK, random_state=np.int64(3))
+    model.fit(frame, names[YS], pd.DataFrame(XT, columns=["p", "q", "r"]))
+    loaded = WarmpotClassifier.load(model.save(tmp_path / "run"))
+    assert loaded.feature_names_in_.tolist() == ["p", "q", "r"]
+    np.testing.assert_array_equal(loaded.predict(frame), model.predict(frame))
+    assert loaded.random_state == 3
+
+
+def test_the_reweighter_takes_the_weights_of_a_training() -> None:
+    trained = WarmpotClassifier().fit(XS, YS, XT)
+    for estimator in (None, LogisticRegression()):
+        model = PartialReweighter(estimator).fit(XS, YS, XT)
+        np.testing.assert_allclose(model.sample_weight_, trained.training_weights_ * len(XS), rtol=1e-12)
+        np.testing.assert_array_equal(model.source_weights_, trained.source_weights_)
+    given = PartialReweighter(alpha=0.6, beta=0.4).fit(XS, YS, XT)
+    assert given.source_weights_.sum() == pytest.approx(0.6)
+    plan = PartialReweighter(weights="plan").fit(XS, YS, XT)
+    for same in (PartialReweighter().fit(XS, X_target=XT), PartialReweighter().fit(XS, RS, XT)):  # no classes
+        np.testing.assert_array_equal(same.source_weights_, plan.source_weights_)
+    assert plan.source_weights_.sum() == pytest.approx(0.8)
+    assert plan.source_weights_.max() <= 1 / (0.35 * 60) + 1e-12
+    with pytest.raises(InputError, match="'training' without labels of classes"):
+        PartialReweighter(weights="training").fit(XS, RS, XT)

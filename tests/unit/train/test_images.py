@@ -100,6 +100,13 @@ def test_features_are_extracted_once_and_the_model_takes_images(folders: Any, tm
     restored, images = Predictor.load(tmp_path / "run"), load_images(folders[1])
     np.testing.assert_allclose(restored.probabilities(images.x), fitted.outputs, atol=1e-6)
     np.testing.assert_allclose(restored.probabilities(task.xt), fitted.outputs, atol=1e-6)  # or its features
+    expected = restored.predict(folders[1])
+    assert expected.tolist() == [task.classes[k] for k in fitted.outputs.argmax(axis=1)]
+    pictures = [Image.open(folders[1] / name) for name in images.names[:3]]
+    for form in (pictures, [np.asarray(picture) for picture in pictures], [folders[1] / n for n in images.names[:3]]):
+        assert restored.predict(form).tolist() == expected[:3].tolist()
+    assert restored.predict(pictures[0]).tolist() == expected[:1].tolist()
+    assert "images, " in repr(restored)
     assert str(Path(restored.images.backbone.weights)) == "none"
     with open(tmp_path / "run" / "predictions.csv", newline="") as stream:
         rows = list(csv.DictReader(stream))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from warmpot.data import as_table, make_task
 from warmpot.errors import InputError
@@ -69,3 +70,47 @@ def test_the_inputs_of_bounds_are_matched_by_name(tmp_path: Path) -> None:
     arrays: list[tuple[Any, Any]] = list(zip(expected, found, strict=True))
     for one, other in arrays:
         np.testing.assert_array_equal(one, other)
+
+
+def test_predict_gives_the_names_of_classes_or_values(tmp_path: Path) -> None:
+    predictor = by_fit(tmp_path)
+    predicted = predictor.predict(TARGET)
+    best = predictor.probabilities(XT).argmax(axis=1)
+    assert predicted.tolist() == best.tolist()  # the classes are 0 to 3
+    assert predicted.dtype.kind == "i"
+    for classes in (("a", "b", "c", "d"), ("0", "1", "2", "x"), ("00", "01", "02", "03")):
+        assert replace(predictor, classes=classes).predict(TARGET).tolist() == [classes[k] for k in best]
+    task, _ = make_task(as_table(XS, XS[:, 0], task="regression"), as_table(XT))
+    regressor = fit(task, load_config("full", changes={"loss": "squared", "full": {"rounds": 1}})).predictor
+    np.testing.assert_array_equal(regressor.predict(XT), regressor.values(XT))
+    assert repr(regressor) == "Predictor(3 features -> continuous targets, on cpu)"
+
+
+def test_files_are_read_by_the_names_of_their_columns(tmp_path: Path) -> None:
+    predictor = by_fit(tmp_path)
+    expected = predictor.probabilities(XT)
+    file = tmp_path / "new.csv"
+    TARGET[["r", "p", "q"]].assign(label="x", key=range(20)).to_csv(file, index=False)
+    for path in (file, str(file)):
+        np.testing.assert_allclose(predictor.probabilities(path), expected, rtol=1e-12)
+    np.savez(tmp_path / "new.npz", X=XT, y=np.zeros(20))
+    np.testing.assert_array_equal(predictor.probabilities(tmp_path / "new.npz"), expected)
+    with pytest.raises(InputError, match=r"absent\.csv"):
+        predictor.predict(tmp_path / "absent.csv")
+
+
+def test_a_model_moves_to_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor = by_fit(tmp_path)
+    moved = predictor.to(torch.device("cpu"))
+    assert moved.network is not predictor.network
+    assert repr(moved) == "Predictor(3 features -> 4 classes, on cpu)"
+    np.testing.assert_array_equal(moved.probabilities(XT), predictor.probabilities(XT))
+    with pytest.raises(InputError, match="device: got 'tpu'"):
+        predictor.to("tpu")
+    # every batch goes to the network's device, and the results come back from it
+    seen = []
+    monkeypatch.setattr(
+        "warmpot.train.predictor.device_of", lambda network: seen.append(network) or torch.device("cpu")
+    )
+    predictor.probabilities(XT)
+    assert seen == [predictor.network]

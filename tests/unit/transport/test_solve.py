@@ -15,6 +15,7 @@ from warmpot.transport import (
     round_to_feasible,
     solve_partial,
     solve_partial_batch,
+    solve_partial_points,
     solve_unbalanced,
 )
 from warmpot.transport.entropic_torch import solve_entropic_torch
@@ -297,3 +298,27 @@ def test_cuda_stays_on_the_device() -> None:
     cost = torch.rand(3, 30, 20, device="cuda")
     batch = solve_partial_batch(cost, mass=0.5, eps=0.1)
     assert batch.plan.device == cost.device
+
+
+@pytest.mark.parametrize("eps", [None, 0.1])
+def test_beta_gives_every_row_the_same_capacity(eps: float | None) -> None:
+    xs, xt = RNG.random((12, 2)), RNG.random((7, 2))
+    cost = np.linalg.norm(xs[:, None] - xt, axis=2)
+    solution = solve_partial(cost, beta=0.4, mass=0.8, eps=eps)
+    np.testing.assert_array_equal(
+        solution.plan, solve_partial(cost, np.full(12, 1 / (0.4 * 12)), mass=0.8, eps=eps).plan
+    )
+    np.testing.assert_array_equal(solve_partial_batch(cost[None], beta=0.4, mass=0.8, eps=eps)[0].plan, solution.plan)
+    if eps is None:
+        points = solve_partial_points(xs, xt, beta=0.4, mass=0.8)
+        assert solution.value == pytest.approx(points.value, rel=1e-12)
+        path = partial_path(cost, beta=0.4)
+        assert np.interp(0.8, path.masses, path.values) == pytest.approx(solution.value, rel=1e-9)
+
+
+def test_beta_and_capacities_exclude_each_other() -> None:
+    for solve in (solve_partial, lambda cost, a, **kind: partial_path(cost, a, beta=kind["beta"])):
+        with pytest.raises(InputError, match=r"beta: got 0\.5 and a; allowed: one of beta and a"):
+            solve(np.eye(2), np.ones(2), beta=0.5, mass=0.5)
+    with pytest.raises(InputError, match=r"beta: got 1\.5"):
+        solve_partial(np.eye(2), beta=1.5, mass=0.5)
