@@ -19,7 +19,9 @@ from warmpot.cli._interrupt import on_interrupt, start_again
 from warmpot.cli._shared import (
     SETTING_OF_FLAG,
     class_summary,
+    default_out,
     facts_grid,
+    given_once,
     messages,
     quoted,
     score,
@@ -38,29 +40,28 @@ __all__ = ["fit"]
 SOURCE_FORMS = "Labelled file (.npz, .csv, .tsv, .parquet), folder or list of images."
 SOURCE = Annotated[Path | None, Argument(metavar="SOURCE", help=SOURCE_FORMS)]
 TARGET = Annotated[Path | None, Argument(metavar="TARGET", help="Target data; labels in it are not used for training.")]
-SOURCE_OPTION = Annotated[Path | None, Option("--source", "-s", help="SOURCE, as an option.")]
-TARGET_OPTION = Annotated[Path | None, Option("--target", "-t", help="TARGET, as an option.")]
 OUT = Annotated[Path | None, Option("--out", "-o", help="New folder. [default: runs/SOURCE-TARGET-PRESET]")]
-METHOD = Annotated[str | None, Option(metavar="NAME", help="See `warmpot methods`. [default: the preset's]")]
-WEIGHTS = Annotated[str | None, Option(metavar="NAME", help="How source samples are weighted. [default: the preset's]")]
+METHOD = Annotated[str | None, _flags.training(metavar="NAME", help="See `warmpot methods`. [default: the preset's]")]
+WEIGHTING = "How source samples are weighted; see `warmpot methods`. [default: the preset's]"
+WEIGHTS = Annotated[str | None, _flags.training(metavar="NAME", help=WEIGHTING)]
 PRESET_DEFAULT = "Named set of settings; `warmpot methods` lists them. [default: the method's for features, or full]"
-PRESET = Annotated[str | None, Option(metavar="NAME", help=PRESET_DEFAULT)]
-CONFIG = Annotated[Path | None, Option(help="YAML file with settings that replace the preset's.")]
+PRESET = Annotated[str | None, _flags.training(metavar="NAME", help=PRESET_DEFAULT)]
+CONFIG = Annotated[Path | None, _flags.training(help="YAML file with settings that replace the preset's.")]
 TARGET_SHARE = "Share of the target to match, in (0, 1], for warmpot and mpot; auto for warmpot."
-ALPHA = Annotated[str | None, Option(metavar="NUMBER", help=TARGET_SHARE)]
+ALPHA = Annotated[str | None, _flags.training(metavar="NUMBER", help=TARGET_SHARE)]
 SOURCE_SHARE = "Share of the source that is relevant, in (0, 1], for warmpot; or auto."
-BETA = Annotated[str | None, Option(metavar="NUMBER", help=SOURCE_SHARE)]
-SEED = Annotated[int | None, Option(help="Random seed. [default: 0]")]
+BETA = Annotated[str | None, _flags.training(metavar="NUMBER", help=SOURCE_SHARE)]
+SEED = Annotated[int | None, _flags.training(help="Random seed. [default: 0]")]
 VALIDATOR = "Validator that chooses the best round. [default: last round]"
-CHOOSE = Annotated[str | None, Option(metavar="NAME", help=VALIDATOR)]
+CHOOSE = Annotated[str | None, _flags.training(metavar="NAME", help=VALIDATOR)]
 RESUME = Annotated[Path | None, Option(help="Resume the run in this folder, with its settings.")]
 
 
 def fit(
     source: SOURCE = None,
     target: TARGET = None,
-    source_: SOURCE_OPTION = None,
-    target_: TARGET_OPTION = None,
+    source_: _flags.SOURCE_OPTION = None,
+    target_: _flags.TARGET_OPTION = None,
     out: OUT = None,
     method: METHOD = None,
     weights: WEIGHTS = None,
@@ -89,7 +90,7 @@ def fit(
     root: _flags.ROOT = None,
     classes: _flags.CLASSES = None,
     corrupt: _flags.CORRUPT_FILES = "raise",
-    workers: _flags.DECODERS = None,
+    workers: _flags.WORKERS = None,
     no_report: _flags.NO_REPORT = False,
     quiet: _flags.QUIET = False,
 ) -> None:
@@ -190,11 +191,7 @@ class _RunRequest(NamedTuple):
 
 def _resolve_flags(flags: Mapping[str, Any], note: Callable[..., None]) -> _RunRequest:
     """Resolve the flags, given by the names of the parameters, before any data is read; `note` prints a status line."""
-    for side in ("source", "target"):
-        if flags[side] is not None and flags[f"{side}_"] is not None:
-            got = f"{side.upper()} as well"
-            raise InputError(f"--{side}", got=got, allowed="one of the two", remedy="Give it once.")
-    source, target = flags["source"] or flags["source_"], flags["target"] or flags["target_"]
+    source, target = (given_once(side.upper(), flags[side], flags[f"{side}_"]) for side in ("source", "target"))
     given = {setting: flags[flag] for flag, setting in SETTING_OF_FLAG.items() if flags[flag] is not None}
     if not flags["cache"]:  # as if it was not given: the config file may switch it on
         del given["images.cache"]
@@ -290,10 +287,7 @@ def _new_folder(out: Path | None, data: DataFiles, config: RunConfig) -> Path:
         if config.minibatch.hardware.processes > 1 or int(os.environ.get("WORLD_SIZE", 1)) > 1:
             remedy = "Name a new folder."
             raise InputError("--out", got="none", allowed="a folder, for several processes", remedy=remedy)
-        default = Path("runs") / "-".join([data.source.stem, data.target.stem, *_name_parts(config)])
-        out, number = default, 2
-        while out.exists():
-            out, number = default.with_name(f"{default.name}-{number}"), number + 1
+        out = default_out(data.source, data.target, *_name_parts(config))
     # Only the first process checks: by the time that others do, it may have written files.
     elif _process_rank() == 0 and not is_unused(out):
         remedy = f"Name a new folder, or resume the run in this one: warmpot fit --resume {quoted(out)}"

@@ -151,8 +151,9 @@ def test_problems_of_the_data_are_reported(case: str) -> None:
 
 
 def test_files_that_cannot_be_read_fail_each_on_its_own() -> None:
-    Path("source.npz").write_bytes(b"no zip")
-    result = run("source.npz", "none.npz")
+    for name in ("source.npz", "other.npz"):
+        Path(name).write_bytes(b"no zip")
+    result = run("source.npz", "other.npz")
     assert result.exit_code == 1
     assert levels(result, "source") == levels(result, "target") == ["fail"]
 
