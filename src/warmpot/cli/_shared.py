@@ -38,7 +38,7 @@ SETTING_OF_FLAG = {
 }  # fmt: skip
 FLAGS = {
     **{f"config.{setting}": f"--{flag.replace('_', '-')}" for flag, setting in SETTING_OF_FLAG.items()},
-    "preset": "--preset",
+    "preset": "--preset", "method": "--method",
     "task='regression'": "--regression", "task='classification'": "no --regression", "label=": "--label",
     "ids=": "--id", "features=": "--feature",
     "root=": "--root", "weights=PATH": "--backbone-weights FILE",

@@ -26,7 +26,7 @@ __all__ = ["demo"]
 BASELINE = "source-only"
 TITLE = "printed digits 0-9 -> handwritten digits 0-4"
 OUT = Annotated[Path, Option("--out", "-o", help="Folder to write; an earlier demo in it is replaced.")]
-PRESET = Annotated[str, Option(metavar="NAME", help="Preset to compare with source-only; see `warmpot methods`.")]
+PRESET = Annotated[str, Option(metavar="NAME", help="Preset to compare with source-only; see `warmpot methods --all`.")]
 
 
 class _Result(NamedTuple):

@@ -44,7 +44,7 @@ OUT = Annotated[Path | None, Option("--out", "-o", help="New folder. [default: r
 METHOD = Annotated[str | None, _flags.training(metavar="NAME", help="See `warmpot methods`. [default: the preset's]")]
 WEIGHTING = "How source samples are weighted; see `warmpot methods`. [default: the preset's]"
 WEIGHTS = Annotated[str | None, _flags.training(metavar="NAME", help=WEIGHTING)]
-PRESET_DEFAULT = "Named set of settings; `warmpot methods` lists them. [default: the method's for features, or full]"
+PRESET_DEFAULT = "Named settings; `warmpot methods --all` lists them. [default: the method's for features, or full]"
 PRESET = Annotated[str | None, _flags.training(metavar="NAME", help=PRESET_DEFAULT)]
 CONFIG = Annotated[Path | None, _flags.training(help="YAML file with settings that replace the preset's.")]
 TARGET_SHARE = "Share of the target to match, in (0, 1], for warmpot and mpot; auto for warmpot."
@@ -118,7 +118,6 @@ def _train(request: _RunRequest, note: Callable[..., None], verbose: bool, *, re
     from warmpot.train.run_folder import read_facts
 
     folder, data, config = request.folder, request.data, request.config
-    note(f"reading {data.source} and {data.target}")
     if request.unused_engine:
         used = f"the preset {config.preset} runs the engine {config.engine}"
         note(f"settings of the engine {request.unused_engine} have no effect: {used}", "yellow")
@@ -167,7 +166,7 @@ def _summary(fitted: Fitted, truth: Truth | None, seconds: float) -> list[tuple[
         value = f"{effective_classes(torch.as_tensor(outputs)):.1f} of {len(fitted.predictor.classes)}"
         rows.append(("effective classes", value, "exp of the entropy of the mean prediction"))
     share = f"{effective_share(fitted.training_weights):.0%}"
-    rows.append(("effective source", share, "share of the source samples that carry the weight"))
+    rows.append(("effective source", share, "source samples that carry the weight"))
     return rows + score(outputs, truth)
 
 
@@ -200,7 +199,7 @@ def _resolve_flags(flags: Mapping[str, Any], note: Callable[..., None]) -> _RunR
         given["images.backbone.weights"] = str(Path(weights).resolve())  # the run can be resumed from another folder
     changes = nested_changes(flags["settings"] or [], given)
     if flags["resume"] is not None:
-        return _resumed_run(flags, source, target, changes)
+        return _resumed_run(flags, source, target, changes, note)
     if source is None or target is None:
         got, allowed = "no target" if source else "no data", "two files or folders of images (or --resume DIR)"
         raise InputError("SOURCE TARGET", got=got, allowed=allowed, remedy="Run: warmpot fit SOURCE TARGET")
@@ -210,27 +209,37 @@ def _resolve_flags(flags: Mapping[str, Any], note: Callable[..., None]) -> _RunR
 
 
 def _resumed_run(
-    flags: Mapping[str, Any], source: Path | None, target: Path | None, changes: dict[str, Any]
+    flags: Mapping[str, Any],
+    source: Path | None,
+    target: Path | None,
+    changes: dict[str, Any],
+    note: Callable[..., None],
 ) -> _RunRequest:
-    from warmpot.train.run_folder import read_config
-
     given = [f"--{name.replace('_', '-')}" for name, default in NEW_RUN_ONLY.items() if flags[name] != default]
     if given or changes:
         got = ", ".join(given).replace("--fine-tune", "--fine-tune/--frozen") or "other settings"
         remedy = "The folder has its settings: leave these out, or start a new run."
         raise InputError("--resume", got=got, allowed="no other settings", remedy=remedy)
     folder: Path = flags["resume"]
+    note(f"resuming {folder}")
+
+    from warmpot.train.run_folder import read_config
+
     return _RunRequest(folder, remembered_files(folder, source, target, "--resume"), read_config(folder), resume=True)
 
 
 def _new_run(
     flags: Mapping[str, Any], data: DataFiles, changes: dict[str, Any], note: Callable[..., None]
 ) -> _RunRequest:
-    from warmpot.losses import get_label_loss
-    from warmpot.train.config import load_config
-    from warmpot.train.recipes import preset_for, read_settings
+    from warmpot.train.recipes import check_names, preset_for, read_settings
 
     written = read_settings(flags["config"]) if flags["config"] is not None else {}
+    check_names(flags["method"], flags["preset"])
+    note(f"reading {data.source} and {data.target}")  # before the seconds that the following imports take
+
+    from warmpot.losses import get_label_loss
+    from warmpot.train.config import load_config
+
     changes, fine_tunes = _image_settings(data, changes, written.get("images"), flags["fine_tune"], note)
     method = flags["method"] or written.get("method") or ("warmpot" if fine_tunes else None)
     preset = flags["preset"] or written.get("preset")

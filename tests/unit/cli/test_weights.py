@@ -309,7 +309,7 @@ def test_a_bug_keeps_its_traceback(files: Files, monkeypatch: pytest.MonkeyPatch
     assert isinstance(files.run().exception, ZeroDivisionError)
 
 
-@pytest.mark.parametrize(("arguments", "shown"), [([], "weights"), (["weights"], "--source"), (["--help"], "--version"),
+@pytest.mark.parametrize(("arguments", "shown"), [([], "weights"), (["weights"], "SOURCE <path>"), (["--help"], "--version"),
                                                   (["weights", "--help"], "Office-Home")])  # fmt: skip
 def test_help_is_shown_on_request_and_without_arguments(arguments: list[str], shown: str) -> None:
     result = CliRunner().invoke(app, arguments)
