@@ -295,12 +295,16 @@ class RunFolder:
         """Write the model, the predictions for the target and the weights of the source samples."""
         fitted.predictor.save(self.folder)
         matched = fitted.target_weights * task.n_target
+        columns: dict[str, Sequence[Any]]
         if task.for_regression:
             columns = {"prediction": fitted.outputs.tolist()}
         else:
             best = [task.classes[k] for k in fitted.outputs.argmax(axis=1)]
             columns = {"prediction": best, "confidence": fitted.outputs.max(axis=1).tolist()}
-        self._write_rows(names.PREDICTIONS, task.target_names, {**columns, "weight": matched.tolist()})
+        columns["weight"] = matched.tolist()
+        if (first := fitted.unadapted) is not None:
+            columns["unadapted"] = [task.classes[k] for k in first] if task.classes else first.tolist()
+        self._write_rows(names.PREDICTIONS, task.target_names, columns)
         self.write_weights(fitted.plan_weights, fitted.training_weights, task)
         if fitted.solution is not None:
             self.write_plan(fitted.solution.plan)
