@@ -69,7 +69,7 @@ def _show(result: Explanation, most: int | None) -> None:
     show(title, style="bold")
     show(facts_grid(rows))
     if not result.matches:
-        show("", "The plan matches it with no source sample: nothing that is used resembles it enough.")
+        show("", "The plan leaves it out: it is matched with no source sample.")
         return
     named = any(match.name for match in result.matches)
     shown = [

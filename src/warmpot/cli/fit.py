@@ -28,7 +28,7 @@ from warmpot.cli._shared import (
     show,
     show_written,
 )
-from warmpot.cli.report import write_report
+from warmpot.cli.report import open_page, write_report
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def fit(
     corrupt: _flags.CORRUPT_FILES = "raise",
     workers: _flags.WORKERS = None,
     no_report: _flags.NO_REPORT = False,
+    browse: _flags.OPEN = False,
     quiet: _flags.QUIET = False,
 ) -> None:
     """Train on a labelled SOURCE and an unlabelled TARGET.
@@ -104,7 +105,7 @@ def fit(
     with messages(verbose) as note:
         request = _resolve_flags(flags, note)
         if not (request.resume and all((request.folder / name).is_file() for name in RESULTS)):
-            _train(request, note, verbose, report=not no_report)
+            _train(request, note, verbose, report=not no_report, browse=browse)
         elif verbose:
             show(f"{request.folder}: this run is finished, nothing is left to do.")
             show(f"Use it with: warmpot predict {quoted(request.folder)} DATA --out predictions.csv")
@@ -112,7 +113,7 @@ def fit(
                 show(f"Write its report with: warmpot report {quoted(request.folder)}")
 
 
-def _train(request: _RunRequest, note: Callable[..., None], verbose: bool, *, report: bool) -> None:
+def _train(request: _RunRequest, note: Callable[..., None], verbose: bool, *, report: bool, browse: bool) -> None:
     """Train and print a summary. The report comes last."""
     from warmpot.select.best_iterate import fit_chosen
     from warmpot.train.run_folder import read_facts
@@ -130,14 +131,17 @@ def _train(request: _RunRequest, note: Callable[..., None], verbose: bool, *, re
     start = time.perf_counter()
     fitted = fit_chosen(task, config, out=folder, resume=request.resume, progress_bar=bar, facts=data.facts())
     seconds = time.perf_counter() - start
-    if report and _process_rank() == 0:
-        write_report(fitted, task, truth, verbose)
+    page = write_report(fitted, task, truth, verbose) if report and _process_rank() == 0 else None
     if verbose:
         show(f"{data.source.name} -> {data.target.name}", style="bold")
         show(facts_grid(_summary(fitted, truth, seconds)))
         if fitted.predictor.classes:  # not in the grid, because names of classes can be long
             show("", f"Classes estimated to be present: {class_summary(fitted.target_classes)}")
         show_written(folder)
+        if page is not None:
+            show(f"Report: {page}")
+    if browse and page is not None:
+        open_page(page)
 
 
 def _summary(fitted: Fitted, truth: Truth | None, seconds: float) -> list[tuple[str, ...]]:
@@ -167,7 +171,18 @@ def _summary(fitted: Fitted, truth: Truth | None, seconds: float) -> list[tuple[
         rows.append(("effective classes", value, "exp of the entropy of the mean prediction"))
     share = f"{effective_share(fitted.training_weights):.0%}"
     rows.append(("effective source", share, "source samples that carry the weight"))
-    return rows + score(outputs, truth)
+    return [*rows, *_gain(fitted, truth), *score(outputs, truth)]
+
+
+def _gain(fitted: Fitted, truth: Truth | None) -> list[tuple[str, ...]]:
+    """Return what the adaptation changed, compared with the fit on the source alone, if the run has one."""
+    if fitted.unadapted is None or not fitted.config.built_method.uses_target:
+        return []
+    rows: list[tuple[str, ...]] = []
+    if fitted.predictor.classes:
+        changed = int((fitted.outputs.argmax(axis=1) != fitted.unadapted).sum())
+        rows.append(("adaptation", f"changed {changed}", f"of {len(fitted.outputs)} predictions"))
+    return rows + [("without adaptation", value, note) for _, value, note in score(fitted.unadapted, truth)]
 
 
 DATA_FLAGS = ("regression", "root", "classes", "corrupt")

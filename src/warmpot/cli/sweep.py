@@ -14,6 +14,7 @@ from warmpot.cli._data_files import ColumnFlags, DataFiles, describe_task, neste
 from warmpot.cli._interrupt import on_interrupt
 from warmpot.cli._shared import (
     class_summary,
+    complain,
     default_out,
     facts_grid,
     messages,
@@ -80,6 +81,8 @@ def sweep(
     out = out or default_out(source, target, "sweep", continues=True)
     if jobs is not None:
         check_count("--jobs", jobs)
+    if not quiet:
+        complain(f"reading {source} and {target}", "dim")  # before the seconds that the following imports take
     from warmpot.select import DEFAULT_SPACE, DEFAULT_VALIDATOR
     from warmpot.select import sweep as run
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from warmpot._memory import GIB
-from warmpot._progress import ProgressCallback, format_duration
+from warmpot._progress import LINE_EVERY_SECONDS, ProgressCallback, format_duration
 from warmpot.data import Task
 from warmpot.train.config import RunConfig
 from warmpot.train.hardware import asked_to_stop
@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 
 UNADAPTED = "unadapted"
 """Name, in checkpoints, of the target's predictions by the fit on the source alone."""
-LONG = 30.0
-"""Seconds from which the expected time is logged at the start."""
+LONG = LINE_EVERY_SECONDS
+"""Seconds from which the expected time is logged at the start: with less, the first line of progress is not far."""
 
 
 class _RoundTrainer:
@@ -119,8 +119,10 @@ def train_in_rounds(
         if size.seconds >= LONG:
             text = "%s: about %s on one free core, %.1f GiB of memory at most"
             logger.info(text, size, format_duration(size.seconds), size.memory / GIB)
+        report(0.0, f"round 0, about {format_duration(size.seconds)} left")
     trainer = _RoundTrainer(task, config, run, chooser)
     done, total = trainer.begin(start), trainer.rounds.n_rounds
+    report(done / total, f"round {done} of {total}")
     with asked_to_stop() as stop:
         for number in range(done + 1, total + 1):
             if not trainer.round(number):
