@@ -43,7 +43,7 @@ def progress(title: str, logger: logging.Logger, show: bool | None = None) -> It
     def line(share: float, text: str) -> None:
         nonlocal last, begin, first, done
         now = time.monotonic()
-        if share < done:  # another pass; what came between the two is not its time
+        if share < done or share == first:  # another pass, or its start: what came before is not its time
             begin, first = now, share
         done = share
         if now - last >= LINE_EVERY_SECONDS:

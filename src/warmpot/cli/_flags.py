@@ -62,7 +62,7 @@ NETWORK = "Network for images: a timm model, or resnet50_v1."
 NETWORK_WEIGHTS = "Weights of the network: a .safetensors or .pth file, or pretrained (downloaded by timm)."
 TUNING = "Train the network, or extract features once and train on those. [default: --frozen without a GPU]"
 CACHING = "Store the outputs of the frozen blocks on disk and train from them; no augmentation."
-BLOCK = "Fine-tune this and all later blocks, e.g. layer4."
+BLOCK = "Fine-tune this and all later blocks, e.g. layer4 of a ResNet; `warmpot doctor` lists them."
 BACKBONE = Annotated[str | None, _image(metavar="NAME", help=f"{NETWORK} [default: resnet50.tv_in1k]")]
 BACKBONE_WEIGHTS = Annotated[str | None, _image(metavar="FILE", help=f"{NETWORK_WEIGHTS} [default: pretrained]")]
 FINE_TUNE = Annotated[bool | None, _image("--fine-tune/--frozen", help=TUNING)]

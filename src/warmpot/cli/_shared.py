@@ -42,7 +42,7 @@ FLAGS = {
     "task='regression'": "--regression", "task='classification'": "no --regression", "label=": "--label",
     "ids=": "--id", "features=": "--feature",
     "root=": "--root", "weights=PATH": "--backbone-weights FILE",
-    "images.backbone.train_from=layer4": "--train-from layer4",
+    "images.backbone.train_from=BLOCK": "--train-from BLOCK",
 }  # fmt: skip
 """Flags for the settings that errors are about, and for the arguments that messages write between backticks."""
 

@@ -29,7 +29,7 @@ from warmpot.cli._shared import (
     show_written,
 )
 from warmpot.cli.report import open_page, write_report
-from warmpot.errors import InputError
+from warmpot.errors import InputError, WarmpotError
 
 if TYPE_CHECKING:
     from warmpot.data import Truth
@@ -298,11 +298,22 @@ def _image_settings(
     if fine_tunes and train_from is None:
         changes = merged(changes, with_value("images.backbone.train_from", "all"))
         if not gpu:
-            faster = "--train-from layer4 --cache trains only its last block, from outputs stored on disk"
-            note(f"no GPU: training the whole backbone is slow; {faster}", "yellow")
+            note(f"no GPU: training the whole backbone is slow; {_faster(backbone)}", "yellow")
     if not fine_tunes and fine_tune is None:
         note("no GPU: features are extracted once and the backbone is not trained; --fine-tune trains it")
     return merged({"images": {}}, changes), fine_tunes
+
+
+def _faster(backbone: Any) -> str:
+    """Return how to train less, with a block that the chosen backbone has."""
+    from warmpot.nets.backbone import BackboneSettings, last_block
+
+    name = backbone.get("name") if isinstance(backbone, Mapping) else None
+    try:
+        block = last_block(name or BackboneSettings.name)
+    except WarmpotError:  # it is reported when the backbone is built
+        block = "BLOCK"
+    return f"--train-from {block} --cache trains only the last block, from outputs stored on disk"
 
 
 def _new_folder(out: Path | None, data: DataFiles, config: RunConfig) -> Path:

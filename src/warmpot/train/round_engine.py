@@ -119,10 +119,11 @@ def train_in_rounds(
         if size.seconds >= LONG:
             text = "%s: about %s on one free core, %.1f GiB of memory at most"
             logger.info(text, size, format_duration(size.seconds), size.memory / GIB)
-        report(0.0, f"round 0, about {format_duration(size.seconds)} left")
+    left = "" if size is None else f", about {format_duration(size.seconds)} in all"  # until a round is done
+    report(0.0, f"round 0{left}")
     trainer = _RoundTrainer(task, config, run, chooser)
     done, total = trainer.begin(start), trainer.rounds.n_rounds
-    report(done / total, f"round {done} of {total}")
+    report(done / total, f"round {done} of {total}{left}")
     with asked_to_stop() as stop:
         for number in range(done + 1, total + 1):
             if not trainer.round(number):

@@ -130,3 +130,26 @@ def test_a_typing_error_imports_nothing_heavy(words: list[str], tmp_path: Path) 
     allowed = {"rich"} if "none" in " ".join(words) else set()  # of the line that reports the error
     assert modules & set(HEAVY) <= allowed
     assert len(process.stderr.splitlines()) == (1 if "none" in " ".join(words) else len(process.stderr.splitlines()))
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [(["--method", "armp"], "--method: got 'armp'"), (["--preset", "fulll"], "Did you mean 'full'?")],
+)
+def test_a_mistyped_name_is_reported_without_torch(words: list[str], text: str, tmp_path: Path) -> None:
+    for name in ("s.npz", "t.npz"):
+        (tmp_path / name).touch()
+    code = "import sys; from warmpot.cli import main\ntry: main()\nfinally: print(*sys.modules)"
+    process = subprocess.run(
+        [sys.executable, "-c", code, "fit", "s.npz", "t.npz", *words],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (process.returncode, text in process.stderr) == (2, True)
+    assert not {"torch", "numpy", "scipy"} & set(process.stdout.split())
+
+
+def test_every_method_is_known_without_importing_it() -> None:
+    from warmpot.methods import METHODS
+    from warmpot.train.recipes import preset_names, read_preset
+
+    assert {read_preset(name)["method"] for name in preset_names()} == set(METHODS)
