@@ -127,7 +127,7 @@ DATA: dict[str, tuple[dict[str, Any], dict[str, Any], list[str], tuple[str, str,
     ),
     "other classes": ({"X": XS, "y": YS}, {"X": XT, "y": np.full(20, 9)}, [], ("warn", "classes", "source lacks"), 0),
     "constant": (
-        {"X": XS * [1, 1, 0, 1], "y": YS}, {"X": XT * [1, 1, 0, 1]}, [], ("warn", "constant", "number 2,"), 0
+        {"X": XS * [1, 1, 0, 1], "y": YS}, {"X": XT * [1, 1, 0, 1]}, [], ("warn", "constant", "1 feature (2; counted from 0) is"), 0
     ),
     "constant once": ({"X": XS, "y": YS}, {"X": XT * [0, 1, 1, 1]}, [], ("warn", "constant", "one side only"), 0),
     "duplicates": ({"X": XS, "y": YS}, {"X": np.vstack([XT, XS[:3]])}, [], ("warn", "duplicates", "3 of 23"), 0),
