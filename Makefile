@@ -64,7 +64,7 @@ bench-scaling: $(VENV)/.installed
 
 # the grids of docs/bench.md, into benchmarks/results; what is there is not trained again
 DATA ?= ../shared/data
-GRID = $(BIN)/warmpot bench $(1)-features --data $(DATA) --workers 2 --out benchmarks/results/$(2)
+GRID = $(BIN)/warmpot bench $(1)-features --data $(DATA) --jobs 2 --out benchmarks/results/$(2)
 bench-methods: $(VENV)/.installed
 	$(call GRID,comparison,comparison)
 	$(call GRID,ablation,ablation) --reuse benchmarks/results/comparison

@@ -146,7 +146,7 @@ def extract_lite0(folder: Path) -> None:
             out.parent.mkdir(parents=True, exist_ok=True)
             command = [sys.executable, "-m", "warmpot", "extract", str(folder / "office31_images" / domain)]
             command += ["--out", str(out), "--backbone", "tf_efficientnet_lite0"]
-            command += ["--weights", str(folder / "weights" / "tf_efficientnet_lite0.safetensors")]
+            command += ["--backbone-weights", str(folder / "weights" / "tf_efficientnet_lite0.safetensors")]
             subprocess.run(command, check=True)
 
 

@@ -28,10 +28,10 @@ def progress(title: str, logger: logging.Logger, show: bool | None = None) -> It
     """
     if show if show is not None else sys.stderr.isatty():
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
         description, detail = TextColumn("{task.description}"), TextColumn("{task.fields[text]}")
-        columns = (description, BarColumn(), detail, TimeElapsedColumn())
+        columns = (description, BarColumn(), detail, TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(title, total=1.0, text="")
             # a bar at its end counts as finished and stops its clock, but another pass may follow
@@ -43,7 +43,7 @@ def progress(title: str, logger: logging.Logger, show: bool | None = None) -> It
     def line(share: float, text: str) -> None:
         nonlocal last, begin, first, done
         now = time.monotonic()
-        if share < done:  # another pass; what came between the two is not its time
+        if share < done or share == first:  # another pass, or its start: what came before is not its time
             begin, first = now, share
         done = share
         if now - last >= LINE_EVERY_SECONDS:

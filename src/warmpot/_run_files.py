@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 __all__ = ["BEST_CONFIG", "BEST_RUN", "BOUNDS", "BOUNDS_FIGURE", "CHECKPOINTS", "CLASSES", "CONFIG", "DEMO",
-           "FIGURES", "GRID", "METRICS", "MODEL_FACTS", "MODEL_TENSORS", "PAGE", "PREDICTIONS", "RECORD", "RESULTS",
-           "SHARDS", "SOURCE_WEIGHTS", "STORE", "STUDY", "TENSORBOARD", "TRIALS", "is_run_file"]  # fmt: skip
+           "FIGURES", "GRID", "METRICS", "MODEL_FACTS", "MODEL_TENSORS", "PAGE", "PLAN", "PREDICTIONS", "RECORD",
+           "RESULTS", "SHARDS", "SOURCE_WEIGHTS", "STORE", "STUDY", "TENSORBOARD", "TRIALS", "is_run_file"]  # fmt: skip
 
 CONFIG = "config.yaml"
 """Every setting."""
@@ -21,9 +21,12 @@ METRICS = "metrics.jsonl"
 CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
 MODEL_TENSORS, MODEL_FACTS = "model.safetensors", "model.json"
 PREDICTIONS = "predictions.csv"
-"""Columns row, name (optional), prediction, confidence (of classes), and weight: the share that the plan matches."""
+"""Columns row, name (optional), prediction, confidence (of classes), weight (the share that the plan matches), and
+unadapted (the prediction by the fit on the source alone, of the full engine)."""
 SOURCE_WEIGHTS = "source_weights.csv"
 """Columns row, name (optional), label, plan_weight (with a plan) and training_weight; in 0.1.0 weight instead."""
+PLAN = "plan.npz"
+"""The plan of the final iterate, source x target samples, as scipy stores a sparse matrix; absent without a plan."""
 CLASSES = "classes.csv"
 """Columns class, probability (of the class to be in the target), share (of the target, expected) and estimate."""
 BOUNDS, BOUNDS_FIGURE = "bound.json", "bound.png"
@@ -45,7 +48,7 @@ SHARDS = "shards.json"
 MARKS = (RECORD, MODEL_FACTS, STUDY, DEMO, GRID, SHARDS)
 """A folder with one of these belongs to warmpot: a run, an export, a sweep, a demo, a bench or features."""
 OWNED = (CONFIG, RECORD, METRICS, CHECKPOINTS, TENSORBOARD, MODEL_TENSORS, MODEL_FACTS, PREDICTIONS, SOURCE_WEIGHTS,
-         CLASSES, BOUNDS, BOUNDS_FIGURE, PAGE, FIGURES, STUDY, TRIALS, BEST_CONFIG, BEST_RUN, DEMO, GRID, SHARDS,
+         PLAN, CLASSES, BOUNDS, BOUNDS_FIGURE, PAGE, FIGURES, STUDY, TRIALS, BEST_CONFIG, BEST_RUN, DEMO, GRID, SHARDS,
          "results.*", "tables.*", "shard-*", "index.csv", "model.onnx", "README.md")  # fmt: skip
 """Patterns of the names of files and folders in such a folder."""
 

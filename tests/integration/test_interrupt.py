@@ -87,7 +87,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory, nursery: Any) -> Path:
     return folder
 
 
-BACKBONE = ["--backbone", "test_resnet", "--weights", "none", "--resize", "40", "--crop", "32", "--workers", "0"]
+BACKBONE = [
+    "--backbone", "test_resnet", "--backbone-weights", "none", "--resize", "40", "--crop", "32", "--workers", "0",
+]  # fmt: skip
 
 
 @both

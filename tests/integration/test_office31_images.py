@@ -46,7 +46,7 @@ def extracted(
         "--root": shared_data / "office31_images" / "webcam",
         "--classes": folder / "classes.txt",
         "--backbone": "resnet50_v1",
-        "--weights": shared_data / "weights" / "resnet50_v1.safetensors",
+        "--backbone-weights": shared_data / "weights" / "resnet50_v1.safetensors",
         "--batch": 8,
     }
     called = [str(folder / "webcam.txt"), *(str(text) for pair in flags.items() for text in pair)]

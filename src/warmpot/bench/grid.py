@@ -35,10 +35,14 @@ _PACKAGED = resources.files("warmpot") / "grids"
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the tables: a preset of the package with changed settings.
+    """One row of the tables: a preset of the package, or a method, with changed settings.
 
     Attributes
     ----------
+    preset : str
+        Name of the recipe; empty: that of the method, for features or for images.
+    method : str
+        Name of the method; empty: that of the preset.
     changes : mapping
         Nested settings (``set`` in the file, where names may be dotted).
     reported : str
@@ -46,14 +50,28 @@ class Row:
     """
 
     name: str
-    preset: str
+    preset: str = ""
     changes: Mapping[str, Any] = field(default_factory=dict)
     reported: str = ""
+    method: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.preset and not self.method:
+            remedy = "Write `preset: full` or `method: arpm`; `warmpot methods --all` lists them."
+            raise InputError("preset", got="none, and no method", allowed="one of the two", remedy=remedy)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it in the form of the file."""
-        optional = {"set": dict(self.changes), "reported": self.reported}
-        return {"name": self.name, "preset": self.preset, **{name: value for name, value in optional.items() if value}}
+        optional = {
+            "preset": self.preset, "method": self.method, "set": dict(self.changes), "reported": self.reported,
+        }  # fmt: skip
+        return {"name": self.name, **{name: value for name, value in optional.items() if value}}
+
+    def recipe(self, images: bool) -> str:
+        """Return the preset, or the method's for features or for images."""
+        from warmpot.train.recipes import preset_for
+
+        return preset_for(self.method, self.preset or None, images=images) if self.method else self.preset
 
 
 @dataclass(frozen=True)
@@ -269,6 +287,8 @@ class Grid:
         from warmpot.train import load_config
 
         changes = merged(self.changes, row.changes)
+        if row.method:
+            changes = merged(changes, {"method": row.method})
         for name, value in point.items():
             changes = merged(changes, with_value(name, value))
         by_kind = {
@@ -277,7 +297,7 @@ class Grid:
         }
         try:
             kinds = {bool(entry.images) for entry in self.data}
-            return {kind: load_config(row.preset, changes=by_kind[kind]) for kind in kinds}
+            return {kind: load_config(row.recipe(kind), changes=by_kind[kind]) for kind in kinds}
         except InputError as error:
             raise error.within(f"row {row.name!r}: ") from None
 
@@ -301,12 +321,24 @@ class _GridFile:
     set: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _RowFile:
+    """The settings of a row in a file."""
+
+    name: str
+    preset: str = ""
+    method: str = ""
+    set: Mapping[str, Any] = field(default_factory=dict)
+    reported: str = ""
+
+
 def _read_row(entry: Any, where: str) -> Row:
-    if isinstance(entry, Mapping):
-        entry = {("changes" if name == "set" else name): value for name, value in entry.items()}
-        if isinstance(entry.get("changes"), Mapping):
-            entry["changes"] = _nest(entry["changes"])
-    return from_mapping(Row, entry, where)
+    fields = dict(vars(from_mapping(_RowFile, entry, where)))
+    fields["changes"] = _nest(fields.pop("set"))
+    try:
+        return Row(**fields)
+    except InputError as error:
+        raise error.within(f"{where}.") from None
 
 
 def _nest(settings: Mapping[str, Any]) -> dict[str, Any]:

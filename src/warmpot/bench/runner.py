@@ -147,7 +147,8 @@ def _hint_steps(grid: Grid) -> dict[str, int]:
 
     if not grid.seconds or "minibatch" not in grid.changes:
         return {}
-    return {row.name: load_config(row.preset, changes=row.changes).minibatch.steps for row in grid.rows}
+    presets = {row.name: row.recipe(images=any(entry.images for entry in grid.data)) for row in grid.rows}
+    return {row.name: load_config(presets[row.name], changes=row.changes).minibatch.steps for row in grid.rows}
 
 
 def run_grid(
@@ -245,7 +246,7 @@ def _check(cells: Iterable[Cell], data: GridData | None) -> None:
     """Raise once for what would fail in every cell."""
     for cell in cells:
         if (processes := cell.config.minibatch.hardware.processes) > 1:
-            remedy = "Train several cells at a time: --workers, or --ray-address with --gpus 1."
+            remedy = "Train several cells at a time: --jobs, or --ray-address with --gpus 1."
             raise InputError("minibatch.hardware", got=f"{processes} processes", allowed="one per cell", remedy=remedy)
         for path in data.paths(cell.data, cell.task) if data else ():
             if not path.exists():

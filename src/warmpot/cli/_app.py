@@ -12,12 +12,14 @@ import typer
 from typer.core import TyperGroup
 
 from warmpot import __version__
+from warmpot.cli._command import HELP, Command
 from warmpot.cli._interrupt import interruptible, last_line
 from warmpot.cli._shared import complain, one_line
 from warmpot.cli.bench import bench
 from warmpot.cli.bound import bound
 from warmpot.cli.demo import demo
 from warmpot.cli.doctor import doctor
+from warmpot.cli.explain import explain
 from warmpot.cli.export import export
 from warmpot.cli.extract import extract
 from warmpot.cli.fit import fit
@@ -66,11 +68,16 @@ def _show_version(asked: bool) -> None:
 
 
 app = typer.Typer(
-    cls=_Commands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings=HELP,
 )
-NEED_DATA = (fit, sweep, predict, report, bound, weights, extract, export)
+NEED_DATA = (fit, sweep, predict, report, explain, bound, weights, extract, export)
 for command in (demo, *NEED_DATA, methods, doctor):
-    app.command(no_args_is_help=command in NEED_DATA)(command)
+    app.command(cls=Command, no_args_is_help=command in NEED_DATA)(command)
 app.add_typer(bench, name="bench")
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from warmpot._typing import FloatArray
     from warmpot.cli._data_files import DataFiles
     from warmpot.data import Table, Task
+    from warmpot.nets.backbone import BackboneSettings
 
 __all__ = ["CHECKS", "Finding", "check_data"]
 
@@ -81,7 +82,7 @@ def _check_devices() -> Iterator[Finding]:
     yield Finding("ok", "CPU", f"{_cpus()} of {os.cpu_count()} cores available, {platform.machine()}")
     if torch.cuda.is_available():
         names = sorted({torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())})
-        yield Finding("ok", "CUDA", f"{torch.cuda.device_count()} device(s): {', '.join(names)}")
+        yield Finding("ok", "CUDA", f"{torch.cuda.device_count()} x {', '.join(names)}")
     elif torch.backends.mps.is_available():
         yield Finding("ok", "MPS", "present, but not used: it lacks float64")
     else:
@@ -157,7 +158,25 @@ CHECKS: dict[str, Callable[[], Iterator[Finding]]] = {
 """All checks; a check that raises is reported under its name."""
 
 
-def check_data(data: DataFiles) -> Iterator[Finding]:
+def _check_network(backbone: BackboneSettings) -> Iterator[Finding]:
+    """Check that the network of images and its weights can be loaded, without downloading anything."""
+    from warmpot.nets.backbone import are_weights_here, build_backbone, train_from_names
+
+    try:
+        if not are_weights_here(backbone):
+            text = f"the weights of {backbone.name} are not on this machine: a run downloads them"
+            yield Finding("warn", "network", f"{text}. Without a connection, name a file with --backbone-weights")
+            return
+        built = build_backbone(backbone)
+        blocks = ", ".join(train_from_names(backbone.name))
+    except WarmpotError as error:
+        yield Finding("fail", "network", one_line(error))
+        return
+    text = f"{backbone.name}: {built.width} features, weights {Path(backbone.weights).name}"
+    yield Finding("ok", "network", f"{text}; blocks for --train-from: {blocks}")
+
+
+def check_data(data: DataFiles, backbone: BackboneSettings) -> Iterator[Finding]:
     """Check what a training would be given."""
     tables: list[Table] = []
     try:
@@ -172,6 +191,8 @@ def check_data(data: DataFiles) -> Iterator[Finding]:
             yield Finding("fail", side, one_line(error))
             continue
         if of_images:
+            if side == "source":
+                yield from _check_network(backbone)
             decoded = yield from _check_images(side, table)
             if decoded is None:
                 continue
@@ -267,19 +288,23 @@ def _check_columns(task: Task) -> Iterator[Finding]:
     still = [(x == x[:1]).all(axis=0) for x in task.arrays()]
     both, one = still[0] & still[1], still[0] ^ still[1]
     if both.any():
-        text = f"{_columns(both)} constant on both sides and carry no information. Drop them"
+        text = f"{_columns(task, both)} constant on both sides, without information. Leave out what is constant"
         yield Finding("warn", "constant", text)
     if one.any():
-        text = f"{_columns(one)} constant on one side only. Check that both were computed the same way, or drop them"
+        text = f"{_columns(task, one)} constant on one side only. Check that both sides were computed in the same way"
         yield Finding("warn", "constant", text)
     if not both.any() and not one.any():
         yield Finding("ok", "constant", "none of the features")
 
 
-def _columns(which: FloatArray) -> str:
+def _columns(task: Task, which: FloatArray) -> str:
+    """Name some features, by their columns or by their numbers, as the beginning of a sentence."""
     indices = [int(k) for k in which.nonzero()[0]]
-    shown = ", ".join(map(str, indices[:MAX_NAMED])) + (" ..." if len(indices) > MAX_NAMED else "")
-    return f"{len(indices)} feature(s) (number {shown}, counted from 0)"
+    names = [repr(task.columns[k]) if task.columns else str(k) for k in indices[:MAX_NAMED]]
+    shown = ", ".join(names) + (" ..." if len(indices) > MAX_NAMED else "")
+    counted = "" if task.columns else "; counted from 0"
+    number, verb = ("1 feature", "is") if len(indices) == 1 else (f"{len(indices)} features", "are")
+    return f"{number} ({shown}{counted}) {verb}"
 
 
 def _file_hashes(table: Table) -> list[str]:

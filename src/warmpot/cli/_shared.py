@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from warmpot.data import Truth
 
 __all__ = [
-    "SETTING_OF_FLAG", "check_out_file", "class_summary", "complain", "facts_grid", "messages", "one_line", "quoted",
-    "score", "show", "show_written", "table_grid",
+    "SETTING_OF_FLAG", "check_out_file", "class_summary", "complain", "default_out", "facts_grid", "given_once",
+    "messages", "one_line", "quoted", "score", "show", "show_written", "table_grid",
 ]  # fmt: skip
 
+RUNS = Path("runs")  # what commands write by default, unless it belongs to a run
 MAX_CLASSES = 8  # number of classes named in a summary
 LONGEST = 2000  # characters of an error: names in it may be of any length
 HARDWARE = ("devices", "num_nodes", "accelerator", "strategy", "precision")
@@ -37,11 +38,11 @@ SETTING_OF_FLAG = {
 }  # fmt: skip
 FLAGS = {
     **{f"config.{setting}": f"--{flag.replace('_', '-')}" for flag, setting in SETTING_OF_FLAG.items()},
-    "preset": "--preset",
+    "preset": "--preset", "method": "--method",
     "task='regression'": "--regression", "task='classification'": "no --regression", "label=": "--label",
     "ids=": "--id", "features=": "--feature",
     "root=": "--root", "weights=PATH": "--backbone-weights FILE",
-    "images.backbone.train_from=layer4": "--train-from layer4", "images.cache=true": "--cache",
+    "images.backbone.train_from=BLOCK": "--train-from BLOCK", "images.cache=true": "--cache",
     "fine_tune=True": "--fine-tune", "fine_tune=False": "--frozen", "source, target": "SOURCE TARGET",
 }  # fmt: skip
 """Flags for the settings that errors are about, and for the arguments that messages write between backticks."""
@@ -170,6 +171,28 @@ def check_out_file(out: Path, *inputs: Path | None, own: Path | None = None, new
         got = str(error)
     if got:
         raise InputError("--out", got=got, allowed=allowed, remedy=remedy)
+
+
+def default_out(*parts: str | Path, suffix: str = "", folder: Path = RUNS, continues: bool = False) -> Path:
+    """Return where a command writes without --out: its inputs and what it makes of them, joined, in `folder`.
+
+    A number follows if that is in use, unless the command continues what it finds there.
+    """
+    # not the name as given, because . and .. have none
+    names = [Path(os.path.abspath(part)).stem if isinstance(part, Path) else part for part in parts]
+    default = folder / ("-".join(names) + suffix)
+    out, number = default, 2
+    while out.exists() and not continues:
+        out, number = default.with_name(f"{default.name.removesuffix(suffix)}-{number}{suffix}"), number + 1
+    return out
+
+
+def given_once(name: str, argument: Path | None, option: Path | None) -> Path | None:
+    """Return what was given as an argument, or as an option as in earlier versions."""
+    if argument is not None and option is not None:
+        got = f"{name} as well"
+        raise InputError(f"--{name.lower()}", got=got, allowed="one of the two", remedy="Give it once.")
+    return argument if option is None else option
 
 
 def _holds(place: Path, file: Path) -> bool:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from warmpot._run_files import STORE
+from warmpot.cli import _flags
 from warmpot.cli._bench_compare import compare
+from warmpot.cli._command import Command
 from warmpot.cli._data_files import nested_changes
-from warmpot.cli._grid_flags import AT_A_TIME, GPUS, RAY_ADDRESS
 from warmpot.cli._interrupt import on_interrupt
-from warmpot.cli._shared import complain, facts_grid, messages, one_line, quoted, show
+from warmpot.cli._shared import complain, default_out, facts_grid, messages, one_line, quoted, show
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
 __all__ = ["bench"]
 
 RUN = "run"
-DATA = Annotated[Path, typer.Option("--data", "-d", help="Folder that the paths of the grid start from.")]
+PATHS = "Folder that the paths in GRID start from. [default: the folder of its file; data for a grid of the package]"
+DATA = Annotated[Path | None, typer.Option("--data", "-d", metavar="DIR", help=PATHS)]
+FOLDER = "Output folder; an unfinished grid in it is continued. [default: runs/GRID-bench]"
 MAX_ROWS = 20
 """Rows printed; the tables have all."""
 
@@ -47,16 +51,13 @@ bench = typer.Typer(
 )  # fmt: skip
 
 
-@bench.command(RUN)
+@bench.command(RUN, cls=Command)
 def run(
     grid: Annotated[
         str | None, typer.Argument(metavar="GRID", help="A grid of the package, or a YAML file. [default: list them]")
     ] = None,
-    data: DATA = Path("data"),
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Output folder; an unfinished grid in it is continued. [default: bench-GRID]"),
-    ] = None,
+    data: DATA = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help=FOLDER)] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds: 0, 1, ... [default: those of the grid]")] = None,
     only: Annotated[
         list[str] | None,
@@ -75,34 +76,37 @@ def run(
         list[Path] | None,
         typer.Option(metavar="DIR", help="Output folder of another grid: results of the same trainings are copied."),
     ] = None,
-    workers: AT_A_TIME = None,
-    ray_address: RAY_ADDRESS = None,
-    gpus: GPUS = 0.0,
+    jobs: _flags.JOBS = None,
+    ray_address: _flags.RAY_ADDRESS = None,
+    gpus: _flags.GPUS = 0.0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the cells and an estimate of the time; train nothing.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")] = False,
+    quiet: _flags.QUIET = False,
 ) -> None:
     """Train every cell of GRID without a result, then write tables and a page.
 
     A cell is one training: a row on a task with a seed. Each result is added to results.jsonl as soon as it is
     finished; after an interruption the same command continues. A cell that fails is reported with its error, the others
     continue, and the exit code is 1. Target labels are used for evaluation only, except in the oracle of
-    --known-classes. Each cell uses one thread, so that results do not depend on --workers.
+    --known-classes. Each cell uses one thread, so that results do not depend on --jobs.
 
-    `warmpot bench compare A B` shows what changed between two folders, `warmpot bench tables DIR` writes the tables and
-    the page again.
+    `warmpot bench list` lists the grids of the package, `warmpot bench compare A B` shows what changed between two
+    folders, `warmpot bench tables DIR` writes the tables and the page again.
     """
     if grid is None:
-        _list_grids()
+        list_grids()
         return
+    from warmpot._checks import check_count
     from warmpot.bench.runner import run_grid
     from warmpot.bench.summary import load_summary
 
+    if jobs is not None:
+        check_count("--jobs", jobs)
     changed = _read_grid(grid, seeds, known_classes, nested_changes(settings or [], {}))
-    folder, texts, others = out or Path(f"bench-{Path(grid).stem}"), only or [], reuse or []
+    data, folder, texts, others = data or _data_folder(grid), out or _out_folder(grid), only or [], reuse or []
     if dry_run:
-        _show_schedule(changed, folder, data, texts, others, workers or 1)
+        _show_schedule(changed, folder, data, texts, others, jobs or 1)
         return
     start, reported = time.time(), set[tuple[str, str]]()
 
@@ -118,7 +122,7 @@ def run(
     on_interrupt(lambda: f"finished cells are stored, the same command continues in {quoted(folder)}")
     with messages(not quiet):
         records = run_grid(
-            changed, data=data, out=folder, only=texts, reuse=others, workers=workers, ray_address=ray_address,
+            changed, data=data, out=folder, only=texts, reuse=others, workers=jobs, ray_address=ray_address,
             gpus=gpus, progress_bar=False if quiet else None, on_start=on_start, on_failure=on_failure,
         )  # fmt: skip
         summary = load_summary(folder)
@@ -142,7 +146,7 @@ def _show_failures(failed: list[Record], total: int) -> None:
     complain(f"{len(failed)} of {total} cells failed; the same command tries them again", "bold red")
 
 
-@bench.command(no_args_is_help=True)
+@bench.command(cls=Command, no_args_is_help=True)
 def tables(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `warmpot bench` wrote.")]) -> None:
     """Write the tables and the page of a folder again, from the finished cells."""
     from warmpot.bench.summary import load_summary
@@ -152,15 +156,28 @@ def tables(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder th
     show(f"Wrote {folder}: {', '.join(files)}")
 
 
-bench.command(no_args_is_help=True)(compare)
+bench.command(cls=Command, no_args_is_help=True)(compare)
 
 
-def _list_grids() -> None:
+@bench.command("list", cls=Command)
+def list_grids() -> None:
+    """List the grids of the package."""
     from warmpot.bench import grid_names, load_grid
 
     show(facts_grid((name, load_grid(name).title) for name in grid_names()))
-    text = "Run one: warmpot bench NAME --data DIR --out DIR. NAME can also be a YAML file."
+    text = "Run one: warmpot bench NAME --data DIR. NAME can also be a YAML file."
     show("", f"{text} --dry-run estimates the time.")
+
+
+def _data_folder(grid: str) -> Path:
+    """Return where the paths of a grid start: at its own file, which a grid of the package does not have."""
+    return Path(grid).parent if Path(grid).is_file() else Path("data")
+
+
+def _out_folder(grid: str) -> Path:
+    """Return the default folder, or that of an earlier version if it holds results, which can take days."""
+    earlier = Path(f"bench-{Path(grid).stem}")
+    return earlier if (earlier / STORE).is_file() else default_out(Path(grid), "bench", continues=True)
 
 
 def _read_grid(name: str, seeds: int | None, known_classes: bool, changes: dict[str, Any]) -> Grid:

@@ -26,7 +26,7 @@ __all__ = ["demo"]
 BASELINE = "source-only"
 TITLE = "printed digits 0-9 -> handwritten digits 0-4"
 OUT = Annotated[Path, Option("--out", "-o", help="Folder to write; an earlier demo in it is replaced.")]
-PRESET = Annotated[str, Option(metavar="NAME", help="Preset to compare with source-only; see `warmpot methods`.")]
+PRESET = Annotated[str, Option(metavar="NAME", help="Preset to compare with source-only; see `warmpot methods --all`.")]
 
 
 class _Result(NamedTuple):
@@ -51,10 +51,11 @@ def demo(
         got, allowed = "a folder or file that is not a demo", "a new folder or an earlier demo"
         raise InputError(f"--out {out}", got=got, allowed=allowed, remedy="Name another folder with --out.")
     with messages(not quiet) as note:
+        note("drawing the digits")
+
         from warmpot.data import digits_task, make_task
         from warmpot.train import fit, load_config
 
-        note("drawing the digits")
         configs = {name: load_config(name, changes={"seed": seed}) for name in (BASELINE, preset)}
         source, target = digits_task(seed=seed)
         task, truth = make_task(source, target)
@@ -116,6 +117,6 @@ def _show_results(results: list[_Result], out: Path) -> None:
     show(f"Classes estimated to be present by {last.preset}: {class_summary(last.fitted.target_classes)}", "")
     show_written(out)
     if (out / PAGE).exists():
-        show(f"Open the report: {out / PAGE}")
+        show(f"Report: {out / PAGE}")
     show(f"Train on the same files: warmpot fit {quoted(out / 'source.npz')} {quoted(out / 'target.npz')}")
     show(f"Bound the target loss of the last run: warmpot bound {quoted(out / last.preset)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -35,6 +35,8 @@ def doctor(
     dataset: Annotated[str | None, Option(help=DATASET_HELP)] = None,
     root: Annotated[Path | None, Option(help=ROOT_HELP)] = None,
     classes: _flags.CLASSES = None,
+    backbone: _flags.BACKBONE = None,
+    backbone_weights: _flags.BACKBONE_WEIGHTS = None,
 ) -> None:
     """Check the installation, data files or a data set.
 
@@ -52,7 +54,7 @@ def doctor(
     if dataset is None:
         flags = ColumnFlags(label, ids, features or ())
         data = DataFiles(source, target, flags, regression, root, classes) if source and target else None
-        _report(_check_all(data))
+        _report(_check_all(data, {"name": backbone, "weights": backbone_weights}))
     elif root is None:
         show(*_describe_dataset(dataset))
     else:
@@ -75,7 +77,7 @@ def _report(findings: Iterator[Finding]) -> None:
         raise Exit(1)
 
 
-def _check_all(data: DataFiles | None) -> Iterator[Finding]:
+def _check_all(data: DataFiles | None, backbone: Mapping[str, str | None]) -> Iterator[Finding]:
     for name, check in CHECKS.items():
         try:
             yield from check()
@@ -83,7 +85,10 @@ def _check_all(data: DataFiles | None) -> Iterator[Finding]:
             text = f"{type(error).__name__}: {one_line(error)}. Reinstall: pip install --force-reinstall warmpot"
             yield Finding("fail", name, text)
     if data is not None:
-        yield from check_data(data)
+        from warmpot.nets.backbone import BackboneSettings
+
+        given = {name: value for name, value in backbone.items() if value is not None}
+        yield from check_data(data, BackboneSettings(**given))
 
 
 def _check_dataset(name: str, root: Path) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from typer import Argument, Option
 from warmpot._files import LOCK, atomic_write, locked, make_folder
 from warmpot.cli import _flags
 from warmpot.cli._interrupt import on_interrupt
-from warmpot.cli._shared import check_out_file, facts_grid, messages, show
+from warmpot.cli._shared import check_out_file, default_out, facts_grid, messages, show
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,9 +26,10 @@ OTHER_FORMATS = (".npy", ".csv", ".tsv", ".parquet", ".txt", ".json", ".pt", ".s
 
 FORMS = "Folder with one folder of images per class, or a list: one line `path label` per image."
 IMAGES = Annotated[Path, Argument(metavar="IMAGES", help=FORMS)]
-OUT = Annotated[Path, Option("--out", "-o", help="File features.npz, or a folder (for data larger than memory).")]
+OUT_HELP = "File .npz, or a folder (for data larger than memory). [default: runs/IMAGES-features.npz]"
+OUT = Annotated[Path | None, Option("--out", "-o", help=OUT_HELP)]
 BACKBONE = Annotated[str, Option(metavar="NAME", help=_flags.NETWORK)]
-WEIGHTS = Annotated[str, Option("--weights", "--backbone-weights", metavar="FILE", help=_flags.NETWORK_WEIGHTS)]
+WEIGHTS = Annotated[str, Option("--backbone-weights", metavar="FILE", help=_flags.NETWORK_WEIGHTS)]
 CROP = Annotated[int, Option(help="Side of its central square, which goes through the network.")]
 PARTS = "Do part K of N, counted from 0; each part can run on another machine."
 PART = Annotated[str, Option(metavar="K/N", help=PARTS)]
@@ -36,7 +37,7 @@ PART = Annotated[str, Option(metavar="K/N", help=PARTS)]
 
 def extract(
     images: IMAGES,
-    out: OUT,
+    out: OUT = None,
     backbone: BACKBONE = "resnet50.tv_in1k",
     weights: WEIGHTS = "pretrained",
     root: _flags.ROOT = None,
@@ -44,7 +45,7 @@ def extract(
     resize: Annotated[int, Option(help="Side of the square that an image is resized to.")] = 256,
     crop: CROP = 224,
     batch: Annotated[int, Option(help="Images per batch; affects only speed and memory.")] = 64,
-    workers: _flags.DECODERS = None,
+    workers: _flags.WORKERS = None,
     dtype: Annotated[str, Option(help="float32, or float16: half the disk space, three digits.")] = "float32",
     device: Annotated[str, Option(help="auto, cpu or cuda.")] = "auto",
     corrupt: _flags.CORRUPT_FILES = "raise",
@@ -60,13 +61,17 @@ def extract(
     many files, which are read piece by piece. After Ctrl-C or a crash, the same command continues; at most the last
     256 images are repeated.
 
-    Example: warmpot extract photos/webcam --out webcam.npz --backbone resnet50_v1 --weights resnet50_v1.safetensors
+    Example: warmpot extract photos/webcam --out webcam.npz --backbone resnet50_v1 --backbone-weights
+    resnet50_v1.safetensors
     """
     numbers = re.fullmatch(r"(\d+)/(\d+)", part.strip())
     if numbers is None or not int(numbers[1]) < int(numbers[2]):
         remedy = "Use --part 0/2 on one machine and --part 1/2 on another, for example."
         raise InputError("--part", got=repr(part), allowed="K/N with K from 0 to N - 1", remedy=remedy)
     part_of = int(numbers[1]), int(numbers[2])
+    if out is None:
+        out = default_out(images, "features", suffix=".npz")
+        make_folder(out.parent)
     to_file = _is_file(out, images, Path(weights), classes)
     # The parts of a file are kept next to it until it can be written.
     folder = out.with_name(f"{out.name}.parts") if to_file else out

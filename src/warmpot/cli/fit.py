@@ -18,14 +18,16 @@ from warmpot.cli._interrupt import on_interrupt, start_again
 from warmpot.cli._shared import (
     SETTING_OF_FLAG,
     class_summary,
+    default_out,
     facts_grid,
+    given_once,
     messages,
     quoted,
     score,
     show,
     show_written,
 )
-from warmpot.cli.report import write_report
+from warmpot.cli.report import open_page, write_report
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,29 +39,28 @@ __all__ = ["fit"]
 SOURCE_FORMS = "Labelled file (.npz, .csv, .tsv, .parquet), folder or list of images."
 SOURCE = Annotated[Path | None, Argument(metavar="SOURCE", help=SOURCE_FORMS)]
 TARGET = Annotated[Path | None, Argument(metavar="TARGET", help="Target data; labels in it are not used for training.")]
-SOURCE_OPTION = Annotated[Path | None, Option("--source", "-s", help="SOURCE, as an option.")]
-TARGET_OPTION = Annotated[Path | None, Option("--target", "-t", help="TARGET, as an option.")]
 OUT = Annotated[Path | None, Option("--out", "-o", help="New folder. [default: runs/SOURCE-TARGET-PRESET]")]
-METHOD = Annotated[str | None, Option(metavar="NAME", help="See `warmpot methods`. [default: the preset's]")]
-WEIGHTS = Annotated[str | None, Option(metavar="NAME", help="How source samples are weighted. [default: the preset's]")]
-PRESET_DEFAULT = "Named set of settings; `warmpot methods` lists them. [default: the method's for features, or full]"
-PRESET = Annotated[str | None, Option(metavar="NAME", help=PRESET_DEFAULT)]
-CONFIG = Annotated[Path | None, Option(help="YAML file with settings that replace the preset's.")]
+METHOD = Annotated[str | None, _flags.training(metavar="NAME", help="See `warmpot methods`. [default: the preset's]")]
+WEIGHTING = "How source samples are weighted; see `warmpot methods`. [default: the preset's]"
+WEIGHTS = Annotated[str | None, _flags.training(metavar="NAME", help=WEIGHTING)]
+PRESET_DEFAULT = "Named settings; `warmpot methods --all` lists them. [default: the method's for features, or full]"
+PRESET = Annotated[str | None, _flags.training(metavar="NAME", help=PRESET_DEFAULT)]
+CONFIG = Annotated[Path | None, _flags.training(help="YAML file with settings that replace the preset's.")]
 TARGET_SHARE = "Share of the target to match, in (0, 1], for warmpot and mpot; auto for warmpot."
-ALPHA = Annotated[str | None, Option(metavar="NUMBER", help=TARGET_SHARE)]
+ALPHA = Annotated[str | None, _flags.training(metavar="NUMBER", help=TARGET_SHARE)]
 SOURCE_SHARE = "Share of the source that is relevant, in (0, 1], for warmpot; or auto."
-BETA = Annotated[str | None, Option(metavar="NUMBER", help=SOURCE_SHARE)]
-SEED = Annotated[int | None, Option(help="Random seed. [default: 0]")]
+BETA = Annotated[str | None, _flags.training(metavar="NUMBER", help=SOURCE_SHARE)]
+SEED = Annotated[int | None, _flags.training(help="Random seed. [default: 0]")]
 VALIDATOR = "Validator that chooses the best round. [default: last round]"
-CHOOSE = Annotated[str | None, Option(metavar="NAME", help=VALIDATOR)]
+CHOOSE = Annotated[str | None, _flags.training(metavar="NAME", help=VALIDATOR)]
 RESUME = Annotated[Path | None, Option(help="Resume the run in this folder, with its settings.")]
 
 
 def fit(
     source: SOURCE = None,
     target: TARGET = None,
-    source_: SOURCE_OPTION = None,
-    target_: TARGET_OPTION = None,
+    source_: _flags.SOURCE_OPTION = None,
+    target_: _flags.TARGET_OPTION = None,
     out: OUT = None,
     method: METHOD = None,
     weights: WEIGHTS = None,
@@ -88,8 +89,9 @@ def fit(
     root: _flags.ROOT = None,
     classes: _flags.CLASSES = None,
     corrupt: _flags.CORRUPT_FILES = "raise",
-    workers: _flags.DECODERS = None,
+    workers: _flags.WORKERS = None,
     no_report: _flags.NO_REPORT = False,
+    browse: _flags.OPEN = False,
     quiet: _flags.QUIET = False,
 ) -> None:
     """Train on a labelled SOURCE and an unlabelled TARGET.
@@ -100,9 +102,9 @@ def fit(
     flags = dict(locals())  # the parameters by name: nothing else is bound yet
     verbose = not quiet and _process_rank() == 0
     with messages(verbose) as note:
-        request = _resolve_flags(flags)
+        request = _resolve_flags(flags, note)
         if not (request.resume and all((request.folder / name).is_file() for name in RESULTS)):
-            _train(request, note, verbose, report=not no_report)
+            _train(request, note, verbose, report=not no_report, browse=browse)
         elif verbose:
             show(f"{request.folder}: this run is finished, nothing is left to do.")
             show(f"Use it with: warmpot predict {quoted(request.folder)} DATA --out predictions.csv")
@@ -110,13 +112,12 @@ def fit(
                 show(f"Write its report with: warmpot report {quoted(request.folder)}")
 
 
-def _train(request: _RunRequest, note: Callable[..., None], verbose: bool, *, report: bool) -> None:
+def _train(request: _RunRequest, note: Callable[..., None], verbose: bool, *, report: bool, browse: bool) -> None:
     """Train and print a summary. The report comes last."""
     from warmpot.select.best_iterate import fit_chosen
     from warmpot.train.run_folder import read_facts
 
     folder, data, config = request.folder, request.data, request.config
-    note(f"reading {data.source} and {data.target}")
     if request.unused_engine:
         used = f"the preset {config.preset} runs the engine {config.engine}"
         note(f"settings of the engine {request.unused_engine} have no effect: {used}", "yellow")
@@ -129,14 +130,17 @@ def _train(request: _RunRequest, note: Callable[..., None], verbose: bool, *, re
     start = time.perf_counter()
     fitted = fit_chosen(task, config, out=folder, resume=request.resume, progress_bar=bar, facts=data.facts())
     seconds = time.perf_counter() - start
-    if report and _process_rank() == 0:
-        write_report(fitted, task, truth, verbose)
+    page = write_report(fitted, task, truth, verbose) if report and _process_rank() == 0 else None
     if verbose:
         show(f"{data.source.name} -> {data.target.name}", style="bold")
         show(facts_grid(_summary(fitted, truth, seconds)))
         if fitted.predictor.classes:  # not in the grid, because names of classes can be long
             show("", f"Classes estimated to be present: {class_summary(fitted.target_classes)}")
         show_written(folder)
+        if page is not None:
+            show(f"Report: {page}")
+    if browse and page is not None:
+        open_page(page)
 
 
 def _summary(fitted: Fitted, truth: Truth | None, seconds: float) -> list[tuple[str, ...]]:
@@ -165,8 +169,19 @@ def _summary(fitted: Fitted, truth: Truth | None, seconds: float) -> list[tuple[
         value = f"{effective_classes(torch.as_tensor(outputs)):.1f} of {len(fitted.predictor.classes)}"
         rows.append(("effective classes", value, "exp of the entropy of the mean prediction"))
     share = f"{effective_share(fitted.training_weights):.0%}"
-    rows.append(("effective source", share, "share of the source samples that carry the weight"))
-    return rows + score(outputs, truth)
+    rows.append(("effective source", share, "source samples that carry the weight"))
+    return [*rows, *_gain(fitted, truth), *score(outputs, truth)]
+
+
+def _gain(fitted: Fitted, truth: Truth | None) -> list[tuple[str, ...]]:
+    """Return what the adaptation changed, compared with the fit on the source alone, if the run has one."""
+    if fitted.unadapted is None or not fitted.config.built_method.uses_target:
+        return []
+    rows: list[tuple[str, ...]] = []
+    if fitted.predictor.classes:
+        changed = int((fitted.outputs.argmax(axis=1) != fitted.unadapted).sum())
+        rows.append(("adaptation", f"changed {changed}", f"of {len(fitted.outputs)} predictions"))
+    return rows + [("without adaptation", value, note) for _, value, note in score(fitted.unadapted, truth)]
 
 
 DATA_FLAGS = ("regression", "root", "classes", "corrupt")
@@ -187,13 +202,9 @@ class _RunRequest(NamedTuple):
     unused_engine: str = ""
 
 
-def _resolve_flags(flags: Mapping[str, Any]) -> _RunRequest:
-    """Resolve the flags, given by the names of the parameters, before any data is read."""
-    for side in ("source", "target"):
-        if flags[side] is not None and flags[f"{side}_"] is not None:
-            got = f"{side.upper()} as well"
-            raise InputError(f"--{side}", got=got, allowed="one of the two", remedy="Give it once.")
-    source, target = flags["source"] or flags["source_"], flags["target"] or flags["target_"]
+def _resolve_flags(flags: Mapping[str, Any], note: Callable[..., None]) -> _RunRequest:
+    """Resolve the flags, given by the names of the parameters, before any data is read; `note` prints a status line."""
+    source, target = (given_once(side.upper(), flags[side], flags[f"{side}_"]) for side in ("source", "target"))
     given = {setting: flags[flag] for flag, setting in SETTING_OF_FLAG.items() if flags[flag] is not None}
     if not flags["cache"]:  # as if it was not given: the config file may switch it on
         del given["images.cache"]
@@ -202,30 +213,43 @@ def _resolve_flags(flags: Mapping[str, Any]) -> _RunRequest:
         given["images.backbone.weights"] = str(Path(weights).resolve())  # the run can be resumed from another folder
     changes = nested_changes(flags["settings"] or [], given)
     if flags["resume"] is not None:
-        return _resumed_run(flags, source, target, changes)
+        return _resumed_run(flags, source, target, changes, note)
     if source is None or target is None:
         got, allowed = "no target" if source else "no data", "two files or folders of images (or --resume DIR)"
         raise InputError("SOURCE TARGET", got=got, allowed=allowed, remedy="Run: warmpot fit SOURCE TARGET")
     columns = ColumnFlags(flags["label"], flags["ids"], flags["features"] or ())
     data = DataFiles(source, target, columns, **{name: flags[name] for name in DATA_FLAGS})
-    return _new_run(flags, data, changes)
+    return _new_run(flags, data, changes, note)
 
 
 def _resumed_run(
-    flags: Mapping[str, Any], source: Path | None, target: Path | None, changes: dict[str, Any]
+    flags: Mapping[str, Any],
+    source: Path | None,
+    target: Path | None,
+    changes: dict[str, Any],
+    note: Callable[..., None],
 ) -> _RunRequest:
-    from warmpot.train.run_folder import read_config
-
     given = [f"--{name.replace('_', '-')}" for name, default in NEW_RUN_ONLY.items() if flags[name] != default]
     if given or changes:
         got = ", ".join(given).replace("--fine-tune", "--fine-tune/--frozen") or "other settings"
         remedy = "The folder has its settings: leave these out, or start a new run."
         raise InputError("--resume", got=got, allowed="no other settings", remedy=remedy)
     folder: Path = flags["resume"]
+    note(f"resuming {folder}")
+
+    from warmpot.train.run_folder import read_config
+
     return _RunRequest(folder, remembered_files(folder, source, target, "--resume"), read_config(folder), resume=True)
 
 
-def _new_run(flags: Mapping[str, Any], data: DataFiles, changes: dict[str, Any]) -> _RunRequest:
+def _new_run(
+    flags: Mapping[str, Any], data: DataFiles, changes: dict[str, Any], note: Callable[..., None]
+) -> _RunRequest:
+    from warmpot.train.recipes import check_names
+
+    check_names(flags["method"], flags["preset"])
+    note(f"reading {data.source} and {data.target}")  # before the seconds that the following imports take
+
     from warmpot.train.defaults import config_for_data
 
     config = config_for_data(
@@ -242,10 +266,7 @@ def _new_folder(out: Path | None, data: DataFiles, config: RunConfig) -> Path:
         if config.minibatch.hardware.processes > 1 or int(os.environ.get("WORLD_SIZE", 1)) > 1:
             remedy = "Name a new folder."
             raise InputError("--out", got="none", allowed="a folder, for several processes", remedy=remedy)
-        default = Path("runs") / "-".join([data.source.stem, data.target.stem, *_name_parts(config)])
-        out, number = default, 2
-        while out.exists():
-            out, number = default.with_name(f"{default.name}-{number}"), number + 1
+        out = default_out(data.source, data.target, *_name_parts(config))
     # Only the first process checks: by the time that others do, it may have written files.
     elif _process_rank() == 0 and not is_unused(out):
         remedy = f"Name a new folder, or resume the run in this one: warmpot fit --resume {quoted(out)}"

@@ -27,14 +27,23 @@ NEEDS = {"held": "a held-out part of the source", "transport": "a plan", "head":
 """What a validator can need."""
 NAME_HELP = "Describe this method, weighting or validator, or print a preset."
 PRESET = Annotated[str | None, Option(metavar="NAME", help="Print this preset, even if a method has the same name.")]
+ALL = Annotated[bool, Option("--all", "-a", help="Also list the presets of all methods.")]
+START = (
+    ("warmpot fit SOURCE TARGET", "the default (preset full): exact plans, all pairs"),
+    ("    ... --preset source-only", "no adaptation: what to compare with"),
+    ("    ... --preset frozen", "the paper's training, in batches, on features"),
+    ("    ... --fine-tune", "images: the network is trained, too (needs a GPU)"),
+    ("warmpot sweep SOURCE TARGET", "tries several, chooses without target labels"),
+)
 PRESET_NAMES = "NAME-frozen for features, NAME for images; NAME-office31, NAME-imagenet."
 
 
 def methods(
     name: Annotated[str | None, Argument(metavar="NAME", help=NAME_HELP)] = None,
     preset: PRESET = None,
+    everything: ALL = False,
 ) -> None:
-    """List methods, weightings, presets and validators.
+    """List methods, weightings and validators, and what to use first.
 
     With NAME, describe it: methods and weightings with their parameters. A preset is printed with all settings, as a
     complete YAML file for `warmpot fit --config`.
@@ -46,7 +55,7 @@ def methods(
     if name is not None and preset is not None:
         raise InputError("NAME --preset", got="both", allowed="one of them", remedy="Leave one out.")
     if name is None and preset is None:
-        _list_all()
+        _list(everything)
     elif name in method_names() or name in weighting_names():
         show(*_describe(get_method(name) if name in method_names() else get_weighting(name)))
         _list_presets(name)
@@ -58,7 +67,7 @@ def methods(
         show(f"{name}  {VALIDATORS[str(name)].summary}", inspect.getdoc(VALIDATORS[str(name)]) or "")
     else:
         known = [*method_names(), *weighting_names(), OWN, *preset_names(), *VALIDATORS]
-        allowed = "a method, weighting, preset or validator that `warmpot methods` lists"
+        allowed = "a method, weighting, preset or validator that `warmpot methods --all` lists"
         raise InputError("NAME", got=repr(name), allowed=allowed, remedy=suggestion(str(name), known))
 
 
@@ -71,7 +80,8 @@ def _own_summary() -> str:
     return f"what the method computes itself, such as row sums of its plan ({', '.join(names)})"
 
 
-def _list_all() -> None:
+def _list(presets: bool) -> None:
+    """Print what to use first, then everything by kind; the presets, three per method, on request."""
     from warmpot.methods import OWN, Method, get_method, get_weighting, method_names, weighting_names
     from warmpot.select import DEFAULT_VALIDATOR, VALIDATORS
     from warmpot.train.recipes import preset_for, presets_of
@@ -95,12 +105,16 @@ def _list_all() -> None:
         needs = ", ".join(NEEDS[need] for need in sorted(validator.needs))
         validator_rows.append((name + mark, validator.summary, f"needs {needs}" if needs else ""))
     weighting_rows = [*((name, get_weighting(name).summary) for name in weighting_names()), (OWN, _own_summary())]
+    show(_heading("Start here", ""), _summaries(START), "")
     show(_heading("Methods", "warmpot fit SOURCE TARGET --method NAME"), _summaries(method_rows), "")
     use = "--weights NAME, for every mini-batch method except source-only"
     show(_heading("Weightings", use), _summaries(weighting_rows), "")
-    show(_heading("Presets", "--preset NAME"), _summaries(preset_rows), _heading("", PRESET_NAMES), "")
+    if presets:
+        show(_heading("Presets", "--preset NAME"), _summaries(preset_rows), _heading("", PRESET_NAMES), "")
     show(_heading("Validators", "warmpot fit ... --choose NAME, warmpot sweep ... --validator NAME"))
     show(_summaries(validator_rows), "", "More about any of them: warmpot methods NAME")
+    if not presets:
+        show("Presets of all methods: warmpot methods --all")
 
 
 def _describe(cls: type[Method[Any]] | type[Weighting[Any]]) -> Iterator[Any]:

@@ -12,7 +12,7 @@ from typer import Argument, Option
 from warmpot._files import write_csv
 from warmpot.cli import _flags
 from warmpot.cli._data_files import ColumnFlags, read_table, recorded_data, remembered_flags
-from warmpot.cli._shared import check_out_file, class_summary, facts_grid, messages, score, show
+from warmpot.cli._shared import check_out_file, class_summary, default_out, facts_grid, messages, score, show
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,11 +24,14 @@ __all__ = ["load_finished", "predict"]
 
 DATA = Annotated[Path, Argument(metavar="DATA", help="File of samples, folder or list of images. Labels are optional.")]
 
+FILE = "CSV file; an existing file is replaced. [default: RUN/predictions-DATA.csv]"
+OUT = Annotated[Path | None, Option("--out", "-o", help=FILE)]
+
 
 def predict(
     run: _flags.RUN,
     data: DATA,
-    out: _flags.CSV_FILE,
+    out: OUT = None,
     proba: Annotated[bool, Option("--proba", help="Add the probability of every class.")] = False,
     label: _flags.RUN_LABEL = None,
     ids: _flags.IDS = None,
@@ -53,6 +56,7 @@ def predict(
     from warmpot.train.images import CORRUPT, check_decodable
     from warmpot.train.run_folder import read_facts
 
+    out = out or default_out("predictions", data, suffix=".csv", folder=run)
     check_out_file(out, data, classes, *recorded_data(run))
     if data.suffix.lower() in EXTENSIONS:
         remedy = "Put it into a folder, or into a list: a file with one path per line."

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from warmpot.data import Task, Truth
     from warmpot.train import Fitted
 
-__all__ = ["report", "write_report"]
+__all__ = ["open_page", "report", "write_report"]
 
 EMBEDDING = Annotated[str, Option(metavar="pca|tsne", help="How features are projected to a plane; tsne takes longer.")]
 
@@ -33,7 +33,7 @@ def report(
         bool,
         Option("--figures/--no-figures", help="Also write the figures as PNG and SVG."),
     ] = True,
-    browse: Annotated[bool, Option("--open", help="Open the page in a browser.")] = False,
+    browse: _flags.OPEN = False,
     quiet: _flags.QUIET = False,
 ) -> None:
     """Write the page of RUN: one HTML file, with the result first.
@@ -52,10 +52,7 @@ def report(
     if not quiet:
         show(f"Wrote {page} ({page.stat().st_size / 1e6:.1f} MB)")
     if browse:
-        import webbrowser
-
-        if not webbrowser.open(page.resolve().as_uri()):
-            complain(f"no browser available; open {page.resolve()} in one", "yellow")
+        open_page(page)
 
 
 def _data(
@@ -92,15 +89,24 @@ def _data(
         return None, None, f"its data could not be read: {one_line(error)}"
 
 
-def write_report(run: Path | Fitted, task: Task, truth: Truth | None, verbose: bool) -> None:
+def open_page(page: Path) -> None:
+    """Open a page in a browser; without one, say where it is."""
+    import webbrowser
+
+    if not webbrowser.open(page.resolve().as_uri()):
+        complain(f"no browser available; open {page.resolve()} in one", "yellow")
+
+
+def write_report(run: Path | Fitted, task: Task, truth: Truth | None, verbose: bool) -> Path | None:
     """Write the page at the end of another command; a failure is only reported, because the run is complete."""
     from warmpot.report.run_page import report_run
 
     if verbose:
         complain("writing the report", "dim")
     try:
-        report_run(run, task, truth)
+        return report_run(run, task, truth)
     except Exception as error:  # of any kind: the results of the run are already written
         folder = run if isinstance(run, Path) else run.folder or Path("RUN")
         text = f"the run is complete, but its report failed ({one_line(error)})"
         complain(f"warning: {text}; try again: warmpot report {quoted(folder)}", "yellow")
+        return None

@@ -11,10 +11,11 @@ from typer import Argument, Option
 from warmpot._run_files import BEST_CONFIG, BEST_RUN, MODEL_FACTS, TRIALS
 from warmpot.cli import _flags
 from warmpot.cli._data_files import ColumnFlags, DataFiles, describe_task, nested_changes
-from warmpot.cli._grid_flags import AT_A_TIME, GPUS, RAY_ADDRESS
 from warmpot.cli._interrupt import on_interrupt
 from warmpot.cli._shared import (
     class_summary,
+    complain,
+    default_out,
     facts_grid,
     messages,
     one_line,
@@ -34,6 +35,8 @@ __all__ = ["sweep"]
 
 MAX_SHOWN = 15
 """Number of candidates shown; all are in trials.jsonl."""
+FOLDER = "Folder; an unfinished sweep in it is continued. [default: runs/SOURCE-TARGET-sweep]"
+OUT = Annotated[Path | None, Option("--out", "-o", help=FOLDER)]
 SPACE = Annotated[
     Path | None,
     Option(help="YAML file with the settings to try. [default: full, bound and frozen, next to source-only]"),
@@ -49,15 +52,15 @@ def sweep(
         Path, Argument(metavar="SOURCE", help="Labelled file, as for `warmpot fit`. Extract features of images first.")
     ],
     target: Annotated[Path, Argument(metavar="TARGET", help="Target file; labels in it do not affect the choice.")],
-    out: Annotated[Path, Option("--out", "-o", help="Folder; an unfinished sweep in it is continued.")],
+    out: OUT = None,
     space: SPACE = None,
     validator: Annotated[
         str | None, Option(metavar="NAME", help="Validator that chooses; see `warmpot methods`.")
     ] = None,
     trials: N_TRIALS = None,
-    workers: AT_A_TIME = None,
-    ray_address: RAY_ADDRESS = None,
-    gpus: GPUS = 0.0,
+    jobs: _flags.JOBS = None,
+    ray_address: _flags.RAY_ADDRESS = None,
+    gpus: _flags.GPUS = 0.0,
     settings: _flags.SETTINGS = None,
     seed: Annotated[int, Option(help="Seed of all runs and of the choice of candidates.")] = 0,
     label: _flags.LABEL = None,
@@ -73,6 +76,13 @@ def sweep(
     classes cannot win. After a stop, the same command continues. With a Ray cluster, only this machine reads SOURCE
     and TARGET and writes the folder, but images and shards must have the same path on every node.
     """
+    from warmpot._checks import check_count
+
+    out = out or default_out(source, target, "sweep", continues=True)
+    if jobs is not None:
+        check_count("--jobs", jobs)
+    if not quiet:
+        complain(f"reading {source} and {target}", "dim")  # before the seconds that the following imports take
     from warmpot.select import DEFAULT_SPACE, DEFAULT_VALIDATOR
     from warmpot.select import sweep as run
 
@@ -86,7 +96,7 @@ def sweep(
         note(f"{describe_task(task)} -> {out}")
         result = run(
             task, out=out, space=blocks, validator=validator or DEFAULT_VALIDATOR, changes=changes, trials=trials,
-            workers=workers, ray_address=ray_address, gpus=gpus, seed=seed, progress_bar=False if quiet else None,
+            workers=jobs, ray_address=ray_address, gpus=gpus, seed=seed, progress_bar=False if quiet else None,
             facts=data.facts(),
         )  # fmt: skip
         if not no_report:

@@ -6,11 +6,12 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Option
+from typer import Argument, Option
 
-from warmpot._files import write_csv
+from warmpot._files import make_folder, write_csv
 from warmpot.cli import _flags
-from warmpot.cli._shared import check_out_file, facts_grid, messages, show, table_grid
+from warmpot.cli._shared import check_out_file, default_out, facts_grid, given_once, messages, show, table_grid
+from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from warmpot._typing import FloatArray
@@ -19,14 +20,21 @@ if TYPE_CHECKING:
 __all__ = ["weights"]
 
 PAPER = "The default is the paper's setting for Office-Home."
+SOURCE_FORMS = "Source features: .npz (key X), .npy, .csv, .tsv or .parquet."
+SOURCE = Annotated[Path | None, Argument(metavar="SOURCE", help=SOURCE_FORMS)]
+TARGET = Annotated[Path | None, Argument(metavar="TARGET", help="Target file with the same features.")]
+FILE = "CSV file; an existing file is replaced. [default: runs/SOURCE-TARGET-weights.csv]"
+OUT = Annotated[Path | None, Option("--out", "-o", help=FILE)]
 BETA = Annotated[float, Option(help=f"Share of the source that is relevant, in (0, 1]. {PAPER}")]
 FLAG = "--normalize-features/--no-normalize-features"
 
 
 def weights(
-    source: Annotated[Path, Option(help="Source features: .npz (key X), .npy, .csv, .tsv or .parquet.")],
-    target: Annotated[Path, Option(help="Target features, the same as the source's.")],
-    out: _flags.CSV_FILE,
+    source: SOURCE = None,
+    target: TARGET = None,
+    source_: _flags.SOURCE_OPTION = None,
+    target_: _flags.TARGET_OPTION = None,
+    out: OUT = None,
     beta: BETA = 0.35,
     alpha: Annotated[float, Option(help=f"Share of the target to match, in (0, 1]. {PAPER}")] = 0.8,
     normalize_features: Annotated[bool, Option(FLAG, help="Scale every row to length 1 first.")] = False,
@@ -48,7 +56,13 @@ def weights(
     --id), weight, and normalized: the weight divided by the largest weight that the row can have, from 0 (left out) to
     1 (fully used). Labels in the files are not used.
     """
-    check_out_file(out, source, target)
+    source, target = given_once("SOURCE", source, source_), given_once("TARGET", target, target_)
+    if source is None or target is None:
+        got, remedy = "no target" if source else "no data", "Run: warmpot weights SOURCE TARGET"
+        raise InputError("SOURCE TARGET", got=got, allowed="two files", remedy=remedy)
+    named = out is not None
+    out = out or default_out(source, target, "weights", suffix=".csv")
+    check_out_file(out, source, target, new_folder=not named)
 
     import numpy as np
 
@@ -80,11 +94,12 @@ def weights(
         "target": np.round(solution.q * len(xt), 12).clip(0, 1),
     }
     rows: list[tuple[Any, ...]] = []
-    named = any(table.names for table in tables)
+    has_names = any(table.names for table in tables)
     for (domain, share), table, weight in zip(used.items(), tables, (solution.p, solution.q), strict=True):
-        names = [table.names or [""] * table.n] if named else []
+        names = [table.names or [""] * table.n] if has_names else []
         rows += zip([domain] * table.n, range(table.n), *names, weight.tolist(), share.tolist(), strict=True)
-    write_csv(out, ["domain", "row", *["name"] * named, "weight", "normalized"], rows)
+    make_folder(out.parent)
+    write_csv(out, ["domain", "row", *["name"] * has_names, "weight", "normalized"], rows)
     if not quiet:
         show(f"{source.name} -> {target.name}, beta {beta:g}, alpha {alpha:g}", style="bold")
         _summarise(solution, used, seconds)

@@ -19,11 +19,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from warmpot._checks import check_choice
 from warmpot._files import check_file
 from warmpot.errors import InputError, MissingExtraError, listing
-from warmpot.nets._split import split_network
+from warmpot.nets._split import split_network, split_points
 
 __all__ = [
-    "Backbone", "BackboneSettings", "FrozenStem", "PixelNormalization", "PretrainedView", "build_backbone",
-    "import_timm",
+    "Backbone", "BackboneSettings", "FrozenStem", "PixelNormalization", "PretrainedView", "are_weights_here",
+    "build_backbone", "import_timm", "last_block", "train_from_names",
 ]  # fmt: skip
 
 BATCH_NORMS = ("train", "frozen", "sync")
@@ -32,6 +32,8 @@ V1_MEAN = (123.68 / 255, 116.779 / 255, 103.939 / 255)
 HEAD_PREFIXES = ("fc.", "classifier.", "head.")  # beginnings of the tensor names of a classification head
 WEIGHT_KEYS = ("state_dict", "model", "model_state_dict")  # keys under which training checkpoints store the weights
 BLOCK = 4  # images per pass of the stem on a CPU, where the last bits of a convolution depend on the size of its batch
+WORTH_TRAINING = 0.05  # share of the parameters: a block of a transformer has 1/12, its last norm less than 1/1000
+FEW_PARTS = 5  # a ResNet has more: conv1, bn1 and four layers
 MAX_SHOWN = 3  # names of tensors that a message lists
 
 
@@ -196,6 +198,38 @@ def build_backbone(settings: BackboneSettings, *, seed: int = 0) -> Backbone:
     view = PretrainedView(int(crop / cfg["crop_pct"]), crop, cfg["interpolation"], fixed)
     stem = FrozenStem(PixelNormalization(cfg["mean"], cfg["std"]), body, pooled=settings.train_from is None)
     return Backbone(stem, tail, int(net.head_hidden_size), view, settings).train()
+
+
+def train_from_names(name: str) -> list[str]:
+    """Return the outermost parts of a backbone that `BackboneSettings.train_from` can name, in their order."""
+    return _outer_points(_make_network(name, 0))
+
+
+def last_block(name: str) -> str:
+    """Return the last part that `train_from` can name and that is worth training: not a normalisation only."""
+    net = _make_network(name, 0)
+    sizes = {point: sum(p.numel() for p in net.get_submodule(point).parameters()) for point in _outer_points(net)}
+    total = sum(p.numel() for p in net.parameters())
+    return [point for point, size in sizes.items() if size >= WORTH_TRAINING * total][-1]
+
+
+def _outer_points(net: nn.Module) -> list[str]:
+    points = split_points(net)
+    outer = [point for point in points if "." not in point]
+    # a network whose blocks are in one sequence is divided within it
+    return outer if len(outer) > FEW_PARTS else [point for point in points if point.count(".") <= 1]
+
+
+def are_weights_here(settings: BackboneSettings) -> bool:
+    """Whether no weights have to be downloaded."""
+    if settings.weights != "pretrained" or settings.name == V1:
+        return True
+    from huggingface_hub import try_to_load_from_cache
+
+    config = import_timm().get_pretrained_cfg(settings.name)
+    repository = None if config is None else config.hf_hub_id
+    files = ("model.safetensors", "pytorch_model.bin")
+    return repository is None or any(isinstance(try_to_load_from_cache(repository, name), str) for name in files)
 
 
 def _make_network(name: str, seed: int, *, pretrained: bool = False) -> Any:

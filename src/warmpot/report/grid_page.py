@@ -242,7 +242,7 @@ def _reproduction(summary: Summary, folder: Path) -> Section:
         ("setting", grid.setting, ""),
         *((f"setting of {data.name}", data.setting, "") for data in grid.data if data.setting),
         ("data sets", tasks, ""),
-        ("rows", ", ".join(f"{row.name} ({row.preset})" for row in grid.rows), "with their presets"),
+        ("rows", ", ".join(f"{row.name} ({row.preset or row.method})" for row in grid.rows), "with their presets"),
         ("baseline", grid.baseline, ""),
         ("seeds", ", ".join(map(str, summary.seeds)), once if summary.n_any_seed else ""),
         ("rules", ", ".join(summary.rules), "the oracle uses target labels, the others do not"),

@@ -216,11 +216,39 @@ class RunView:
     @cached_property
     def accuracy(self) -> float | None:
         """Accuracy, or mean absolute error in regression; None without target labels. Evaluation only."""
+        return self._accuracy_of(self.predicted)
+
+    def _accuracy_of(self, predicted: IntArray | FloatArray) -> float | None:
         if self.truth is None:
             return None
         if not self.classes:
-            return float(np.abs(self.predicted - self.truth.yt).mean())
-        return self.truth.accuracy(self.predicted)
+            return float(np.abs(predicted - self.truth.yt).mean())
+        return self.truth.accuracy(predicted)
+
+    @property
+    def unadapted(self) -> IntArray | FloatArray | None:
+        """Predictions without adaptation; None if they are not known, or if the run itself does not adapt."""
+        method = self.run.method
+        return self.run.unadapted if method is None or method.uses_target else None
+
+    @cached_property
+    def unadapted_accuracy(self) -> float | None:
+        """`accuracy` of the predictions without adaptation; None if either is not known. Evaluation only."""
+        return None if self.unadapted is None else self._accuracy_of(self.unadapted)
+
+    @cached_property
+    def changed(self) -> float | None:
+        """Share of the target whose predicted class the adaptation changed; None if that is not known."""
+        if self.unadapted is None or not self.classes:
+            return None
+        return float((self.predicted != self.unadapted).mean())
+
+    @cached_property
+    def class_states(self) -> list[str]:
+        """Per class "present", "doubtful" or "absent": the run's estimate, and doubtful if a warning suspects it."""
+        states = ["present" if k in set(self.present) else "absent" for k in range(len(self.classes))]
+        states = states if self.run.presence is None else list(self.run.presence.states)
+        return ["doubtful" if k in self.suspects else state for k, state in enumerate(states)]
 
     @cached_property
     def scores(self) -> dict[str, float]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from warmpot._run_files import SOURCE_WEIGHTS
 from warmpot._typing import BoolArray, IntArray
@@ -137,6 +138,12 @@ def warn_about_ties(scores: Sequence[float], validator: str, what: str) -> None:
         logger.warning("all %s score the same (%.4g): %s cannot tell them apart", what, scores[0], validator)
 
 
+def _with_all_rows(plan: csr_array, rows: BoolArray) -> csr_array:
+    """Return a plan of some of the source samples as one of all, with empty rows for the others."""
+    part = plan.tocoo()
+    return csr_array((part.data, (np.flatnonzero(rows)[part.row], part.col)), shape=(len(rows), plan.shape[1]))
+
+
 def fit_chosen(
     task: Task,
     config: RunConfig,
@@ -173,5 +180,7 @@ def fit_chosen(
         plan[~held.rows] = fitted.plan_weights
     if out is not None and (out / SOURCE_WEIGHTS).exists():  # only one of several processes writes files
         RunFolder(out).write_weights(plan, training, task)
+        if fitted.solution is not None:
+            RunFolder(out).write_plan(_with_all_rows(fitted.solution.plan, ~held.rows))
     # rows of the plan and of its certificate are those of the samples that were trained on, not of the task
     return dataclasses.replace(fitted, plan_weights=plan, training_weights=training, solution=None, task=task)

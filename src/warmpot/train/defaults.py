@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import torch
 
 from warmpot._settings import merged, with_value
 from warmpot.data import Table, Task, Truth, make_task
-from warmpot.errors import InputError
+from warmpot.errors import InputError, WarmpotError
+from warmpot.nets.backbone import BackboneSettings, last_block
 from warmpot.train.config import RunConfig, load_config
 from warmpot.train.images import ImageSettings, prepare
 from warmpot.train.recipes import preset_for, read_settings
@@ -80,12 +82,22 @@ def _image_changes(
     if fine_tunes and train_from is None:
         changes = merged(changes, with_value("images.backbone.train_from", "all"))
         if not gpu:
-            faster = "`images.backbone.train_from=layer4` with `images.cache=true` trains only its last block, from"
-            logger.warning("no GPU: training the whole backbone is slow; %s outputs stored on disk", faster)
+            faster = (
+                "`images.backbone.train_from=BLOCK` with `images.cache=true` trains only a part, from outputs on disk"
+            )
+            logger.warning("no GPU: training the whole backbone is slow; %s%s", faster, _such_as(backbone))
     if not fine_tunes and fine_tune is None:
         frozen = "features are extracted once and the backbone is not trained"
         logger.info("no GPU: %s; `fine_tune=True` trains it", frozen)
     return merged({"images": {}}, changes), fine_tunes
+
+
+def _such_as(backbone: Any) -> str:
+    """Name the last block of the chosen backbone."""
+    name = backbone.get("name") if isinstance(backbone, Mapping) else None
+    with suppress(WarmpotError):  # a wrong name is reported when the backbone is built
+        return f"; its last block is {last_block(name or BackboneSettings.name)}"
+    return ""
 
 
 def task_from_tables(

@@ -60,6 +60,8 @@ class FinishedRun:
         Class codes, or predicted values, and the probability of the predicted class (empty in regression).
     matched : (n_t,) array
         Share of each target sample that the plan matches, in [0, 1]; 1 without a plan.
+    unadapted : (n_t,) array or None
+        What the fit on the source alone predicts; None if the run has none, and for a folder of an older version.
     labels : (n_s,) array
         Class codes, or continuous targets, of the source samples.
     training_weights : (n_s,) array
@@ -91,6 +93,7 @@ class FinishedRun:
     training_weights: FloatArray
     plan_weights: FloatArray | None = None
     presence: ClassPresence | None = None
+    unadapted: IntArray | FloatArray | None = None
     source_names: Sequence[str] = ()
     target_names: Sequence[str] = ()
     bounds: Mapping[str, BoundReport] = field(default_factory=dict)
@@ -235,6 +238,7 @@ def from_fitted(fitted: Fitted, task: Task | None = None, facts: Mapping[str, An
         training_weights=fitted.training_weights,
         plan_weights=fitted.plan_weights,
         presence=fitted.presence,
+        unadapted=fitted.unadapted,
         source_names=task.source_names,
         target_names=task.target_names,
         predictor=fitted.predictor,
@@ -290,6 +294,7 @@ def _read_run(folder: Path) -> FinishedRun:
         training_weights=_weights(sources, problems),
         plan_weights=_numbers(sources["plan_weight"]) if "plan_weight" in sources else None,
         presence=_read_presence(folder / names.CLASSES, list(code_of), problems),
+        unadapted=codes_or_values(targets["unadapted"]) if "unadapted" in targets else None,
         source_names=sources.get("name", ()),
         target_names=targets.get("name", ()),
         bounds=bounds,

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from warmpot._checks import LARGEST, check_features
 from warmpot._memory import check_memory
 from warmpot._progress import progress
-from warmpot._typing import FloatArray
+from warmpot._typing import FloatArray, IntArray
 from warmpot.data import Task
 from warmpot.errors import InputError
 from warmpot.nets import Backbone
@@ -63,6 +63,9 @@ class Fitted:
     presence : ClassPresence or None
         Which source classes are estimated to be in the target, with probabilities; None in regression. The full engine
         estimates it from the inputs before it adapts, the mini-batch engine from the features that it has learned.
+    unadapted : (n_t,) array or None
+        Class codes, or values, that the full engine's fit on the source alone predicts for the target: the baseline
+        without adaptation. None for the mini-batch engine, which adapts from its first step on.
     history : list of dict
         The lines of ``metrics.jsonl``.
     config : RunConfig
@@ -85,6 +88,7 @@ class Fitted:
     folder: Path | None = None
     presence: ClassPresence | None = None
     task: Task | None = None
+    unadapted: IntArray | FloatArray | None = None
 
     @property
     def target_classes(self) -> dict[str, float]:
@@ -237,7 +241,10 @@ def _finish(predictor: Predictor, trained: Trained, task: Task, config: RunConfi
     weights = trained.training_weights.double().numpy()
     presence = None if task.for_regression else _presence(trained, task)
     result = predictor, outputs, p, weights, q, solution, trained.step, trained.history, config
-    return Fitted(*result, presence=presence)
+    unadapted = None if trained.unadapted is None else trained.unadapted.numpy()
+    if unadapted is not None and task.for_regression:
+        unadapted = predictor.centre + predictor.scale * unadapted
+    return Fitted(*result, presence=presence, unadapted=unadapted)
 
 
 def _presence(trained: Trained, task: Task) -> ClassPresence:

@@ -60,7 +60,8 @@ class ImageSettings:
             check_count("workers", self.workers, minimum=0)
         if self.cache and self.backbone.train_from in (None, "all"):
             what = "nothing" if self.backbone.train_from is None else "everything"
-            got, remedy = f"true, and {what} is trained", "Name a block: `images.backbone.train_from=layer4`."
+            got = f"true, and {what} is trained"
+            remedy = "Name a block: `images.backbone.train_from=BLOCK`. `warmpot doctor` lists those of the network."
             raise InputError("cache", got=got, allowed="a network that is trained in part", remedy=remedy)
 
     @property

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from warmpot._settings import merged, suggestion
 from warmpot._yaml import parse_yaml, read_yaml
 from warmpot.errors import InputError
 
-__all__ = ["layered", "preset_for", "preset_names", "presets_of", "read_preset", "read_settings"]
+__all__ = ["check_names", "layered", "preset_for", "preset_names", "presets_of", "read_preset", "read_settings"]
 
 DEFAULT = "full"
 OF_FEATURES = "frozen"
@@ -45,6 +47,23 @@ def read_preset(name: str) -> dict[str, Any]:
     recipe = copy.deepcopy(_parsed(name))
     base = read_preset(recipe.pop("base")) if "base" in recipe else {}
     return {**layered(base, recipe), "preset": name}
+
+
+def check_names(method: str | None, preset: str | None) -> None:
+    """Refuse names that are not known, with the nearest known one, without importing any method.
+
+    Methods are known by the recipes of the package, or by an entry point. Where the methods are imported already, a
+    script may have registered some: then nothing is refused here.
+    """
+    if preset is not None:
+        read_preset(preset)
+    if method is None or "warmpot.methods" in sys.modules:
+        return
+    known = list(dict.fromkeys(str(read_preset(name)["method"]) for name in preset_names()))
+    known += [entry.name for entry in entry_points(group="warmpot.methods")]
+    if method not in known:
+        remedy = suggestion(method, known)
+        raise InputError("method", got=repr(method), allowed=", ".join(known), remedy=remedy)
 
 
 def presets_of(method: str) -> list[str]:

@@ -6,10 +6,10 @@ import logging
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from warmpot._memory import GIB
-from warmpot._progress import ProgressCallback, format_duration
+from warmpot._progress import LINE_EVERY_SECONDS, ProgressCallback, format_duration
 from warmpot.data import Task
 from warmpot.train.config import RunConfig
 from warmpot.train.hardware import asked_to_stop
@@ -22,8 +22,10 @@ __all__ = ["train_in_rounds"]
 
 logger = logging.getLogger(__name__)
 
-LONG = 30.0
-"""Seconds from which the expected time is logged at the start."""
+UNADAPTED = "unadapted"
+"""Name, in checkpoints, of the target's predictions by the fit on the source alone."""
+LONG = LINE_EVERY_SECONDS
+"""Seconds from which the expected time is logged at the start: with less, the first line of progress is not far."""
 
 
 class _RoundTrainer:
@@ -37,6 +39,7 @@ class _RoundTrainer:
         companion.register_buffer("training_weights", self.rounds.training_weights.double())
         self.weights, self.chosen = companion.get_buffer("training_weights"), ChosenIterate(chooser, companion)
         self.history: list[dict[str, Any]] = run.history() if run else []
+        self.unadapted: Tensor | None = None
 
     def begin(self, start: Checkpoint | None) -> int:
         """Start, or continue from a checkpoint; return the number of rounds done."""
@@ -48,10 +51,13 @@ class _RoundTrainer:
                 state = self.health.state()
                 self.health.load({name: tensor for name, tensor in start.tensors.items() if name in state})
                 self.chosen.load(start.tensors, start.facts)
+                self.unadapted = start.tensors.get(UNADAPTED)  # absent from checkpoints of older versions
                 self.rounds.outputs()  # raises for tensors that are not of this run
             return start.step
         self.rounds.start()
-        self.health.see(self.rounds.outputs()[1].logits)
+        logits = self.rounds.outputs()[1].logits
+        self.unadapted = logits[:, 0].double() if self.task.for_regression else logits.argmax(dim=1)
+        self.health.see(logits)
         self.health.check(0.0, torch.ones(1))  # what the source alone predicts is what later rounds are compared with
         if scores := self._offer(0, None):
             self._log({"step": 0, **scores})
@@ -83,6 +89,7 @@ class _RoundTrainer:
         self._log({"step": number, **metrics, **signs} | self._offer(number, transport))
         if self.run is not None:
             tensors = {**self.rounds.state(), **self.health.state(), **self.chosen.tensors()}
+            tensors |= {} if self.unadapted is None else {UNADAPTED: self.unadapted}
             self.run.save(Checkpoint(number, tensors, self.chosen.facts()))
         return True
 
@@ -98,7 +105,7 @@ class _RoundTrainer:
         plan = rounds.final_plan(source, target) if step > 0 else None  # round 0 was trained without a plan
         solution = None if plan is None else plan.solution
         result = network, rounds.settings, self.history, source, target, step, solution, self.weights
-        return Trained(*result, presence=rounds.presence)
+        return Trained(*result, presence=rounds.presence, unadapted=self.unadapted)
 
 
 def train_in_rounds(
@@ -112,8 +119,11 @@ def train_in_rounds(
         if size.seconds >= LONG:
             text = "%s: about %s on one free core, %.1f GiB of memory at most"
             logger.info(text, size, format_duration(size.seconds), size.memory / GIB)
+    left = "" if size is None else f", about {format_duration(size.seconds)} in all"  # until a round is done
+    report(0.0, f"round 0{left}")
     trainer = _RoundTrainer(task, config, run, chooser)
     done, total = trainer.begin(start), trainer.rounds.n_rounds
+    report(done / total, f"round {done} of {total}{left}")
     with asked_to_stop() as stop:
         for number in range(done + 1, total + 1):
             if not trainer.round(number):

@@ -19,14 +19,17 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 from safetensors.torch import load, save
+from scipy.sparse import csr_array, load_npz, save_npz
 from torch import Tensor
 
 from warmpot import _run_files as names
 from warmpot._files import (
     atomic_folder,
+    atomic_write,
     check_file,
     is_unused,
     make_folder,
@@ -50,7 +53,8 @@ if TYPE_CHECKING:
     from warmpot.train.fitting import Fitted
 
 __all__ = ["Bounds", "Checkpoint", "RunFolder", "check_finished", "fingerprint", "has_same_data", "latest_checkpoint",
-           "load_checkpoint", "parse_bounds", "read_config", "read_facts", "versions", "write_bounds"]  # fmt: skip
+           "load_checkpoint", "parse_bounds", "read_config", "read_facts", "read_plan", "versions",
+           "write_bounds"]  # fmt: skip
 
 PACKAGES = ("warmpot", "torch", "numpy", "scipy", "numba", "POT", "scikit-learn", "lightning-fabric", "safetensors")
 IMAGE_PACKAGES = ("pillow", "timm", "torchvision")
@@ -291,17 +295,28 @@ class RunFolder:
         """Write the model, the predictions for the target and the weights of the source samples."""
         fitted.predictor.save(self.folder)
         matched = fitted.target_weights * task.n_target
+        columns: dict[str, Sequence[Any]]
         if task.for_regression:
             columns = {"prediction": fitted.outputs.tolist()}
         else:
             best = [task.classes[k] for k in fitted.outputs.argmax(axis=1)]
             columns = {"prediction": best, "confidence": fitted.outputs.max(axis=1).tolist()}
-        self._write_rows(names.PREDICTIONS, task.target_names, {**columns, "weight": matched.tolist()})
+        columns["weight"] = matched.tolist()
+        if (first := fitted.unadapted) is not None:
+            columns["unadapted"] = [task.classes[k] for k in first] if task.classes else first.tolist()
+        self._write_rows(names.PREDICTIONS, task.target_names, columns)
         self.write_weights(fitted.plan_weights, fitted.training_weights, task)
+        if fitted.solution is not None:
+            self.write_plan(fitted.solution.plan)
         if (presence := fitted.presence) is not None:
             parts = task.classes, presence.probability.tolist(), presence.share.tolist(), presence.states
             head = ["class", "probability", "share", "estimate"]
             write_csv(self.folder / names.CLASSES, head, zip(*parts, strict=True))
+
+    def write_plan(self, plan: csr_array) -> None:
+        """Write the plan. It has fewer entries than there are samples, as exact plans have."""
+        with atomic_write(self.folder / names.PLAN) as draft, open(draft, "xb") as stream:
+            save_npz(stream, plan)
 
     def write_weights(self, plan_weights: FloatArray | None, training_weights: FloatArray, task: Task) -> None:
         """Write both kinds of weights of the source samples; without a plan, only the training weights."""
@@ -316,6 +331,21 @@ class RunFolder:
         """Write one row per sample, with its number, and its name if it has one."""
         table = {"row": range(len(next(iter(columns.values())))), **({"name": samples} if samples else {}), **columns}
         write_csv(self.folder / file, list(table), zip(*table.values(), strict=True))
+
+
+def read_plan(folder: Path) -> csr_array | None:
+    """Return the plan of a run, source x target samples; None if it has none."""
+    file = folder / names.PLAN
+    if not file.exists():
+        return None
+    try:
+        with open(file, "rb") as stream:  # of a damaged file, scipy would leave it open
+            plan = csr_array(load_npz(stream))
+        plan.check_format(full_check=True)  # indices that point elsewhere would be used unchecked
+        return plan
+    except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
+        got, remedy = f"a damaged file ({error})", "Train again, or restore the file."
+        raise InputError(str(file), got=got, allowed="a plan that `warmpot fit` wrote", remedy=remedy) from error
 
 
 Bounds = tuple[dict[str, BoundReport], dict[str, tuple[BoundReport, ...]]]

@@ -43,7 +43,8 @@ class Trained(NamedTuple):
 
     `plan` is that over all pairs; `training_weights` are what each source sample counted in training, and sum to 1;
     `presence` is the training's estimate of which classes are in the target, if it made one. `source_rows` are the
-    samples that `source` has the outputs of; None: all.
+    samples that `source` has the outputs of; None: all. `unadapted` are the predictions of the target, class codes or
+    values, by the fit on the source alone; None if the training had none.
     """
 
     network: Network
@@ -56,6 +57,7 @@ class Trained(NamedTuple):
     training_weights: Tensor
     presence: ClassPresence | None = None
     source_rows: Tensor | None = None
+    unadapted: Tensor | None = None
 
 
 class Chooser(Protocol):

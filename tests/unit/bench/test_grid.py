@@ -499,7 +499,7 @@ def test_a_folder_is_one_grids(blobs: Path, tmp_path: Path) -> None:
         run_grid(make(), data=tmp_path / "nowhere", out=tmp_path / "out")
     assert read_store(tmp_path / "out") == []
     hardware = {"minibatch": {**SMALL["minibatch"], "hardware": {"devices": 2, "accelerator": "cpu"}}}
-    with pytest.raises(InputError, match="--workers"):
+    with pytest.raises(InputError, match="--jobs"):
         run_grid(make(set=hardware), data=blobs, out=tmp_path / "more")
     with pytest.raises(InputError, match=r"no grid\.yaml"):
         run_grid(make(), data=blobs, out=tmp_path / "new", reuse=[tmp_path])
@@ -600,3 +600,23 @@ def test_the_ablation_grids_weigh_as_the_paper_says(name: str, periods: int, eve
     assert (shares.weight_params["hard"], shares.weight_params["periods"]) == (True, periods)
     assert (ball.weight_params["rho"], ball.weight_params["periods"]) == (5.0, periods)
     assert shares.minibatch.steps == ball.minibatch.steps == every * periods
+
+
+def test_a_row_names_a_preset_or_a_method() -> None:
+    grid = make(
+        rows=[{"name": "m", "method": "mpot", "set": {"params.alpha": 0.3}}, {"name": "s", "method": "shot-plus"}]
+    )
+    assert [row.recipe(images=False) for row in grid.rows] == ["mpot-frozen", "shot-plus-frozen"]
+    assert [row.recipe(images=True) for row in grid.rows] == ["mpot", "shot-plus"]
+    same = make(rows=[{"name": "m", "preset": "mpot-frozen", "set": {"params.alpha": 0.3}}])
+    assert grid.cells(["m"])[0].key == same.cells()[0].key
+    assert Grid.load(grid.to_mapping()) == grid
+    with pytest.raises(InputError, match="which is for 'warmpot', with the method 'mpot'"):
+        make(rows=[{"name": "m", "method": "mpot", "preset": "frozen"}]).cells()
+    with pytest.raises(InputError, match=r"rows\[0\]\.preset: got none, and no method"):
+        make(rows=[{"name": "m"}])
+
+
+def test_settings_of_a_row_are_called_set() -> None:
+    with pytest.raises(InputError, match=r"rows\[0\]\.changes: got an unknown setting; allowed: .*\bset\b"):
+        make(rows=[{"name": "m", "preset": "full", "changes": {}}])

@@ -63,9 +63,9 @@ def test_alone_it_lists_the_grids() -> None:
         (["ablation-features", "--set", "seed=3"], "Use --seeds"),
         (["ablation-features", "--set", "minibatch.stepz=3"], "stepz"),
         (["ablation-features", "--data", "nowhere", "--out", "OUT"], "--data"),
-        (["ablation-features", "--workers", "0", "--data", "nowhere", "--out", "OUT"], "workers"),
+        (["ablation-features", "--jobs", "0", "--data", "nowhere", "--out", "OUT"], "--jobs"),
         (["ablation-features", "--reuse", "nowhere", "--out", "OUT"], "the folder of a bench"),
-        (["tables", "nowhere"], "the folder of a bench"),
+        (["tables", "nowhere"], "No such file"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line(words: list[str], said: str, tmp_path: Path) -> None:
@@ -85,8 +85,7 @@ def test_a_dry_run_counts_and_estimates_and_writes_nothing(folder: Path) -> None
     assert re.search(r"^warmpot, full +0 of 6 +8$", answer.stdout, flags=re.MULTILINE)
     assert "mpot-frozen" not in answer.stdout
     one, two = (
-        run("comparison-features", "--dry-run", "--workers", number, "--out", folder / "out").stdout
-        for number in (1, 2)
+        run("comparison-features", "--dry-run", "--jobs", number, "--out", folder / "out").stdout for number in (1, 2)
     )
     assert "1275 cells, 0 done, 1275 left" in one
     hours = [float(re.search(r"time left +([\d.]+) h", text)[1]) for text in (one, two)]  # type: ignore[index]
@@ -185,3 +184,18 @@ def test_ctrl_c_keeps_what_is_finished(folder: Path, monkeypatch: pytest.MonkeyP
     assert again.exit_code == 0, again.output
     assert [record.seed for record in read_store(folder / "out")] == [0, 1]
     assert len(calls) == 3
+
+
+def test_paths_start_at_the_grids_file_and_results_are_in_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir(folder / "elsewhere")
+    words = ["../small.yaml", "--only", "none", "--seeds", "1"]
+    assert run(*words, "--quiet").exit_code == 0
+    assert len(read_store(Path("runs/small-bench"))) == 1
+    Path("runs/small-bench").rename("bench-small")  # the default of earlier versions is continued, if it has results
+    assert "1 done, 0 left" in run(*words).stderr
+    assert not Path("runs/small-bench").exists()
+
+
+def test_grids_are_listed_by_name() -> None:
+    assert run("list").stdout == run().stdout

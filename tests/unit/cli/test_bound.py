@@ -110,7 +110,7 @@ def test_features_chosen_on_the_target_give_no_certificate(data: Path, tmp_path:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nowhere"], "no run"),
+        (["nowhere"], "the folder of a run"),
         (["{full}", "--alpha", "2"], "alpha"),
         (["{full}", "--delta", "0"], "delta"),
         (["{full}", "--out", "nowhere"], "folder that exists"),

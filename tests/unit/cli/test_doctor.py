@@ -127,7 +127,7 @@ DATA: dict[str, tuple[dict[str, Any], dict[str, Any], list[str], tuple[str, str,
     ),
     "other classes": ({"X": XS, "y": YS}, {"X": XT, "y": np.full(20, 9)}, [], ("warn", "classes", "source lacks"), 0),
     "constant": (
-        {"X": XS * [1, 1, 0, 1], "y": YS}, {"X": XT * [1, 1, 0, 1]}, [], ("warn", "constant", "number 2,"), 0
+        {"X": XS * [1, 1, 0, 1], "y": YS}, {"X": XT * [1, 1, 0, 1]}, [], ("warn", "constant", "1 feature (2; counted from 0) is"), 0
     ),
     "constant once": ({"X": XS, "y": YS}, {"X": XT * [0, 1, 1, 1]}, [], ("warn", "constant", "one side only"), 0),
     "duplicates": ({"X": XS, "y": YS}, {"X": np.vstack([XT, XS[:3]])}, [], ("warn", "duplicates", "3 of 23"), 0),
@@ -151,8 +151,9 @@ def test_problems_of_the_data_are_reported(case: str) -> None:
 
 
 def test_files_that_cannot_be_read_fail_each_on_its_own() -> None:
-    Path("source.npz").write_bytes(b"no zip")
-    result = run("source.npz", "none.npz")
+    for name in ("source.npz", "other.npz"):
+        Path(name).write_bytes(b"no zip")
+    result = run("source.npz", "other.npz")
     assert result.exit_code == 1
     assert levels(result, "source") == levels(result, "target") == ["fail"]
 
@@ -209,3 +210,32 @@ def test_what_fails_is_repeated_on_stderr_as_errors(tmp_path: Path) -> None:
     assert all(".png: " in line for line in errors)
     assert levels(result, "target") == ["ok", "fail", "fail"]  # no image of it is left, and the rest is reported
     assert "3 to fix" in result.stdout
+
+
+def test_the_network_of_images_is_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("timm")
+    from warmpot.nets import backbone
+
+    def check(name: str, weights: str) -> list[Finding]:
+        return list(_doctor_checks._check_network(backbone.BackboneSettings(name, weights)))
+
+    (good,) = check("test_resnet", "none")
+    assert good.level == "ok"
+    assert good.text.endswith("blocks for --train-from: conv1, bn1, layer1, layer2, layer3, layer4")
+    (bad,) = check("test_resnet", str(tmp_path / "none.pth"))
+    assert (bad.level, "none.pth" in bad.text) == ("fail", True)
+    (unknown,) = check("resnett50", "none")
+    assert (unknown.level, "Did you mean" in unknown.text) == ("fail", True)
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
+    (away,) = check("resnet50.tv_in1k", "pretrained")
+    assert (away.level, "not on this machine" in away.text) == ("warn", True)
+    assert backbone.last_block("vit_tiny_patch16_224") == "blocks.11"
+
+
+def test_sentences_about_features_agree_in_number() -> None:
+    for still, said in (([1], "1 feature (1; counted from 0) is constant"), ([1, 2], "2 features (1, 2; counted")):
+        x = np.random.default_rng(0).normal(size=(24, 4))
+        x[:, still] = 1.0
+        np.savez("source.npz", X=x, y=np.arange(24) % 4)
+        np.savez("target.npz", X=x[::-1] + 0.1)
+        assert said in run("source.npz", "target.npz").stdout

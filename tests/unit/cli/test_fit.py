@@ -440,3 +440,23 @@ def test_fit_gives_no_accuracy_when_no_label_is_known() -> None:
 @pytest.mark.parametrize("words", [["fit"], ["predict"]])
 def test_help_is_shown_without_arguments(words: list[str]) -> None:
     assert run(*words).output.startswith("Usage: ")
+
+
+def test_it_ends_with_the_gain_and_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    page = Path("runs/source-target-full/report.html")
+    monkeypatch.setattr(sys.modules["warmpot.cli.fit"], "write_report", lambda *_: page)
+    monkeypatch.setattr("webbrowser.open", lambda place: opened.append(place) or True)
+    words = ["source.npz", "target.npz", "--set", "full.rounds=1", "--set", "full.iterations=3"]
+    said = done("fit", *words, "--open").stdout
+    assert said.splitlines()[-1] == f"Report: {page}"
+    assert opened == [page.resolve().as_uri()]
+    with open("runs/source-target-full/predictions.csv") as stream:
+        rows = list(csv.DictReader(stream))
+    before, after = (np.array([row[name] for row in rows]) for name in ("unadapted", "prediction"))
+    assert re.search(rf"^adaptation +changed {(before != after).sum()} +of 24 predictions", said, flags=re.MULTILINE)
+    for title, predictions in (("without adaptation", before), ("accuracy", after)):
+        assert re.search(rf"^{title} +{(predictions == NAMES[YT]).mean():.1%} ", said, flags=re.MULTILINE)
+    plain = done("fit", *words, "--preset", "source-only").stdout
+    assert "adaptation" not in plain  # it is the baseline itself
+    assert len(opened) == 1

@@ -28,7 +28,7 @@ def done(*words: object) -> Result:
 
 def test_every_method_weighting_and_preset_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
-    lines = [line.rstrip() for line in done("methods").stdout.splitlines()]
+    lines = [line.rstrip() for line in done("methods", "--all").stdout.splitlines()]
     width = max(map(len, METHODS))
     for name, cls in METHODS.items():
         at = lines.index(f"{name:<{width}}  {cls.summary}")
@@ -42,6 +42,16 @@ def test_every_method_weighting_and_preset_is_listed(monkeypatch: pytest.MonkeyP
     assert "such as row sums of its plan (warmpot, " in own
     assert "iwan" in own
     assert "dann" not in own
+
+
+def test_what_to_use_first_comes_first_and_presets_on_request() -> None:
+    short, complete = (done("methods", *words).stdout for words in ([], ["--all"]))
+    assert short.startswith("Start here")
+    assert short.index("warmpot fit SOURCE TARGET") < short.index("Methods")
+    for name in re.findall(r"--preset (\S+)", short.partition("Methods")[0]):
+        assert name in preset_names()
+    assert "\nPresets  " not in short
+    assert "\nPresets  " in complete
 
 
 @pytest.mark.parametrize("columns", [80, 120])

@@ -160,7 +160,7 @@ def test_predict_refuses_in_one_line_and_leaves_the_old_file(folder: Path, monke
     Path("p.csv").write_text("old")
     before = names(folder)
     cases: list[tuple[list[object], str]] = [
-        (["none", "target.npz", "--out", "p.csv"], "none: got none.model.json: No such file"),
+        (["none", "target.npz", "--out", "p.csv"], "none: got No such file"),
         (["half", "target.npz", "--out", "p.csv"], "half: got a run that is not finished; .*--resume half"),
         (["a", "narrow.npz", "--out", "p.csv"], "narrow.npz: got 2 columns; allowed: 5"),
         (["a", "none.npz", "--out", "p.csv"], "none.npz: got No such file"),

@@ -93,7 +93,7 @@ def test_target_labels_change_nothing_but_the_line_of_the_accuracy(files: tuple[
         (["--space", os.devnull], "a device"),
         (["--space", "missing.yaml"], "missing.yaml"),
         (["--set", "full.round=3"], "rounds"),
-        (["--workers", "0"], "workers"),
+        (["--jobs", "0"], "--jobs"),
         pytest.param(["--ray-address", "127.0.0.1:1"], "Ray address: got '127.0.0.1:1'", marks=needs_ray),
     ],
 )
@@ -156,7 +156,7 @@ def test_ctrl_c_ends_the_workers_at_once_and_the_sweep_can_be_resumed(
     small = {"full": {"iterations": 4, "width": 8}}
     space = [{"preset": "full", "full.rounds": [1, 10**8]}]
     (tmp_path / "space.yaml").write_text(json.dumps(space))
-    words = [*files, "--out", "out", "--space", "space.yaml", "--workers", "2"]
+    words = [*files, "--out", "out", "--space", "space.yaml", "--jobs", "2"]
     flags = [word for name, value in small["full"].items() for word in ("--set", f"full.{name}={value}")]
     command = [sys.executable, "-c", STOPPED_AFTER_TWO, str(int(number)), "sweep", *words, *flags]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

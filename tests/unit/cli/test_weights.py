@@ -255,7 +255,8 @@ def test_an_error_is_one_line_and_leaves_nothing(files: Files, case: str) -> Non
 
 def test_a_folder_that_may_not_be_written_is_refused_first(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # as root every folder may be written
-    result = files.run(source="never read")
+    files.source.write_bytes(b"never read")
+    result = files.run()
     assert result.exit_code == 2
     assert "a folder you may write to" in result.stderr
 
@@ -309,7 +310,7 @@ def test_a_bug_keeps_its_traceback(files: Files, monkeypatch: pytest.MonkeyPatch
     assert isinstance(files.run().exception, ZeroDivisionError)
 
 
-@pytest.mark.parametrize(("arguments", "shown"), [([], "weights"), (["weights"], "--source"), (["--help"], "--version"),
+@pytest.mark.parametrize(("arguments", "shown"), [([], "weights"), (["weights"], "SOURCE"), (["--help"], "--version"),
                                                   (["weights", "--help"], "Office-Home")])  # fmt: skip
 def test_help_is_shown_on_request_and_without_arguments(arguments: list[str], shown: str) -> None:
     result = CliRunner().invoke(app, arguments)

@@ -40,6 +40,7 @@ from warmpot.report.sections.weights import left_out_section, weight_histograms,
 from warmpot.train import fit, load_config
 from warmpot.train.finished_run import FinishedRun, read_run
 from warmpot.train.run_folder import parse_bounds
+from warmpot.weights import ClassPresence
 
 LIMIT = 3_000_000
 NAMES = ["<script>alert(1)</script>", "$x$", "", "L" * 300]
@@ -241,8 +242,29 @@ def test_a_class_that_is_less_sure_than_others_is_suspicious() -> None:
     assert "Suspicious class c1: with a mean confidence of 50%" in found[0]
 
 
-def test_good_news_is_no_proof() -> None:
-    assert "That is not a proof" in words(answer_section(RunView(made_up([0.5, 0.5]))))
+def test_no_warning_is_not_called_good() -> None:
+    text = words(answer_section(RunView(made_up([0.5, 0.5]))))
+    assert "There are no warnings" in text
+    assert not any(notice.level == "good" for notice in answer_section(RunView(made_up([0.5, 0.5]))).blocks[2:3])
+
+
+def test_the_first_lines_are_the_gain_and_the_classes_by_state() -> None:
+    codes = np.repeat([0, 1], 50)
+    before = np.where(np.arange(100) < 20, 2, codes)  # a fifth was predicted otherwise without adaptation
+    presence = ClassPresence(np.array([0.97, 0.5, 0.001]), np.array([0.5, 0.5, 0.0]), {})
+    run = dataclasses.replace(made_up([0.5, 0.5, 0.0], n=100), unadapted=before, presence=presence)
+    section = answer_section(RunView(run))
+    assert "Without target labels" in section.lead
+    assert "changed the prediction of 20% of the samples" in section.lead
+    facts = {name: value for name, value, _ in section.blocks[1].rows}
+    assert facts == {"present: 1": "c0 97%", "doubtful: 1": "c1 50%", "absent: 1": "c2 <1%"}
+    truth = Truth(np.where(np.arange(100) < 10, 1, codes), ("c0", "c1", "c2"))
+    section = answer_section(RunView(run, truth=truth))
+    right = (np.asarray(truth.yt) == codes).mean(), (np.asarray(truth.yt) == before).mean()
+    assert f"Accuracy {right[0]:.1%}, {100 * (right[0] - right[1]):.1f} points more than {right[1]:.1%}" in section.lead
+    assert "evaluation only" in section.lead
+    baseline = dataclasses.replace(run, config=to_mapping(load_config("source-only")))
+    assert RunView(baseline).changed is None  # a run that does not adapt is its own baseline
 
 
 def write(
@@ -279,7 +301,7 @@ def test_a_thousand_classes_and_one(tmp_path: Path) -> None:
     assert "400 more are in predictions.csv" in text
     assert "900 more are in source_weights.csv" in text
     one = report_run(write(made_up([1.0, 0.0]), tmp_path / "one"), figures=False).read_text("utf-8")
-    assert "Only c0 (100%) is estimated present" in one
+    assert "All or nearly all samples are predicted as c0" in one
     assert "All source samples have the same training weight" in one
     assert read_run(tmp_path / "one").history == []  # a torn line is none
 
@@ -382,7 +404,7 @@ def test_a_doubtful_class_is_marked_and_can_be_looked_at() -> None:
     section = answer_section(seen)
     tiles, table = section.blocks[0], next(block for block in section.blocks if isinstance(block, ResultTable))
     assert isinstance(tiles, Tiles)
-    assert tiles.items[1][0] == "4 of 4, 1 doubtful"
+    assert tiles.items[-2][0::2] == ("3 of 4", "1 doubtful, 0 absent")
     marks = [cell.text for row in table.rows for cell in row[-1:] if isinstance(cell, TableCell)]
     assert marks == ["present"] * 3 + ["doubtful"]
     shown = next(block for block in section.blocks if isinstance(block, Details))

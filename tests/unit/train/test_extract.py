@@ -315,8 +315,8 @@ def test_continuous_targets_and_no_labels(run: Callable[..., Table], table: Tabl
 def invoke(photos: Path, tmp_path: Path) -> Callable[..., Result]:
     app = typer.Typer()
     app.command()(verb)
-    small = ["--backbone", "test_resnet", "--weights", "none", "--resize", "40", "--crop", "32", "--batch", "3",
-             "--workers", "0"]  # fmt: skip
+    small = ["--backbone", "test_resnet", "--backbone-weights", "none", "--resize", "40", "--crop", "32",
+             "--batch", "3", "--workers", "0"]  # fmt: skip
 
     def called(*flags: object) -> Result:
         return CliRunner().invoke(app, [str(photos), *small, *map(str, flags)])

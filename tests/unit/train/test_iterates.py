@@ -7,9 +7,11 @@ import json
 import numpy as np
 import pytest
 
+from warmpot._files import read_csv, write_csv
 from warmpot.data import digits_task, make_task
 from warmpot.errors import InputError
 from warmpot.train import Predictor, fit, load_config
+from warmpot.train.finished_run import read_run
 
 SMALL = {"full": {"rounds": 3, "width": 16, "iterations": 5}}
 QUICK = {"minibatch": {"steps": 12, "checkpoint_every": 4, "log_every": 3}}
@@ -55,6 +57,20 @@ def test_the_kept_iterate_is_the_result(task, tmp_path, preset, changes, offered
     assert steps == offered  # round 0 of the full engine too
     saved = Predictor.load(str(tmp_path / "run"))  # a text is a path too
     np.testing.assert_allclose(saved.probabilities(task.xt), fitted.outputs, atol=1e-4)
+
+
+def test_the_predictions_without_adaptation_are_those_of_round_0(task, tmp_path):
+    config = load_config("full", changes=SMALL)
+    first = fit(task, config, chooser=Wants(0), progress_bar=False)
+    fitted = fit(task, config, out=tmp_path / "run", progress_bar=False)
+    np.testing.assert_array_equal(fitted.unadapted, first.outputs.argmax(axis=1))
+    assert (fitted.unadapted != fitted.outputs.argmax(axis=1)).any()
+    np.testing.assert_array_equal(read_run(tmp_path / "run").unadapted, fitted.unadapted)
+    columns = read_csv(tmp_path / "run" / "predictions.csv", errors="strict")
+    without = [row[: columns[0].index("unadapted")] for row in columns]
+    write_csv(tmp_path / "run" / "predictions.csv", without[0], without[1:])
+    assert read_run(tmp_path / "run").unadapted is None  # a folder of an older version
+    assert fit(task, load_config("official", changes=QUICK), progress_bar=False).unadapted is None
 
 
 @pytest.mark.parametrize(("preset", "changes", "wanted"), [("full", SMALL, 1), ("official", QUICK, 4)])

@@ -10,22 +10,25 @@ import numpy as np
 
 from warmpot._run_files import PREDICTIONS
 from warmpot._tables import ABSENT, ResultTable, TableCell, TableValue
-from warmpot.report.page import Block, Details, Notice, Picture, Section, Text, Tiles, make_table
+from warmpot.report.page import EVALUATION, Block, Details, Facts, Notice, Picture, Section, Text, Tiles, make_table
 from warmpot.report.run_view import UNSURE, RunView
 from warmpot.report.sections import parts
 from warmpot.report.sections.provenance import repeat_command
 from warmpot.report.style import COLOURS, MUTED, label, new_figure
 from warmpot.select.candidate import collapse_reason
 from warmpot.train.health import LONE, SPREAD
+from warmpot.weights.presence import STATES
 
 __all__ = ["answer_section", "run_warnings"]
 
 TITLE = "The answer"
-MAX_ABSENT = 60
-"""Absent classes that are named."""
+MAX_NAMES = 40
+"""Classes that are named per state."""
 MAX_SAMPLES = 12
 """Samples shown per suspicious class."""
+NO_BASELINE = "This run has no baseline without adaptation: compare with `warmpot fit ... --preset source-only`."
 ALWAYS_A_CLASS = "Every target sample is assigned one of the source's classes, even if it belongs to none of them."
+NO_WARNINGS = "There are no warnings. They detect some failures; without them a run can still be wrong."
 MAX_SUSPECTS = 3
 """Suspicious classes that get a warning of their own, and a list of samples."""
 MAX_NAMED = 8
@@ -53,9 +56,7 @@ def answer_section(view: RunView) -> Section:
         folder = "RUN" if view.run.folder is None else shlex.quote(str(view.run.folder))
         remedy = f"Predict again: warmpot predict {folder} DATA --out FILE"
         return Section(TITLE, [Notice("bad", f"{PREDICTIONS} is missing.", remedy), *_problems(view)])
-    notices: list[Block] = list(run_warnings(view)) or [
-        Notice("good", "No warnings. That is not a proof: warnings detect some failures, but cannot confirm success.")
-    ]
+    notices: list[Block] = list(run_warnings(view)) or [Notice("info", NO_WARNINGS)]
     if view.missing:
         remedy = f"Name the files: {view.command} SOURCE TARGET"
         notices.append(Notice("info", f"Parts of this page are left out: {view.missing}.", remedy))
@@ -63,28 +64,72 @@ def answer_section(view: RunView) -> Section:
 
 
 def _class_answer(view: RunView, notices: list[Block]) -> Section:
-    n_classes, n_present, suspects = len(view.classes), len(view.present), view.suspects
-    doubtful = f", {len(suspects)} doubtful" if suspects else ""
     confidence = parts.percent(view.mean_confidence, 0).text
+    counts = [(state, view.class_states.count(state)) for state in STATES]
+    numbers = ", ".join(f"{count} {state}" for state, count in counts[1:])
     tiles = [
-        (f"{view.run.n_target:,}", "target samples", ""),
-        (f"{n_present} of {n_classes}{doubtful}", "classes estimated present", f"{n_classes - n_present} seem absent"),
-        (confidence, "mean confidence", "not recorded" if confidence == ABSENT else "of the model, not calibrated"),
         parts.measured(view),
+        *_gain_tile(view),
+        (confidence, "mean confidence", "not recorded" if confidence == ABSENT else "of the model, not calibrated"),
+        (f"{counts[0][1]} of {len(view.classes)}", "classes estimated present", numbers),
+        (f"{view.run.n_target:,}", "target samples", ""),
     ]
-    table, absent = _class_table(view), "No class of the source seems absent."
-    if view.absent:
-        absent = f"Estimated absent: {parts.class_names(view, view.absent, MAX_ABSENT)}."
-    blocks: list[Block] = [Tiles(tiles), *notices, *_suspicious_samples(view, list(suspects)), _class_shares(view)]
+    table, suspects = _class_table(view), list(view.suspects)
+    blocks: list[Block] = [Tiles(tiles), _states(view), *notices, *_suspicious_samples(view, suspects)]
     folded = parts.fold_if_long(table, f"All {len(table.rows)} predicted classes")
-    blocks += [folded, Text(f"{absent} {ALWAYS_A_CLASS}")]
-    largest = ", ".join(f"{label(view.classes[k], 40)} ({view.shares[k]:.0%})" for k in view.present[:3])
-    lead = f"Each of the {view.run.n_target:,} target samples is assigned one of {n_classes} classes."
-    if n_present == 1:
-        lead += f" Only {largest} is estimated present."
-    else:
-        lead += f" {n_present} of them are estimated present; the most frequent: {largest}."
-    return Section(TITLE, blocks, lead=lead)
+    blocks += [_class_shares(view), folded, Text(ALWAYS_A_CLASS)]
+    return Section(TITLE, blocks, lead=_lead(view))
+
+
+def _lead(view: RunView) -> str:
+    """Say what adaptation gained, as far as that is known."""
+    after, before = view.accuracy, view.unadapted_accuracy
+    changed = "" if view.changed is None else f"Adaptation changed the prediction of {view.changed:.0%} of the samples"
+    if after is not None and before is not None:
+        gain = f"{100 * abs(after - before):.1f} points {'more' if after >= before else 'less'} than {before:.1%}"
+        return f"Accuracy {after:.1%}, {gain} without adaptation; {EVALUATION}. {changed}."
+    if after is not None:
+        return f"Accuracy {after:.1%}; {EVALUATION}. {NO_BASELINE if view.run.adapted else ''}"
+    unknown = "Without target labels the accuracy is unknown"
+    return f"{unknown}. {changed}." if changed else f"{unknown}. {NO_BASELINE if view.run.adapted else ''}"
+
+
+def _gain_tile(view: RunView) -> Iterator[tuple[str, str, str]]:
+    """Yield the gain over no adaptation; without labels, how many predictions changed."""
+    if view.accuracy is not None and view.unadapted_accuracy is not None:
+        before = f"{view.unadapted_accuracy:.1%} without; {EVALUATION}"
+        yield f"{100 * (view.accuracy - view.unadapted_accuracy):+.1f} points", "gain by adaptation", before
+    elif view.changed is not None:
+        yield f"{view.changed:.0%}", "predictions changed", "compared with no adaptation"
+
+
+def _states(view: RunView) -> Facts:
+    """List the classes by state, the most probable first."""
+    presence = view.run.presence
+    chance = view.shares if presence is None else presence.probability
+    rows = []
+    for state in STATES:
+        codes = [int(k) for k in np.argsort(-chance, kind="stable") if view.class_states[k] == state]
+        shown = ", ".join(
+            label(view.classes[k], 40) + ("" if presence is None else f" {probability_text(chance[k])}")
+            for k in codes[:MAX_NAMES]
+        )
+        more = f" and {len(codes) - MAX_NAMES} more" if len(codes) > MAX_NAMES else ""
+        rows.append((f"{state}: {len(codes)}", f"{shown}{more}" or "none", ""))
+    name, _, _ = rows[0]
+    note = "" if presence is None else "with the probability to be in the target"
+    return Facts([(name, rows[0][1], note), *rows[1:]])
+
+
+def probability_text(value: float) -> str:
+    """Write a probability in per cent; one that is not certain is never 0% or 100%.
+
+    Examples
+    --------
+    >>> probability_text(0.5), probability_text(0.9999), probability_text(0.0)
+    ('50%', '>99%', '<1%')
+    """
+    return "<1%" if value < 0.01 else ">99%" if value > 0.99 else f"{value:.0%}"
 
 
 def _suspicious_samples(view: RunView, suspects: list[int]) -> Iterator[Block]:
@@ -120,9 +165,7 @@ def _class_table(view: RunView) -> ResultTable:
     order = [int(k) for k in np.argsort(-view.shares, kind="stable") if view.shares[k] > 0]
     rows: list[list[TableValue]] = []
     for k in order[: parts.MAX_ROWS]:
-        mark = "present" if k in view.present else "absent"
-        if k in view.suspects or (view.run.presence is not None and view.run.presence.states[k] == "doubtful"):
-            mark = "doubtful"
+        mark = view.class_states[k]
         tone = {"present": "good", "doubtful": "warning", "absent": "muted"}[mark]
         numbers = [parts.percent(part[k]) for part in (view.shares, view.class_confidence, view.source_shares)]
         chance = [] if view.run.presence is None else [parts.percent(view.run.presence.probability[k])]
@@ -142,6 +185,9 @@ def _value_answer(view: RunView, notices: list[Block]) -> Section:
     low, middle, high = np.quantile(known, [0.05, 0.5, 0.95])
     tiles += [(f"{middle:.4g}", "median prediction", f"90% are between {low:.4g} and {high:.4g}"), parts.measured(view)]
     lead = f"A number is predicted for each of the {view.run.n_target:,} target samples."
+    if view.accuracy is not None and view.unadapted_accuracy is not None:
+        both = f"{view.accuracy:.4g}, and {view.unadapted_accuracy:.4g} without adaptation; {EVALUATION}."
+        lead = f"Mean absolute error {both} {lead}"
     return Section(TITLE, [Tiles(tiles), *notices, _values_histogram(view)], lead=lead)
 
 
@@ -167,7 +213,7 @@ def run_warnings(view: RunView) -> list[Notice]:
     """Return the warnings, the most serious first."""
     notices = [*_damage(view), *_problems(view), *_training_warnings(view)]
     notices += [*(_class_warnings(view) if view.classes and view.shares.any() else ()), *_weight_warnings(view)]
-    levels = ("bad", "warning", "info", "good")
+    levels = ("bad", "warning", "info")
     return sorted(notices, key=lambda notice: levels.index(notice.level))
 
 

@@ -36,6 +36,8 @@ SIDE = 96
 """Pixels of the longer side of a thumbnail."""
 IMAGE_SHAPE = "picture"
 """Fact of a run whose features are the pixels of small grey images: their height and width."""
+TONES = {"present": "blue", "doubtful": "orange", "absent": "grey"}
+"""Colours of classes by their state."""
 HOVER_LENGTH = 80
 """Characters of a name that is shown on hover."""
 
@@ -102,7 +104,7 @@ def class_bars(
     view: RunView, name: str, what: str, shares: FloatArray, order: IntArray, texts: list[str], margin: float
 ) -> Picture:
     """Draw shares of classes as bars with these texts as tips; the caption explains orange and grey bars."""
-    tones = ["orange" if k in view.suspects else "blue" if k in view.present else "grey" for k in order.tolist()]
+    tones = [TONES[view.class_states[k]] for k in order.tolist()]
     figure = new_figure(4.6, margin + 0.27 * len(order))
     axes, colours = figure.add_subplot(), [COLOURS[tone] for tone in tones]
     bars = axes.barh(np.arange(len(order)) + 0.5, 100 * shares[order], height=0.72, color=colours)
@@ -112,7 +114,7 @@ def class_bars(
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     alt = f"Share of the {what}: " + ", ".join(f"{label(view.classes[k])} ({shares[k]:.1%})" for k in order)
-    meanings = {"orange": "doubtful, see the warnings", "grey": "estimated absent"}
+    meanings = {"orange": "doubtful", "grey": "estimated absent"}
     legend = "".join(f" {tone.capitalize()}: {text}." for tone, text in meanings.items() if tone in tones)
     tips = [f"{label(view.classes[k], 60)}: {text}" for k, text in zip(order, texts, strict=True)]
     return Picture(name, figure, alt, legend, {f"bar{index}": tip for index, tip in enumerate(tips)})

@@ -1,0 +1,150 @@
+"""Why a target sample has its prediction: the source samples that the plan matches it with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from warmpot._run_files import PLAN
+from warmpot.data import Table
+from warmpot.errors import InputError
+from warmpot.train.finished_run import FinishedRun, read_run
+from warmpot.train.predictor import Predictor
+from warmpot.train.run_folder import read_plan
+
+__all__ = ["Explanation", "MatchedSample", "explain_sample"]
+
+
+@dataclass(frozen=True)
+class MatchedSample:
+    """A source sample that the plan matches with a target sample.
+
+    Attributes
+    ----------
+    row, name, label
+        Its row, counted from 0, its id or file (empty without), and its class or continuous target.
+    share : float
+        Share of the target sample that is matched with this one, 0 to 1.
+    training_weight : float
+        How much it counted in training; uniform weights are 1 / n_s.
+    """
+
+    row: int
+    name: str
+    label: str | float
+    share: float
+    training_weight: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One target sample, its prediction, and what the plan matches it with.
+
+    Attributes
+    ----------
+    row, name, prediction
+        Its row, counted from 0, its id or file (empty without), and the predicted class or value.
+    confidence : float or None
+        Probability of the predicted class; None in regression.
+    matches : tuple of MatchedSample
+        The largest share first; they sum to 1 minus `left_out`.
+    left_out : float
+        Share of the sample that the plan matches with nothing, 0 to 1.
+    probabilities : dict of str to float
+        Of every class, the largest first; empty without the data of the target, and in regression.
+    n_source : int
+        Number of source samples.
+    """
+
+    row: int
+    name: str
+    prediction: str | float
+    confidence: float | None
+    matches: tuple[MatchedSample, ...]
+    left_out: float
+    probabilities: dict[str, float]
+    n_source: int
+
+    @property
+    def labels(self) -> dict[str, float]:
+        """Share of the sample by the class of what it is matched with, the largest first; empty in regression."""
+        shares: dict[str, float] = {}
+        for match in self.matches:
+            if isinstance(match.label, str):
+                shares[match.label] = shares.get(match.label, 0.0) + match.share
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+
+def explain_sample(run: Path | str, sample: str | int, target: Table | None = None) -> Explanation:
+    """Explain the prediction of one target sample of a finished run.
+
+    Parameters
+    ----------
+    run : path
+        The run folder. The plan is the one of its final iterate (``plan.npz``).
+    sample : str or int
+        Id or file name of the sample, or its row, counted from 0. A name that is a number is first looked for among the
+        ids.
+    target : Table, optional
+        The target data of the run; with it, the probabilities of all classes are computed.
+    """
+    folder = Path(run)
+    finished = read_run(folder)
+    plan = read_plan(folder)
+    if plan is None or plan.shape != (len(finished.labels), len(finished.predictions)):
+        got = f"no {PLAN}" if plan is None else f"a {PLAN} of other data"
+        remedy = "Methods without a plan match nothing, older versions did not store it: train again, e.g. with full."
+        raise InputError(str(folder), got=got, allowed="a run with a plan", remedy=remedy)
+    row = _find(finished, sample)
+    column = plan[:, [row]].tocoo()
+    shares = column.data * plan.shape[1]  # a target sample has mass 1 / n_t
+    order = np.lexsort((column.row, -shares))
+    matches = tuple(_match(finished, int(column.row[k]), float(shares[k])) for k in order if shares[k] > 0)
+    return Explanation(
+        row=row,
+        name=finished.target_names[row] if finished.target_names else "",
+        prediction=_label(finished, finished.predictions[row]),
+        confidence=float(finished.confidence[row]) if finished.classes else None,
+        matches=matches,
+        left_out=float(np.clip(1.0 - shares.sum(), 0.0, 1.0)),
+        probabilities=_probabilities(folder, finished, target, row),
+        n_source=plan.shape[0],
+    )
+
+
+def _find(run: FinishedRun, sample: str | int) -> int:
+    """Return the row of a target sample."""
+    names, n = list(run.target_names), len(run.predictions)
+    rows = [row for row, name in enumerate(names) if name == str(sample)]
+    if not rows:  # files by their last part, too
+        rows = [row for row, name in enumerate(names) if Path(name).name == str(sample)]
+    if len(rows) == 1:
+        return rows[0]
+    if rows:
+        allowed, remedy = "one sample", f"Give its row, such as {rows[0]}."
+        raise InputError("ID", got=f"{sample!r}, the name of {len(rows)} samples", allowed=allowed, remedy=remedy)
+    if str(sample).isdecimal() and int(sample) < n:
+        return int(sample)
+    allowed = f"a row from 0 to {n - 1}" + (f", or a name such as {names[0]!r}" if names else "")
+    raise InputError("ID", got=repr(sample), allowed=allowed, remedy="predictions.csv lists the samples.")
+
+
+def _label(run: FinishedRun, code: Any) -> str | float:
+    return run.classes[int(code)] if run.classes else float(code)
+
+
+def _match(run: FinishedRun, row: int, share: float) -> MatchedSample:
+    name = run.source_names[row] if run.source_names else ""
+    return MatchedSample(row, name, _label(run, run.labels[row]), share, float(run.training_weights[row]))
+
+
+def _probabilities(folder: Path, run: FinishedRun, target: Table | None, row: int) -> dict[str, float]:
+    if target is None or not run.classes or target.n != len(run.predictions):
+        return {}
+    one = target.x[row : row + 1] if isinstance(target.x, np.ndarray) else target.x.subset(np.array([row]))
+    sample = replace(target, x=one, y=None, classes=(), names=())
+    shares = Predictor.load(folder).probabilities(sample, target.name)[0]
+    return {run.classes[k]: float(shares[k]) for k in np.argsort(-shares, kind="stable")}
