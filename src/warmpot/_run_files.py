@@ -8,9 +8,9 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-__all__ = ["BEST_CONFIG", "BEST_RUN", "BOUNDS", "BOUNDS_FIGURE", "CHECKPOINTS", "CLASSES", "CONFIG", "DEMO",
-           "FIGURES", "GRID", "METRICS", "MODEL_FACTS", "MODEL_TENSORS", "PAGE", "PLAN", "PREDICTIONS", "RECORD",
-           "RESULTS", "SHARDS", "SOURCE_WEIGHTS", "STORE", "STUDY", "TENSORBOARD", "TRIALS", "is_run_file"]  # fmt: skip
+__all__ = ["ACCEPT", "BEST_CONFIG", "BEST_RUN", "BOUNDS", "BOUNDS_FIGURE", "CHECKPOINTS", "CLASSES", "CONFIG", "DEMO",
+           "FIGURES", "GRID", "METRICS", "MODEL_FACTS", "MODEL_TENSORS", "PAGE", "PLAN", "PREDICTIONS", "RECORD", "RESULTS",
+           "SHARDS", "SOURCE_WEIGHTS", "STORE", "STUDY", "TENSORBOARD", "TRIALS", "is_run_file"]  # fmt: skip
 
 CONFIG = "config.yaml"
 """Every setting."""
@@ -21,8 +21,11 @@ METRICS = "metrics.jsonl"
 CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
 MODEL_TENSORS, MODEL_FACTS = "model.safetensors", "model.json"
 PREDICTIONS = "predictions.csv"
-"""Columns row, name (optional), prediction, confidence (of classes), weight (the share that the plan matches), and
-unadapted (the prediction by the fit on the source alone, of the full engine)."""
+"""Columns row, name (optional), prediction, confidence and review (of classes), weight (the share that the plan
+matches); and of the full engine's fit on the source alone, unknown (its entropy) and unadapted (its prediction).
+Version 0.1.0 has neither review, unknown nor unadapted."""
+ACCEPT = 0.8
+"""Confidence below which a prediction should be reviewed (docs/report.md, Calibration)."""
 SOURCE_WEIGHTS = "source_weights.csv"
 """Columns row, name (optional), label, plan_weight (with a plan) and training_weight; in 0.1.0 weight instead."""
 PLAN = "plan.npz"

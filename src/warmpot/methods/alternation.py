@@ -109,6 +109,13 @@ class Rounds(ABC):
     def load(self, state: dict[str, Tensor]) -> None:
         """Continue from what `state` returned."""
 
+    def second_labels(self, unadapted: Tensor | None) -> Tensor | None:  # noqa: ARG002
+        """Class codes of the target by another classifier, to calibrate confidences; None leaves them as they are.
+
+        `unadapted` are those by the fit on the source alone, if they are known.
+        """
+        return None
+
     def final_plan(self, source: Outputs, target: Outputs) -> DatasetPlan | None:  # noqa: ARG002
         """Return the plan of a finished classifier with these outputs; None for a method without plans."""
         return None
@@ -390,6 +397,12 @@ class Alternation(Rounds):
             self._network.head.weight.copy_(self.head[:-1].T)
             self._network.head.bias.copy_(self.head[-1])
         return self._network.eval()
+
+    def second_labels(self, unadapted: Tensor | None) -> Tensor | None:
+        """Return those of structured prediction where it is used; None where calibration was not measured."""
+        if not self.discriminant or self.full.objective == "bound":
+            return None
+        return self.structured.argmax(dim=1) if self.averaged else unadapted
 
     def final_plan(self, source: Outputs, target: Outputs) -> DatasetPlan | None:
         """Return the method's plan at its full mass, without smoothed outputs."""

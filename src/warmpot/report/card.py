@@ -15,6 +15,7 @@ from warmpot._run_files import MODEL_FACTS
 from warmpot._tables import escape_markdown, markdown_grid, printable
 from warmpot.methods.descriptions import markdown_notes
 from warmpot.report.run_view import RunView, cost_per_mass
+from warmpot.report.sections.parts import calibration_words
 from warmpot.report.sections.provenance import repeat_command, status
 from warmpot.train.config import LAST
 from warmpot.train.export import Agreement
@@ -118,7 +119,7 @@ def _indicators(view: RunView) -> Iterator[tuple[str, str, str]]:
         yield "transport", f"{cost:.4g}", f"cost of the plan per unit of mass; {when}"
     if np.isfinite(run.confidence).any():
         mean = f"{np.nanmean(run.confidence):.1%}"
-        yield "confidence", mean, "mean probability of the predicted class; not calibrated"
+        yield "confidence", mean, f"mean probability of the predicted class; {calibration_words(run)}"
 
 
 def _bounds(run: FinishedRun) -> Iterator[tuple[str, ...]]:

@@ -18,6 +18,7 @@ from warmpot.report.sections.answer import answer_section
 from warmpot.report.sections.bounds import bound_section, run_bounds
 from warmpot.report.sections.evaluation import evaluation_section
 from warmpot.report.sections.provenance import provenance_section
+from warmpot.report.sections.samples import samples_section
 from warmpot.report.sections.training import EMBEDDINGS, embedding_section, training_section
 from warmpot.report.sections.trust import baselines_section, candidates_section, trust_section
 from warmpot.report.sections.weights import left_out_section, weights_section
@@ -126,6 +127,7 @@ def run_sections(
         trust_section(view, bounds[0], baselines),
         baselines_section(view, baselines),
         candidates_section(home),
+        samples_section(view),
         weights_section(view),
         left_out_section(view),
         training_section(view),

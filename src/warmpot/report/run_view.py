@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warmpot._memory import check_memory
-from warmpot._run_files import PREDICTIONS, SOURCE_WEIGHTS
+from warmpot._run_files import ACCEPT, PREDICTIONS, SOURCE_WEIGHTS
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.data import Task, Truth
 from warmpot.data.table import Rows, sample_shape
@@ -242,6 +242,17 @@ class RunView:
         if self.unadapted is None or not self.classes:
             return None
         return float((self.predicted != self.unadapted).mean())
+
+    @property
+    def estimated_accuracy(self) -> float | None:
+        """Mean of the calibrated confidences: an estimate without labels; None if they are not calibrated."""
+        return self.mean_confidence if self.run.temperature != 1.0 and len(self.known_confidence) else None
+
+    @cached_property
+    def to_review(self) -> IntArray:
+        """Target samples with a confidence that is too low to accept their prediction, the least confident first."""
+        rows = np.flatnonzero(self.confidence < ACCEPT)
+        return np.asarray(rows[np.argsort(self.confidence[rows], kind="stable")])
 
     @cached_property
     def class_states(self) -> list[str]:

@@ -68,7 +68,7 @@ class _ExportedNetwork(nn.Module):
     def __init__(self, predictor: Predictor) -> None:
         super().__init__()
         self.network = predictor.network
-        self.regression = not predictor.classes
+        self.regression, self.temperature = not predictor.classes, predictor.temperature
         # A float64 tensor, because the exporter rounds plain numbers to float32, and targets may have a mean that is
         # much larger than their standard deviation.
         self.register_buffer("unit", torch.tensor([predictor.centre, predictor.scale], dtype=torch.float64))
@@ -77,7 +77,7 @@ class _ExportedNetwork(nn.Module):
         outputs = self.network(x)
         if self.regression:
             return outputs.features, self.unit[0] + self.unit[1] * outputs.logits[:, 0].double()
-        return outputs.features, outputs.logits, torch.softmax(outputs.logits, dim=1)
+        return outputs.features, outputs.logits, torch.softmax(outputs.logits / self.temperature, dim=1)
 
 
 def export(
@@ -228,7 +228,7 @@ def _compare(predictor: Predictor, path: Path, inputs: NDArray[Any], sample: NDA
     # The expected output, its centre and its unit: rounding errors are relative to these.
     expected = {"features": (features, 0.0, 1.0)}
     if predictor.classes:
-        expected |= {"logits": (logits, 0.0, 1.0), "probabilities": (torch.softmax(logits, dim=1), 0.0, 1.0)}
+        expected |= {"logits": (logits, 0.0, 1.0), "probabilities": (predictor.as_probabilities(logits), 0.0, 1.0)}
     else:
         values = predictor.centre + predictor.scale * logits[:, 0]
         expected["prediction"] = (values, predictor.centre, predictor.scale)

@@ -62,6 +62,8 @@ class FinishedRun:
         Share of each target sample that the plan matches, in [0, 1]; 1 without a plan.
     unadapted : (n_t,) array or None
         What the fit on the source alone predicts; None if the run has none, and for a folder of an older version.
+    unknown : (n_t,) array or None
+        How unsure that fit is, from 0 to 1; None as above, and in regression.
     labels : (n_s,) array
         Class codes, or continuous targets, of the source samples.
     training_weights : (n_s,) array
@@ -94,6 +96,7 @@ class FinishedRun:
     plan_weights: FloatArray | None = None
     presence: ClassPresence | None = None
     unadapted: IntArray | FloatArray | None = None
+    unknown: FloatArray | None = None
     source_names: Sequence[str] = ()
     target_names: Sequence[str] = ()
     bounds: Mapping[str, BoundReport] = field(default_factory=dict)
@@ -135,6 +138,12 @@ class FinishedRun:
         """Settings of images; None for a run on features."""
         images: Mapping[str, Any] | None = self.model["facts"].get("images")
         return images
+
+    @property
+    def temperature(self) -> float:
+        """Temperature of the model's probabilities; 1 if they are not calibrated."""
+        value = self.model["facts"].get("temperature", 1.0)
+        return float(value) if isinstance(value, int | float) else 1.0
 
     @property
     def n_source(self) -> int:
@@ -239,6 +248,7 @@ def from_fitted(fitted: Fitted, task: Task | None = None, facts: Mapping[str, An
         plan_weights=fitted.plan_weights,
         presence=fitted.presence,
         unadapted=fitted.unadapted,
+        unknown=fitted.unknown,
         source_names=task.source_names,
         target_names=task.target_names,
         predictor=fitted.predictor,
@@ -295,6 +305,7 @@ def _read_run(folder: Path) -> FinishedRun:
         plan_weights=_numbers(sources["plan_weight"]) if "plan_weight" in sources else None,
         presence=_read_presence(folder / names.CLASSES, list(code_of), problems),
         unadapted=codes_or_values(targets["unadapted"]) if "unadapted" in targets else None,
+        unknown=_numbers(targets["unknown"]) if "unknown" in targets else None,
         source_names=sources.get("name", ()),
         target_names=targets.get("name", ()),
         bounds=bounds,

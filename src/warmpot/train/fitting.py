@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.sparse import csr_array
 
 from warmpot._checks import LARGEST, check_features
@@ -30,7 +29,7 @@ from warmpot.train.round_engine import train_in_rounds
 from warmpot.train.run_folder import RunFolder
 from warmpot.train.snapshots import Chooser, Trained
 from warmpot.transport import Solution
-from warmpot.weights import ClassPresence, estimate_presence, predicted_shares, uniform_weights
+from warmpot.weights import ClassPresence, calibration_temperature, estimate_presence, predicted_shares, uniform_weights
 
 __all__ = ["Fitted", "fit"]
 
@@ -46,7 +45,7 @@ class Fitted:
     predictor : Predictor
         The classifier or regressor.
     outputs : (n_t, C) or (n_t,) array
-        Class probabilities, or predicted values, of the target samples.
+        Class probabilities (calibrated, see `Predictor.temperature`), or predicted values, of the target samples.
     plan_weights : (n_s,) array or None
         Row sums of the plan over all pairs at the final iterate (Theorem 3.2); they sum to alpha. None without a plan:
         for a method or weighting that solves none, and when the chooser preferred round 0, the fit on the source alone.
@@ -66,6 +65,8 @@ class Fitted:
     unadapted : (n_t,) array or None
         Class codes, or values, that the full engine's fit on the source alone predicts for the target: the baseline
         without adaptation. None for the mini-batch engine, which adapts from its first step on.
+    unknown : (n_t,) array or None
+        How unsure that fit is, from 0 to 1: samples of no source class have larger values (`relative_entropy`).
     history : list of dict
         The lines of ``metrics.jsonl``.
     config : RunConfig
@@ -89,6 +90,7 @@ class Fitted:
     presence: ClassPresence | None = None
     task: Task | None = None
     unadapted: IntArray | FloatArray | None = None
+    unknown: FloatArray | None = None
 
     @property
     def target_classes(self) -> dict[str, float]:
@@ -173,6 +175,9 @@ def fit(
     if frozen is not None:
         trained.network.backbone = frozen
     predictor = Predictor(trained.network, trained.settings, task.classes, centre, scale, task.columns, config.images)
+    if trained.agreement is not None:
+        temperature = calibration_temperature(trained.target.logits.numpy(), trained.agreement)
+        predictor = dataclasses.replace(predictor, temperature=temperature)
     fitted = _finish(predictor, trained, inner, config)
     if run is not None and lead:
         run.write_results(fitted, task)
@@ -235,7 +240,7 @@ def _finish(predictor: Predictor, trained: Trained, task: Task, config: RunConfi
     if task.for_regression:
         outputs = predictor.centre + predictor.scale * logits[:, 0].numpy()
     else:
-        outputs = torch.softmax(logits, dim=1).numpy()
+        outputs = predictor.as_probabilities(logits).numpy()
     p = None if solution is None else np.asarray(solution.p)
     q = uniform_weights(task.n_target) if solution is None else np.asarray(solution.q)
     weights = trained.training_weights.double().numpy()
@@ -244,7 +249,8 @@ def _finish(predictor: Predictor, trained: Trained, task: Task, config: RunConfi
     unadapted = None if trained.unadapted is None else trained.unadapted.numpy()
     if unadapted is not None and task.for_regression:
         unadapted = predictor.centre + predictor.scale * unadapted
-    return Fitted(*result, presence=presence, unadapted=unadapted)
+    unknown = None if trained.unknown is None else trained.unknown.numpy()
+    return Fitted(*result, presence=presence, unadapted=unadapted, unknown=unknown)
 
 
 def _presence(trained: Trained, task: Task) -> ClassPresence:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from warmpot._checks import check_features, check_matrix
 from warmpot._memory import check_memory
@@ -87,6 +88,9 @@ class Predictor:
     images : ImageSettings or None
         How images are preprocessed; None when it was trained on features. With images it also takes the features of
         its backbone, unless the backbone was trained with it.
+    temperature : float
+        Outputs are divided by it before they become probabilities (`warmpot.weights.calibration_temperature`); 1 leaves
+        them as they were trained. It does not change which class is predicted.
     """
 
     network: Network
@@ -96,6 +100,7 @@ class Predictor:
     scale: float = 1.0
     columns: tuple[str, ...] = ()
     images: ImageSettings | None = None
+    temperature: float = 1.0
 
     @property
     def width(self) -> int:
@@ -175,7 +180,11 @@ class Predictor:
 
     def probabilities(self, x: Any, name: str = "X") -> FloatArray:
         """Class probabilities (n, C)."""
-        return torch.softmax(self.outputs(x, name).logits, dim=1).numpy()
+        return self.as_probabilities(self.outputs(x, name).logits).numpy()
+
+    def as_probabilities(self, logits: Tensor) -> Tensor:
+        """Return class probabilities from outputs of the network."""
+        return torch.softmax(logits / self.temperature, dim=1)
 
     def values(self, x: Any, name: str = "X") -> FloatArray:
         """Predictions of a regressor, (n,)."""
@@ -185,7 +194,7 @@ class Predictor:
     def facts(self) -> dict[str, Any]:
         """Return the meaning of its inputs and outputs, ready for JSON."""
         facts: dict[str, Any] = {"classes": list(self.classes), "centre": self.centre, "scale": self.scale}
-        facts["columns"] = list(self.columns)
+        facts |= {"columns": list(self.columns), "temperature": self.temperature}
         if self.images is not None:
             # the weights are in the file; the path they were read from is not for those who receive the model
             backbone = replace(self.images.backbone, weights=Path(self.images.backbone.weights).name)
@@ -205,11 +214,14 @@ class Predictor:
             columns = tuple(map(str, facts.get("columns", ())))  # absent from older files
             classes = check_names(str(Path(folder) / MODEL_FACTS), tuple(map(str, facts["classes"])))
             unit = float(facts["centre"]), float(facts["scale"])
+            temperature = float(facts.get("temperature", 1.0))  # absent from older files
+            if not 0 < temperature < float("inf"):
+                raise ValueError(f"temperature {temperature}")
         except (KeyError, TypeError, ValueError) as error:
             got, remedy = f"a model without the meaning of its outputs ({error})", "Train again, or restore the file."
             what = str(Path(folder) / MODEL_FACTS)
             raise InputError(what, got=got, allowed="what `warmpot fit` wrote", remedy=remedy) from error
-        return cls(network, settings, classes, *unit, columns, images)
+        return cls(network, settings, classes, *unit, columns, images, temperature)
 
     def class_shares(self, probabilities: FloatArray) -> dict[str, float]:
         """Return the classes estimated to be present, with the share of samples predicted as each, largest first."""

@@ -17,13 +17,14 @@ from warmpot.train.health import Health
 from warmpot.train.predictor import apply_network
 from warmpot.train.run_folder import Checkpoint, RunFolder
 from warmpot.train.snapshots import Chooser, ChosenIterate, Snapshot, Trained
+from warmpot.weights import relative_entropy
 
 __all__ = ["train_in_rounds"]
 
 logger = logging.getLogger(__name__)
 
-UNADAPTED = "unadapted"
-"""Name, in checkpoints, of the target's predictions by the fit on the source alone."""
+UNADAPTED, UNKNOWN = "unadapted", "unknown"
+"""Names, in checkpoints, of the target's predictions by the fit on the source alone, and of their entropies."""
 LONG = LINE_EVERY_SECONDS
 """Seconds from which the expected time is logged at the start: with less, the first line of progress is not far."""
 
@@ -39,7 +40,7 @@ class _RoundTrainer:
         companion.register_buffer("training_weights", self.rounds.training_weights.double())
         self.weights, self.chosen = companion.get_buffer("training_weights"), ChosenIterate(chooser, companion)
         self.history: list[dict[str, Any]] = run.history() if run else []
-        self.unadapted: Tensor | None = None
+        self.first: dict[str, Tensor] = {}  # what the fit on the source alone says of the target
 
     def begin(self, start: Checkpoint | None) -> int:
         """Start, or continue from a checkpoint; return the number of rounds done."""
@@ -51,12 +52,17 @@ class _RoundTrainer:
                 state = self.health.state()
                 self.health.load({name: tensor for name, tensor in start.tensors.items() if name in state})
                 self.chosen.load(start.tensors, start.facts)
-                self.unadapted = start.tensors.get(UNADAPTED)  # absent from checkpoints of older versions
+                # absent from checkpoints of older versions
+                self.first = {name: start.tensors[name] for name in (UNADAPTED, UNKNOWN) if name in start.tensors}
                 self.rounds.outputs()  # raises for tensors that are not of this run
             return start.step
         self.rounds.start()
         logits = self.rounds.outputs()[1].logits
-        self.unadapted = logits[:, 0].double() if self.task.for_regression else logits.argmax(dim=1)
+        if self.task.for_regression:
+            self.first = {UNADAPTED: logits[:, 0].double()}
+        else:
+            unknown = torch.from_numpy(relative_entropy(logits.numpy()))
+            self.first = {UNADAPTED: logits.argmax(dim=1), UNKNOWN: unknown}
         self.health.see(logits)
         self.health.check(0.0, torch.ones(1))  # what the source alone predicts is what later rounds are compared with
         if scores := self._offer(0, None):
@@ -88,8 +94,7 @@ class _RoundTrainer:
         transport = None if p is None else metrics["transport"] / metrics["alpha"]
         self._log({"step": number, **metrics, **signs} | self._offer(number, transport))
         if self.run is not None:
-            tensors = {**self.rounds.state(), **self.health.state(), **self.chosen.tensors()}
-            tensors |= {} if self.unadapted is None else {UNADAPTED: self.unadapted}
+            tensors = {**self.rounds.state(), **self.health.state(), **self.chosen.tensors(), **self.first}
             self.run.save(Checkpoint(number, tensors, self.chosen.facts()))
         return True
 
@@ -105,7 +110,9 @@ class _RoundTrainer:
         plan = rounds.final_plan(source, target) if step > 0 else None  # round 0 was trained without a plan
         solution = None if plan is None else plan.solution
         result = network, rounds.settings, self.history, source, target, step, solution, self.weights
-        return Trained(*result, presence=rounds.presence, unadapted=self.unadapted)
+        second = rounds.second_labels(self.first.get(UNADAPTED))
+        agreement = None if second is None else float((target.logits.argmax(dim=1) == second).double().mean())
+        return Trained(*result, presence=rounds.presence, **self.first, agreement=agreement)
 
 
 def train_in_rounds(

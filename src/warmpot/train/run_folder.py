@@ -300,8 +300,12 @@ class RunFolder:
             columns = {"prediction": fitted.outputs.tolist()}
         else:
             best = [task.classes[k] for k in fitted.outputs.argmax(axis=1)]
-            columns = {"prediction": best, "confidence": fitted.outputs.max(axis=1).tolist()}
+            confidence = fitted.outputs.max(axis=1)
+            columns = {"prediction": best, "confidence": confidence.tolist()}
+            columns["review"] = (confidence < names.ACCEPT).tolist()
         columns["weight"] = matched.tolist()
+        if fitted.unknown is not None:
+            columns["unknown"] = fitted.unknown.tolist()
         if (first := fitted.unadapted) is not None:
             columns["unadapted"] = [task.classes[k] for k in first] if task.classes else first.tolist()
         self._write_rows(names.PREDICTIONS, task.target_names, columns)

@@ -44,7 +44,8 @@ class Trained(NamedTuple):
     `plan` is that over all pairs; `training_weights` are what each source sample counted in training, and sum to 1;
     `presence` is the training's estimate of which classes are in the target, if it made one. `source_rows` are the
     samples that `source` has the outputs of; None: all. `unadapted` are the predictions of the target, class codes or
-    values, by the fit on the source alone; None if the training had none.
+    values, by the fit on the source alone, and `unknown` the relative entropies of its class probabilities; None if the
+    training had none. `agreement` is the share of the target that another classifier predicts the same.
     """
 
     network: Network
@@ -58,6 +59,8 @@ class Trained(NamedTuple):
     presence: ClassPresence | None = None
     source_rows: Tensor | None = None
     unadapted: Tensor | None = None
+    unknown: Tensor | None = None
+    agreement: float | None = None
 
 
 class Chooser(Protocol):

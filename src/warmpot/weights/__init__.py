@@ -1,6 +1,7 @@
 """How much each source sample counts, and which source classes are in the target."""
 
 from warmpot._deprecation import moved_names
+from warmpot.weights.calibration import calibration_temperature, relative_entropy
 from warmpot.weights.formulas import (
     capped_weights,
     chi2_ball_weights,
@@ -20,6 +21,7 @@ from warmpot.weights.presence import ClassPresence, estimate_presence
 
 __all__ = [
     "ClassPresence",
+    "calibration_temperature",
     "capped_weights",
     "chi2_ball_weights",
     "class_means",
@@ -33,6 +35,7 @@ __all__ = [
     "normalized",
     "plan_weights",
     "predicted_shares",
+    "relative_entropy",
     "uniform_weights",
 ]
 

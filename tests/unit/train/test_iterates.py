@@ -6,6 +6,8 @@ import json
 
 import numpy as np
 import pytest
+from scipy.special import softmax
+from scipy.stats import entropy
 
 from warmpot._files import read_csv, write_csv
 from warmpot.data import digits_task, make_task
@@ -66,10 +68,24 @@ def test_the_predictions_without_adaptation_are_those_of_round_0(task, tmp_path)
     np.testing.assert_array_equal(fitted.unadapted, first.outputs.argmax(axis=1))
     assert (fitted.unadapted != fitted.outputs.argmax(axis=1)).any()
     np.testing.assert_array_equal(read_run(tmp_path / "run").unadapted, fitted.unadapted)
+    model = Predictor.load(tmp_path / "run")
+    logits = model.outputs(task.xt).logits.numpy()
+    assert model.temperature > 1  # the confidences are calibrated, and the predictions are those of the network
+    np.testing.assert_array_equal(fitted.outputs.argmax(axis=1), logits.argmax(axis=1))
+    np.testing.assert_allclose(fitted.outputs, softmax(logits / model.temperature, axis=1), atol=1e-4)
+    raw = softmax(first.predictor.outputs(task.xt).logits.numpy(), axis=1)
+    np.testing.assert_allclose(fitted.unknown, entropy(raw, axis=1) / np.log(10), atol=1e-4)
     columns = read_csv(tmp_path / "run" / "predictions.csv", errors="strict")
-    without = [row[: columns[0].index("unadapted")] for row in columns]
+    reviewed = [row[columns[0].index("review")] for row in columns[1:]]
+    assert reviewed == [str(bool(sure < 0.8)) for sure in fitted.outputs.max(axis=1)]
+    without = [row[: columns[0].index("review")] for row in columns]
     write_csv(tmp_path / "run" / "predictions.csv", without[0], without[1:])
-    assert read_run(tmp_path / "run").unadapted is None  # a folder of an older version
+    facts = json.loads((tmp_path / "run" / "model.json").read_text())
+    del facts["facts"]["temperature"]
+    (tmp_path / "run" / "model.json").write_text(json.dumps(facts))
+    old = read_run(tmp_path / "run")  # a folder of an older version
+    assert (old.unadapted, old.unknown, old.temperature) == (None, None, 1.0)
+    assert Predictor.load(tmp_path / "run").temperature == 1.0
     assert fit(task, load_config("official", changes=QUICK), progress_bar=False).unadapted is None
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from warmpot._run_files import PREDICTIONS
+from warmpot._run_files import ACCEPT, PREDICTIONS
 from warmpot._tables import ABSENT, ResultTable, TableCell, TableValue
 from warmpot.report.page import EVALUATION, Block, Details, Facts, Notice, Picture, Section, Text, Tiles, make_table
 from warmpot.report.run_view import UNSURE, RunView
@@ -64,13 +64,13 @@ def answer_section(view: RunView) -> Section:
 
 
 def _class_answer(view: RunView, notices: list[Block]) -> Section:
-    confidence = parts.percent(view.mean_confidence, 0).text
     counts = [(state, view.class_states.count(state)) for state in STATES]
     numbers = ", ".join(f"{count} {state}" for state, count in counts[1:])
     tiles = [
         parts.measured(view),
         *_gain_tile(view),
-        (confidence, "mean confidence", "not recorded" if confidence == ABSENT else "of the model, not calibrated"),
+        _confidence_tile(view),
+        (f"{len(view.to_review):,}", "predictions to review", f"their confidence is below {ACCEPT:.0%}"),
         (f"{counts[0][1]} of {len(view.classes)}", "classes estimated present", numbers),
         (f"{view.run.n_target:,}", "target samples", ""),
     ]
@@ -91,7 +91,16 @@ def _lead(view: RunView) -> str:
     if after is not None:
         return f"Accuracy {after:.1%}; {EVALUATION}. {NO_BASELINE if view.run.adapted else ''}"
     unknown = "Without target labels the accuracy is unknown"
+    if view.estimated_accuracy is not None:
+        unknown += f"; it is estimated as {view.estimated_accuracy:.0%}, the mean of the calibrated confidences"
     return f"{unknown}. {changed}." if changed else f"{unknown}. {NO_BASELINE if view.run.adapted else ''}"
+
+
+def _confidence_tile(view: RunView) -> tuple[str, str, str]:
+    if view.estimated_accuracy is not None:
+        return f"{view.estimated_accuracy:.0%}", "estimated accuracy", "without labels: the mean calibrated confidence"
+    confidence = parts.percent(view.mean_confidence, 0).text
+    return confidence, "mean confidence", "not recorded" if confidence == ABSENT else "of the model, not calibrated"
 
 
 def _gain_tile(view: RunView) -> Iterator[tuple[str, str, str]]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 __all__ = [
-    "MAX_BARS", "MAX_ROWS", "chosen_iterate", "class_bars", "class_cell", "class_names",
+    "MAX_BARS", "MAX_ROWS", "calibration_words", "chosen_iterate", "class_bars", "class_cell", "class_names",
     "fold_if_long", "measured", "opener", "percent", "samples", "validator_name", "value_cell",
 ]  # fmt: skip
 
@@ -85,6 +85,12 @@ def chosen_iterate(run: FinishedRun) -> str:
     if name == UNKNOWN:
         return "how it was chosen is not recorded"
     return "the last" if name == LAST else f"the best by {validator_name(name)}, without target labels"
+
+
+def calibration_words(run: FinishedRun) -> str:
+    """Return whether the confidences of a run are calibrated."""
+    calibrated = f"calibrated without labels, by a temperature of {run.temperature:.2f}"
+    return "not calibrated" if run.temperature == 1.0 else calibrated
 
 
 def measured(view: RunView) -> tuple[str, str, str]:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from warmpot._files import parse_json, read_json, read_text
-from warmpot._run_files import STUDY, TRIALS
+from warmpot._run_files import ACCEPT, PREDICTIONS, STUDY, TRIALS
 from warmpot._tables import TableCell, TableValue
 from warmpot.bounds import BoundReport
 from warmpot.report.page import EVALUATION, Block, Facts, Section, Text, make_table
 from warmpot.report.run_view import VALIDATORS, RunView
-from warmpot.report.sections.parts import measured, percent, validator_name
+from warmpot.report.sections.parts import calibration_words, measured, percent, validator_name
 from warmpot.train.finished_run import UNKNOWN
 
 __all__ = ["baselines_section", "candidates_section", "trust_section"]
@@ -27,8 +27,9 @@ def trust_section(view: RunView, bounds: Mapping[str, BoundReport], baselines: M
         rows.append((validator_name(name), f"{score:.2f}", "; ".join([VALIDATORS[name][1], *compared])))
     rows += _choosing_score(view)
     if view.classes and len(view.known_confidence):
-        share = f"{(view.known_confidence >= 0.9).mean():.0%}"
-        rows.append(("confident predictions", share, "of the target have a confidence of 90% or more; not calibrated"))
+        share = f"{1 - len(view.to_review) / view.run.n_target:.0%}"
+        note = f"of the predictions have a confidence of {ACCEPT:.0%} or more; {calibration_words(view.run)}. "
+        rows.append(("to accept", share, f"{note}The others are marked in the column review of {PREDICTIONS}"))
     rows.append(("measured", *_measured(view)))
     blocks: list[Block] = [Facts(rows)]
     if view.classes and not view.scores:

@@ -1,0 +1,65 @@
+"""Confidence without labels: a temperature from how far two classifiers agree, and a score for unknown samples."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import brentq
+
+from warmpot._typing import FloatArray
+
+__all__ = ["calibration_temperature", "relative_entropy"]
+
+MOST_NUMBERS = 10_000_000
+"""Logits that the temperature is computed from; of more, every so many rows."""
+HOTTEST = 100.0
+
+
+def calibration_temperature(logits: FloatArray, agreement: float) -> float:
+    """Return the temperature at which the mean confidence is ``mean confidence * sqrt(agreement)``; at least 1.
+
+    Two classifiers of accuracy r that err independently agree on about r^2 of the samples, so the root of their
+    agreement estimates r. Both estimates, this one and the confidence, are too high where classifiers share errors;
+    their product was the best of the rules compared (docs/report.md, Calibration).
+
+    Parameters
+    ----------
+    logits : (n, C) array
+        Of the target samples.
+    agreement : float
+        Share of the samples for which another classifier predicts the same class, in [0, 1].
+
+    Examples
+    --------
+    >>> logits = np.array([[2.0, 0.0], [0.0, 3.0]])
+    >>> calibration_temperature(logits, 1.0)
+    1.0
+    >>> round(calibration_temperature(logits, 0.81), 2)
+    1.67
+    """
+    logits = np.asarray(logits, np.float64)[:: max(logits.size // MOST_NUMBERS, 1)]
+    logits = logits - logits.max(axis=1, keepdims=True)
+
+    def confidence(temperature: float) -> float:
+        return float((1 / np.exp(logits / temperature).sum(axis=1)).mean())
+
+    wanted = confidence(1.0) * float(np.sqrt(agreement))
+    if confidence(1.0) <= wanted:
+        return 1.0
+    if confidence(HOTTEST) >= wanted:  # with few classes, no confidence is that low
+        return HOTTEST
+    return float(brentq(lambda t: confidence(t) - wanted, 1.0, HOTTEST, xtol=1e-9))
+
+
+def relative_entropy(logits: FloatArray) -> FloatArray:
+    """Return the entropy of class probabilities over that of equal ones, per row: 0 certain, 1 nothing known.
+
+    Examples
+    --------
+    >>> relative_entropy(np.array([[0.0, 0.0], [50.0, 0.0]])).round(3)
+    array([1., 0.])
+    """
+    logits = np.asarray(logits, np.float64)
+    logs = logits - logits.max(axis=1, keepdims=True)
+    logs = logs - np.log(np.exp(logs).sum(axis=1, keepdims=True))
+    entropy: FloatArray = -(np.exp(logs) * logs).sum(axis=1) / np.log(max(logits.shape[1], 2))
+    return np.clip(entropy, 0.0, 1.0)
