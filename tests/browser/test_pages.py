@@ -98,7 +98,7 @@ def test_a_phone_shows_whole_histograms_and_low_heads(opened: Opener, run_page: 
         """[...document.querySelectorAll('[id^=figure-weights-] .canvas')]
         .map(one => one.scrollWidth - one.clientWidth)"""
     )
-    assert len(hidden) == 4  # all, shared, outlier, by class
+    assert len(hidden) == 2  # stacked, by class
     assert max(hidden) <= 60  # its end may need a push, never a whole panel
     tall = page.evaluate("Math.max(...[...document.querySelectorAll('thead')].map(one => one.offsetHeight))")
     assert tall < 50  # one line

@@ -85,8 +85,8 @@ def _result(summary: Summary) -> Section:
     time = format_duration(sum(record.seconds for record in summary.records))
     finished = f"{summary.n_done} of {summary.n_trainings}"
     tiles.append((finished, "trainings finished", f"{time} in total, one thread each"))
-    good = Notice("good", "Every training of the grid is finished, and none failed or collapsed.")
-    return Section("Result", [Tiles(tiles), *(list(_notices(summary)) or [good])], _conclusion(summary, best))
+    finished_note = Notice("info", "Every training of the grid is finished, and none failed or collapsed.")
+    return Section("Result", [Tiles(tiles), *(list(_notices(summary)) or [finished_note])], _conclusion(summary, best))
 
 
 def _conclusion(summary: Summary, best: Variant | None) -> str:
@@ -125,7 +125,9 @@ def _significance(summary: Summary, comparisons: Sequence[VariantComparison]) ->
     if not similar and not mixed:
         sentences.append("It is significantly better than every other row.")
     elif len(similar) == len(comparisons):
-        sentences.append("No other row differs significantly from it in the conservative test over tasks.")
+        sentences.append(
+            "There is no clear winner: no other row differs significantly from it in the conservative test over tasks."
+        )
     elif similar:
         test = "In the conservative test over tasks"
         sentences.append(f"{test} it does not differ significantly from {_listed(similar)}.")

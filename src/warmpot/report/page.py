@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "EVALUATION", "Block", "Code", "Details", "Facts", "Notice", "Picture", "Section", "Text", "Thumb", "Thumbnails",
-    "Tiles", "make_table", "write_page",
+    "EVALUATION", "Block", "Code", "Details", "Facts", "Notice", "Pair", "Picture", "Section", "Text", "Thumb",
+    "Thumbnails", "Tiles", "make_table", "write_page",
 ]  # fmt: skip
 
 LEVELS = {"good": ("✓", "Good"), "info": ("i", "Note"), "warning": ("!", "Warning"), "bad": ("✕", "Problem")}
@@ -139,7 +139,14 @@ class Details:
     blocks: Sequence[Block]
 
 
-Block = Text | Notice | Tiles | Facts | ResultTable | Picture | Thumbnails | Code | Details
+@dataclass(frozen=True)
+class Pair:
+    """Two blocks side by side, such as a chart and its table; one below the other on a narrow screen."""
+
+    blocks: Sequence[Block]
+
+
+Block = Text | Notice | Tiles | Facts | ResultTable | Picture | Thumbnails | Code | Details | Pair
 
 
 @dataclass(frozen=True)
@@ -238,7 +245,7 @@ def _all_pictures(blocks: Sequence[Block]) -> Iterator[Picture]:
     for block in blocks:
         if isinstance(block, Picture):
             yield block
-        elif isinstance(block, Details):
+        elif isinstance(block, Details | Pair):
             yield from _all_pictures(block.blocks)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from warmpot.report.sections.training import EMBEDDINGS, embedding_section, trai
 from warmpot.report.sections.trust import baselines_section, candidates_section, trust_section
 from warmpot.report.sections.weights import left_out_section, weights_section
 from warmpot.train import Fitted
-from warmpot.train.finished_run import from_fitted, read_run
+from warmpot.train.finished_run import from_fitted, read_run, shareable
 
 __all__ = ["RunLocation", "locate_run", "report_run", "run_sections"]
 
@@ -101,8 +100,8 @@ def report_run(
     else:
         location = locate_run(run)
         finished, home, paths = read_run(location.run), location.home, dict(location.baselines)
-    command = f"warmpot report {'RUN' if home is None else shlex.quote(str(home))}"
-    command += "" if out is None or home is None else f" --out {shlex.quote(str(out))}"
+    command = f"warmpot report {'RUN' if home is None else shareable(Path(home))}"
+    command += "" if out is None or home is None else f" --out {shareable(Path(out))}"
     view = replace(view_run(finished, task, truth, missing), command=command)
     baselines = {name: view_run(read_run(folder), task, truth) for name, folder in paths.items()}
     file = Path(out) if out is not None else Path(home or "") / PAGE

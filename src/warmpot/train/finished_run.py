@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,7 @@ from warmpot.train.run_folder import FACTS, Bounds, fingerprint, latest_checkpoi
 from warmpot.train.snapshots import CHOSEN
 from warmpot.weights import ClassPresence
 
-__all__ = ["UNKNOWN", "FinishedRun", "from_fitted", "read_run"]
+__all__ = ["UNKNOWN", "FinishedRun", "from_fitted", "read_run", "shareable"]
 
 UNKNOWN = "not recorded"
 """Shown for a setting that an older or a damaged folder lacks."""
@@ -188,6 +189,11 @@ class FinishedRun:
         lines = [line[name] for line in self.history if line["step"] <= self.step and line.get(name) is not None]
         return float(lines[-1]) if lines else None
 
+    @property
+    def shown_folder(self) -> str:
+        """The folder as commands on a page name it: an absolute path is not for those to whom the page is sent."""
+        return "RUN" if self.folder is None else shareable(self.folder)
+
     def data_name(self, side: str) -> str:
         """Return the name of the "source" or "target" file, without its folders."""
         return Path(str(self.facts.get(side) or side)).name or side
@@ -205,6 +211,11 @@ class FinishedRun:
         files = [] if self.folder is None else [self.folder / name for name in (names.RECORD, names.PREDICTIONS)]
         times = [datetime.fromtimestamp(file.stat().st_mtime, timezone.utc) for file in files if file.exists()]
         return (times[0], times[1]) if len(times) == 2 and times[1] >= times[0] else None
+
+
+def shareable(path: Path) -> str:
+    """Return a path as a word of a command; of an absolute one, only its name."""
+    return shlex.quote(path.name if path.is_absolute() else str(path))
 
 
 def _changes(base: Mapping[str, Any], config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

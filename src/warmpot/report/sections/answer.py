@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,7 +9,19 @@ import numpy as np
 
 from warmpot._run_files import ACCEPT, PREDICTIONS
 from warmpot._tables import ABSENT, ResultTable, TableCell, TableValue
-from warmpot.report.page import EVALUATION, Block, Details, Facts, Notice, Picture, Section, Text, Tiles, make_table
+from warmpot.report.page import (
+    EVALUATION,
+    Block,
+    Details,
+    Facts,
+    Notice,
+    Pair,
+    Picture,
+    Section,
+    Text,
+    Tiles,
+    make_table,
+)
 from warmpot.report.run_view import UNSURE, RunView
 from warmpot.report.sections import parts
 from warmpot.report.sections.provenance import repeat_command
@@ -53,8 +64,7 @@ RETRY = "Try a lower alpha (--alpha 0.5), another preset, or better features; co
 def answer_section(view: RunView) -> Section:
     """Show what the target contains, and what looks wrong."""
     if not view.run.n_target:
-        folder = "RUN" if view.run.folder is None else shlex.quote(str(view.run.folder))
-        remedy = f"Predict again: warmpot predict {folder} DATA --out FILE"
+        remedy = f"Predict again: warmpot predict {view.run.shown_folder} DATA --out FILE"
         return Section(TITLE, [Notice("bad", f"{PREDICTIONS} is missing.", remedy), *_problems(view)])
     notices: list[Block] = list(run_warnings(view)) or [Notice("info", NO_WARNINGS)]
     if view.missing:
@@ -66,18 +76,18 @@ def answer_section(view: RunView) -> Section:
 def _class_answer(view: RunView, notices: list[Block]) -> Section:
     counts = [(state, view.class_states.count(state)) for state in STATES]
     numbers = ", ".join(f"{count} {state}" for state, count in counts[1:])
+    review_note = f"of {view.run.n_target:,}: their confidence is below {ACCEPT:.0%}"
     tiles = [
         parts.measured(view),
         *_gain_tile(view),
         _confidence_tile(view),
-        (f"{len(view.to_review):,}", "predictions to review", f"their confidence is below {ACCEPT:.0%}"),
+        (f"{len(view.to_review):,}", "predictions to review", review_note),
         (f"{counts[0][1]} of {len(view.classes)}", "classes estimated present", numbers),
-        (f"{view.run.n_target:,}", "target samples", ""),
     ]
     table, suspects = _class_table(view), list(view.suspects)
     blocks: list[Block] = [Tiles(tiles), _states(view), *notices, *_suspicious_samples(view, suspects)]
     folded = parts.fold_if_long(table, f"All {len(table.rows)} predicted classes")
-    blocks += [_class_shares(view), folded, Text(ALWAYS_A_CLASS)]
+    blocks += [Pair([_class_shares(view), folded]), Text(ALWAYS_A_CLASS)]
     return Section(TITLE, blocks, lead=_lead(view))
 
 
@@ -176,11 +186,11 @@ def _class_table(view: RunView) -> ResultTable:
     for k in order[: parts.MAX_ROWS]:
         mark = view.class_states[k]
         tone = {"present": "good", "doubtful": "warning", "absent": "muted"}[mark]
-        numbers = [parts.percent(part[k]) for part in (view.shares, view.class_confidence, view.source_shares)]
+        numbers = [parts.percent(part[k]) for part in (view.shares, view.class_confidence)]
         chance = [] if view.run.presence is None else [parts.percent(view.run.presence.probability[k])]
         rows.append([parts.class_cell(view, k), int(view.counts[k]), *numbers, *chance, TableCell(mark, tone=tone)])
     chance_head = [] if view.run.presence is None else ["probability"]
-    head = ["class", "samples", "share", "confidence", "share of the source", *chance_head, "estimate"]
+    head = ["class", "samples", "share", "confidence", *chance_head, "estimate"]
     more = len(order) - len(rows)
     note = f"The {len(rows)} largest; {more} more are in {PREDICTIONS}." if more else ""
     return make_table(head, rows, "Predicted classes", note)
@@ -332,6 +342,6 @@ def _weight_warnings(view: RunView) -> Iterator[Notice]:
         text += "possible weight, and still less than their share of the predictions."
         remedy, (beta, fixed) = "A lower beta lets each of them count for more", view.run_parameter("beta")
         if beta is not None:
-            command = f"{repeat_command(view.run, full_paths=True)} --beta {max(0.7 * beta, 0.01):.2g}"
+            command = f"{repeat_command(view.run)} --beta {max(0.7 * beta, 0.01):.2g}"
             remedy += f" ({'now' if fixed else 'estimated'} {beta:.2g}): {command}"
         yield Notice("info", text, remedy if beta is not None else f"{remedy}.")

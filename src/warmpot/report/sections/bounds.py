@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -148,9 +147,8 @@ def bound_section(view: RunView, bounds: RunBounds) -> Section | None:
         text = "Nothing: the theorems need the Lipschitz constant of the head, which is known for linear heads."
         return Section(title, [Text(text)])
     if not reports:
-        folder = "RUN" if view.run.folder is None else shlex.quote(str(view.run.folder))
         text = "The bound of this run was not computed: with many samples it takes minutes. To compute it:"
-        return Section(title, [Text(text), Code(f"warmpot bound {folder}\n{view.command}")])
+        return Section(title, [Text(text), Code(f"warmpot bound {view.run.shown_folder}\n{view.command}")])
     invalid = {
         name: "not valid: adapted features" for name, report in reports.items()
         if report.confidence is not None and view.run.adapted
@@ -182,5 +180,10 @@ def bound_section(view: RunView, bounds: RunBounds) -> Section | None:
         for term in report.terms
     ]
     blocks.append(Details("Terms and what they mean", [make_table(["bound", "term", "value", "meaning"], rows)]))
+    best = min((report.total for name, report in reports.items() if name not in invalid), default=None)
+    if best is None or best >= 1:
+        text = f"Nothing: the computable part of the best bound is {best:.2f}, and a loss is at most 1." if best else ""
+        blocks = [Details("The bounds, term by term", blocks)]
+        return Section(title, blocks, lead=text or "Nothing: no bound here is valid for adapted features.")
     lead = "A bound on the target loss is the sum of computable terms and one term that requires target labels."
     return Section(title, blocks, lead=lead)

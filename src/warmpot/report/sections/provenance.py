@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +44,24 @@ NEUTRAL = (
 def provenance_section(view: RunView) -> Section:
     """Show method, data, settings, versions and the command."""
     run = view.run
-    command = Code(repeat_command(run, full_paths=True, escape=printable))
+    command = Code(repeat_command(run, escape=printable))
     blocks: list[Block] = [Facts(list(_facts(run))), Text("To repeat this run:"), command]
     if changes := run.changed_settings:
         blocks.append(Text(f"Settings that differ from the preset: {', '.join(changes)}."))
     if notes := plain_notes(run.method) if run.method else []:
         blocks.append(Details("Notes on the method, and how it deviates from paper and code", [*map(Text, notes)]))
-    settings = yaml.safe_dump(dict(run.config), sort_keys=False, allow_unicode=True)
+    settings = yaml.safe_dump(_without_folders(dict(run.config)), sort_keys=False, allow_unicode=True)
     blocks.append(Details("All settings", [Code(settings)]))
     versions = [[str(name), str(version)] for name, version in run.versions.items()]
     blocks += [Details("Versions", [make_table(["package", "version"], versions)])] if versions else []
     return Section("How it was made", blocks)
+
+
+def _without_folders(value: Any) -> Any:
+    """Return settings with absolute paths, such as those of backbone weights, reduced to their names."""
+    if isinstance(value, Mapping):
+        return {name: _without_folders(part) for name, part in value.items()}
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
 def _facts(run: FinishedRun) -> Iterator[tuple[str, str, str]]:
@@ -71,10 +78,11 @@ def _facts(run: FinishedRun) -> Iterator[tuple[str, str, str]]:
         part = run.images["backbone"]["train_from"]
         yield "backbone", str(run.images["backbone"]["name"]), "frozen" if part is None else f"trained from {part} on"
     for side, n in (("source", run.n_source), ("target", run.n_target)):
-        yield side, str(run.facts.get(side) or UNKNOWN), f"{n:,} samples" if n else ""
+        name = run.data_name(side) if run.facts.get(side) else UNKNOWN
+        yield side, name, f"{n:,} samples" if n else ""
     yield "fingerprint", str(run.record.get("fingerprint", "")), "of the data"
     if run.folder is not None:
-        yield "folder", str(run.folder.resolve()), ""
+        yield "folder", run.folder.resolve().name, ""
     if run.times is not None:
         start, end = run.times
         took = (end - start).total_seconds()
@@ -117,22 +125,18 @@ def _other_network(run: FinishedRun) -> str:
     return "" if plain and view == to_mapping(ViewSettings()) else f", with another network or view than {PAPERS}"
 
 
-def repeat_command(run: FinishedRun, *, full_paths: bool = False, escape: Callable[[str], str] = str) -> str:
+def repeat_command(run: FinishedRun, *, escape: Callable[[str], str] = str) -> str:
     """Return the command that repeats a run; `escape` is applied to every word.
 
-    Files are named with their folders if `full_paths`: on the user's own page, not on a card that is shared.
+    Files are named without their folders: pages and cards are sent to others.
     """
-
-    def path(side: str) -> str:
-        return str(run.facts[side]) if full_paths and run.facts.get(side) else run.data_name(side)
-
     preset = run.setting("preset")
-    words = ["warmpot", "fit", path("source"), path("target")]
+    words = ["warmpot", "fit", run.data_name("source"), run.data_name("target")]
     words += ["--preset", preset] if preset in preset_names() else []
     words += [word for change in run.changed_settings for word in ("--set", change)]
     for flag in ("label", "root", "classes", "corrupt"):
         value = run.facts.get(flag)
         if value not in (None, "", "raise"):
-            words += [f"--{flag}", str(value) if full_paths or flag in ("label", "corrupt") else Path(str(value)).name]
+            words += [f"--{flag}", str(value) if flag in ("label", "corrupt") else Path(str(value)).name]
     words += ["--regression"] if run.facts.get("regression") else []
     return shlex.join(map(escape, words))

@@ -110,7 +110,7 @@ def candidates_section(folder: Path | None) -> Section | None:
         study = read_json(folder / STUDY)
         trials = [parse_json(line) for line in read_text(folder / TRIALS).splitlines()]
         space = Space(study["space"])
-        trials.sort(key=lambda trial: (trial["problem"] is not None, -(trial["score"] or 0.0)))
+        trials.sort(key=lambda trial: (trial["problem"] is not None, -(trial["score"] or 0.0), not trial["point"]))
         rows = [
             [space.name(trial["point"]), trial["score"], trial["classes"], trial["step"], trial["seconds"],
              TableCell(trial["problem"] or "", tone="warning")]
@@ -122,4 +122,11 @@ def candidates_section(folder: Path | None) -> Section | None:
     validator = str(study.get("validator", "score"))
     head = ["candidate", validator, "effective classes", "iterate", "seconds", "excluded because"]
     lead = f"{len(trials)} candidates were tried; {validator} chose one, without target labels."
+    scored = [trial for trial in trials if trial["problem"] is None and trial["score"] is not None]
+    if scored:
+        lead += f" Chosen: {space.name(scored[0]['point'])}, with {scored[0]['score']:.3g}"
+        if len(scored) > 1:
+            ahead, second = scored[0]["score"] - scored[1]["score"], space.name(scored[1]["point"])
+            lead += f", {ahead:.2g} more than {second}" if ahead > 0 else f", as much as {second}: no clear winner"
+        lead += "."
     return Section("What the sweep tried", [make_table(head, rows, note=more)], lead=lead)

@@ -9,12 +9,12 @@ import numpy as np
 
 from warmpot._run_files import SOURCE_WEIGHTS
 from warmpot._tables import ResultTable, TableCell, TableValue
-from warmpot.report.page import Block, Details, Picture, Section, Text, make_table
+from warmpot.report.page import EVALUATION, Block, Details, Picture, Section, Text, make_table
 from warmpot.report.run_view import RunView
 from warmpot.report.sections import parts
 from warmpot.report.style import COLOURS, INK, label, new_axes
 
-__all__ = ["left_out_section", "weight_histograms", "weights_section"]
+__all__ = ["left_out_section", "weight_histogram", "weights_section"]
 
 BINS = 50
 """As in the paper's histograms."""
@@ -37,37 +37,37 @@ def weights_section(view: RunView) -> Section | None:
         method = view.run.method
         reason = f": {view.run.setting('method')} does not weight them" if method and not method.uses_target else ""
         return Section(title, [Text(f"All source samples have the same training weight{reason}.")])
-    blocks: list[Block] = list(weight_histograms(view))
+    blocks: list[Block] = [weight_histogram(view)]
     if view.classes:
         blocks += [_weights_by_class(view), parts.fold_if_long(_class_table(view), "Weights by class")]
     return Section(title, [*blocks, *_extreme_samples(view)], lead=_lead(view))
 
 
-def weight_histograms(view: RunView) -> list[Picture]:
-    """Plot the paper's histograms of training weights relative to the largest: all, shared, outlier classes."""
-    groups = {"all": view.has_weight}
+def weight_histogram(view: RunView) -> Picture:
+    """Plot the paper's histograms of training weights relative to the largest, shared and outlier classes stacked."""
+    groups, note = {"all samples": view.has_weight}, ""
     if view.classes:  # by the target labels if they are known, else by the estimate
         known = view.truly_present
         inside = np.isin(view.labels, view.present if known is None else known)
         names = ("estimated present", "estimated absent") if known is None else ("shared", "outlier")
-        groups |= {names[0]: view.has_weight & inside, names[1]: view.has_weight & ~inside}
-    edges, plots = np.linspace(0, 1, BINS + 1), []
-    captions = dict.fromkeys(("shared", "outlier"), "From target labels, for evaluation only.")
-    captions["all"] = f"Training weights in {BINS} bins."
-    for (name, mask), colour in zip(groups.items(), ("blue", "green", "orange"), strict=False):
-        figure, axes = new_axes(4.6, 2.5)
+        groups = {names[0]: view.has_weight & inside, names[1]: view.has_weight & ~inside}
+        note = "" if known is None else f" Shared and outlier classes: {EVALUATION}."
+    edges = np.linspace(0, 1, BINS + 1)
+    figure, axes = new_axes(4.6, 2.9)
+    floor, texts = np.zeros(BINS), []
+    for (name, mask), colour in zip(groups.items(), ("blue", "orange"), strict=False):
         counts = np.histogram(view.relative_weights[mask], edges)[0]
-        axes.stairs(counts, edges, fill=True, color=COLOURS[colour])
-        count, share = int(mask.sum()), float(view.weights[mask].sum())
-        heading = f"{name}: {count:,} samples" if name == "all" else f"{name}: {100 * share:.2f}% of the weight"
-        axes.set_title(heading, fontsize=9.5)
-        axes.set(xlabel="training weight / largest", ylabel="source samples", xlim=(0, 1),
-                 ylim=(0, 1.05 * max(counts.max(initial=0), 1)))  # fmt: skip
-        axes.grid(visible=False, axis="x")
-        alt = f"Histogram of training weights, {name}: {count} samples with {share:.1%} of the weight"
-        alt += f", {counts[0]} of them in the lowest bin"
-        plots.append(Picture(f"weights-{name.replace(' ', '-')}", figure, alt, captions.get(name, "")))
-    return plots
+        text = f"{name}: {int(mask.sum()):,} samples, {100 * float(view.weights[mask].sum()):.2f}% of the weight"
+        axes.stairs(floor + counts, edges, baseline=floor, fill=True, color=COLOURS[colour], label=text)
+        floor = floor + counts
+        texts.append(f"{text}, {counts[0]:,} samples in the lowest bin")
+    axes.set(
+        xlabel="training weight / largest", ylabel="source samples", xlim=(0, 1), ylim=(0, 1.05 * max(floor.max(), 1))
+    )
+    axes.grid(visible=False, axis="x")
+    figure.legend(loc="outside upper left")
+    alt = f"Stacked histogram of training weights; {'; '.join(texts)}"
+    return Picture("weights-histogram", figure, alt, f"Training weights in {BINS} bins.{note}")
 
 
 def _weights_by_class(view: RunView) -> Picture:
