@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 __all__ = ["ACCEPT", "BEST_CONFIG", "BEST_RUN", "BOUNDS", "BOUNDS_FIGURE", "CHECKPOINTS", "CLASSES", "CONFIG", "DEMO",
-           "FIGURES", "GRID", "METRICS", "MODEL_FACTS", "MODEL_TENSORS", "PAGE", "PLAN", "PREDICTIONS", "RECORD", "RESULTS",
-           "SHARDS", "SOURCE_WEIGHTS", "STORE", "STUDY", "TENSORBOARD", "TRIALS", "is_run_file"]  # fmt: skip
+           "FIGURES", "GRID", "METRICS", "MODEL_FACTS", "MODEL_TENSORS", "PAGE", "PLAN", "PREDICTIONS", "RECORD",
+           "RESULTS", "SHARDS", "SOURCE_WEIGHTS", "STORE", "STUDY", "TENSORBOARD", "TRIALS", "is_run_file"]  # fmt: skip
 
 CONFIG = "config.yaml"
 """Every setting."""
