@@ -112,7 +112,8 @@ class _RoundTrainer:
         result = network, rounds.settings, self.history, source, target, step, solution, self.weights
         second = rounds.second_labels(self.first.get(UNADAPTED))
         agreement = None if second is None else float((target.logits.argmax(dim=1) == second).double().mean())
-        return Trained(*result, presence=rounds.presence, **self.first, agreement=agreement)
+        first = self.first.get(UNADAPTED), self.first.get(UNKNOWN)
+        return Trained(*result, presence=rounds.presence, unadapted=first[0], unknown=first[1], agreement=agreement)
 
 
 def train_in_rounds(

@@ -77,8 +77,9 @@ def _columns(view: RunView) -> tuple[list[str], FloatArray]:
     task = view.task
     if task is None or not task.columns or not isinstance(task.xt, np.ndarray) or task.xt.ndim != 2:
         return [], np.zeros((0, 0))
-    best = telling_columns(task.xt, view.predicted)[:MAX_COLUMNS]
-    return [label(task.columns[k], 24) for k in best], np.asarray(task.xt[:, best], np.float64)
+    x = np.asarray(task.xt, np.float64)
+    best = telling_columns(x, view.predicted)[:MAX_COLUMNS]
+    return [label(task.columns[k], 24) for k in best], x[:, best]
 
 
 def telling_columns(x: FloatArray, codes: IntArray) -> list[int]:
@@ -89,7 +90,6 @@ def telling_columns(x: FloatArray, codes: IntArray) -> list[int]:
     >>> telling_columns(np.array([[0.0, 1.0], [1.0, 1.1], [0.0, 5.0], [1.0, 5.1]]), np.array([0, 0, 1, 1]))
     [1, 0]
     """
-    x = np.asarray(x, np.float64)
     _, groups, sizes = np.unique(codes, return_inverse=True, return_counts=True)
     totals = np.zeros((len(sizes), x.shape[1]))
     np.add.at(totals, groups, x)
