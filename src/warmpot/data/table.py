@@ -269,8 +269,8 @@ def _scalar(y: Any) -> Any:
 
 LARGEST_EXACT = 2.0**53  # whole numbers up to here are exact in float64
 ALLOWED = "texts or whole numbers"
-UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Control characters, and bytes of a file name that are not text."""
+UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters but tabs and line breaks, and bytes of a file name that are not text."""
 
 
 def encode_labels(name: str, y: Any, n: int, classes: Sequence[Any] | None = None) -> tuple[IntArray, tuple[str, ...]]:

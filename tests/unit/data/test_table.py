@@ -161,7 +161,7 @@ BAD_LABELS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "not utf-8": (np.array([b"\xff"] * 4), {}, "utf-8"),
     "not text": (["a", "\udc80", "b", "a"], {}, r"'\\udc80'; allowed: names without control"),
     "control characters": (["a", "\x1b[31mred", "b", "a"], {}, r"'\\x1b\[31mred'; allowed: names without control"),
-    "two lines": ([0, 1, 1, 0], {"classes": ["a", "b\nc"]}, "names without control"),
+    "overwritten": ([0, 1, 1, 0], {"classes": ["a", "b\rc"]}, "names without control"),
     "out of range": ([0, 1, 2, 0], {"classes": ["a", "b"]}, "label 2 at 2.*0 to 1"),
     "negative": ([0, -1, 1, 0], {"classes": ["a", "b"]}, "label -1 at 1"),
     "unknown name": (["a", "b", "d", "a"], {"classes": ["a", "b"]}, "label 'd' at 2"),
