@@ -34,7 +34,7 @@ def calibration_temperature(logits: FloatArray, agreement: float) -> float:
     >>> calibration_temperature(logits, 1.0)
     1.0
     >>> round(calibration_temperature(logits, 0.81), 2)
-    1.67
+    1.58
     """
     logits = np.asarray(logits, np.float64)[:: max(logits.size // MOST_NUMBERS, 1)]
     logits = logits - logits.max(axis=1, keepdims=True)

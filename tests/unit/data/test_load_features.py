@@ -250,5 +250,6 @@ def test_the_public_names() -> None:
         "make_sampler",
         "make_task",
         "read_benchmark",
+        "read_samples",
         "table_from_dataset",
     ]

@@ -315,7 +315,8 @@ def test_beta_is_estimated_unless_it_is_given() -> None:
     p = estimated.presence.factors
     beta = float(p[task.ys].mean())
     assert (estimated.source_weights <= p[task.ys] / (beta * task.n_source) + 1e-12).all()
-    assert estimated.source_weights.sum() == pytest.approx(estimate_alpha(estimated.outputs, task.ys, beta, p))
+    outputs = estimated.predictor.outputs(task.xt).logits.softmax(dim=1).numpy()  # before calibration
+    assert estimated.source_weights.sum() == pytest.approx(estimate_alpha(outputs, task.ys, beta, p))
     np.testing.assert_allclose(estimated.training_weights.sum(), 1.0)
     assert given.source_weights.max() <= 1 / task.n_source + 1e-12
     assert Warmpot(beta="auto").expected_share == pytest.approx(0.8 * SMALLEST_BETA)

@@ -623,7 +623,7 @@ def test_fit_writes_its_page_and_report_writes_it_again(files: Path, monkeypatch
     result = run_cli("fit", "s.npz", "t.npz", *FEW, "--out", "a")
     assert result.exit_code == 0, result.output
     assert "its report failed" not in result.output
-    assert "figures, metrics.jsonl, model.json, model.safetensors, predictions.csv, report.html" in result.output
+    assert "figures, metrics.jsonl, model.json, model.safetensors, plan.npz, predictions.csv, report.html" in result.output
     text = Path("a/report.html").read_text("utf-8")
     assert "s.npz" in text
     assert str(files) not in text  # the page may be sent
@@ -760,7 +760,7 @@ def test_a_live_result_gives_the_page_of_its_folder(trained: tuple[Path, Task, T
 
     assert plain((tmp_path / "live.html").read_text("utf-8")) == plain(from_folder)
     with pytest.raises(InputError, match="task"):
-        report_run(live, out=tmp_path / "p.html")
+        report_run(dataclasses.replace(live, task=None), out=tmp_path / "p.html")
     with pytest.raises(InputError, match="out"):
         report_run(live, task)
 
@@ -772,7 +772,7 @@ def test_both_kinds_of_weights_are_shown_by_name(tmp_path: Path) -> None:
     section = weights_section(RunView(read_run(write(run, tmp_path / "new"))))
     assert section is not None
     assert "sum to alpha, here 0.9" in section.lead
-    table = next(block for block in section.blocks if isinstance(block, Pair)).blocks[1]
+    table = next(block for block in section.blocks if isinstance(block, ResultTable))
     shares = dict(zip([column.name for column in table.columns], table.cells[0], strict=True))
     assert [shares[name].text for name in ("share of training weight", "share of plan weight")] == ["75.00%", "100.00%"]
     old = write(dataclasses.replace(run, plan_weights=None), tmp_path / "old", weight_column="weight")

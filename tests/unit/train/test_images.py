@@ -474,7 +474,7 @@ def test_a_signal_to_all_processes_of_a_run_stops_it_in_order(folders: Any, tmp_
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["fit", "nowhere", "{target}"], "nowhere: got no such folder"),
+        (["fit", "nowhere", "{target}"], "nowhere: got No such file or directory"),
         (["fit", "{loose}", "{target}"], "Put its images into one folder per class"),
         (["predict", "{run}", "{image}", "--out", "said.csv"], "a folder or list of images"),
         (["sweep", "{source}", "{target}", "--out", "swept"], "warmpot extract"),
