@@ -17,13 +17,14 @@ from warmpot._memory import check_memory
 from warmpot._progress import progress
 from warmpot._typing import FloatArray, IntArray
 from warmpot.data import Task
+from warmpot.data.pixels import Pixels
 from warmpot.errors import InputError
 from warmpot.nets import Backbone
 from warmpot.nets.network import NARROW
 from warmpot.train.batch_engine import train_in_batches
 from warmpot.train.config import LAST, RunConfig
 from warmpot.train.hardware import make_fabric
-from warmpot.train.images import ImageSettings, make_backbone
+from warmpot.train.images import ImageSettings, make_backbone, prepare
 from warmpot.train.predictor import Predictor
 from warmpot.train.round_engine import train_in_rounds
 from warmpot.train.run_folder import RunFolder
@@ -149,6 +150,7 @@ def fit(
         got, remedy = f"{config.choose!r} and no chooser", "Call warmpot.select.fit_chosen."
         raise InputError("choose", got=got, allowed=f"{LAST!r} here", remedy=remedy)
     _check_data(task, config)
+    task = _prepared(task, config.images, progress_bar)
     _check_size(task, config)
     frozen = _frozen_backbone(task, config.images)  # before anything is written, because its weights may be missing
     run = RunFolder(Path(out), tensorboard=config.tensorboard) if out is not None else None
@@ -182,6 +184,19 @@ def fit(
     if run is not None and lead:
         run.write_results(fitted, task)
     return dataclasses.replace(fitted, task=task, folder=None if run is None else run.folder)
+
+
+def _prepared(task: Task, images: ImageSettings | None, progress_bar: bool | None) -> Task:
+    """Give images the view of the settings, and pass them through what is not trained if its output is to be stored."""
+    if images is None or not isinstance(task.xs, Pixels) or not isinstance(task.xt, Pixels):
+        return task
+    if images.fine_tunes and not images.cache:
+        return dataclasses.replace(task, xs=task.xs.with_view(images.view), xt=task.xt.with_view(images.view))
+    domains = (task.unlabelled("source"), task.unlabelled("target"))
+    source, target = prepare(*domains, settings=images, progress_bar=progress_bar)
+    # pooled features are read, activations stay on disk
+    xs, xt = (np.asarray(table.x[:], np.float32) if table.x.ndim == 2 else table.x for table in (source, target))
+    return dataclasses.replace(task, xs=xs, xt=xt)
 
 
 def _writable(x: Any) -> Any:
