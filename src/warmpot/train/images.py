@@ -21,6 +21,7 @@ from warmpot.data.pixels import Pixels, ViewSettings, find_corrupt
 from warmpot.data.shards import Shards
 from warmpot.errors import InputError
 from warmpot.nets import Backbone, BackboneSettings, build_backbone
+from warmpot.nets.backbone import check_weights
 from warmpot.train.extract import CORRUPT, extract, report_corrupt, weights_fingerprint
 from warmpot.train.hardware import resolve_device
 
@@ -116,6 +117,7 @@ def prepare(
         "auto", "cpu" or "cuda", also "cuda:1"; default: a bar on a terminal, log lines at INFO elsewhere.
     """
     check_choice("corrupt", corrupt, CORRUPT)
+    check_weights(settings.backbone)  # before images are decoded
     folder, trains_on_images = cache or cache_folder(), settings.fine_tunes and not settings.cache
     with writing(folder, "Name another folder in the environment variable WARMPOT_CACHE."):
         folder.mkdir(parents=True, exist_ok=True)
