@@ -215,7 +215,7 @@ class TrainedEstimator(TargetRequests):
         ys, classes = self._encode_labels(np.asarray(domains.ys))
         config = self._config()
         columns = tuple(getattr(self, "feature_names_in_", ()))  # of a data frame
-        task = Task(domains.xs, ys, domains.xt, classes, columns)
+        task = Task(domains.xs, ys, domains.xt, classes, columns, text_labels=np.asarray(domains.ys).dtype.kind not in "biuf")
         fitted = fit_chosen(task, config, progress_bar=self.progress_bar)
         self.config_, self.predictor_ = config, fitted.predictor
         self.source_weights_, self.training_weights_ = fitted.source_weights, fitted.training_weights
