@@ -22,7 +22,8 @@ from warmpot.report.sections.training import EMBEDDINGS, embedding_section, trai
 from warmpot.report.sections.trust import baselines_section, candidates_section, trust_section
 from warmpot.report.sections.weights import left_out_section, weights_section
 from warmpot.train import Fitted
-from warmpot.train.finished_run import from_fitted, read_run, shareable
+from warmpot.train.finished_run import from_fitted, shareable
+from warmpot.train.run_reader import read_run
 
 __all__ = ["RunLocation", "locate_run", "report_run", "run_sections"]
 

@@ -38,8 +38,9 @@ from warmpot.report.sections.training import embed, training_curves
 from warmpot.report.sections.trust import candidates_section, trust_section
 from warmpot.report.sections.weights import left_out_section, weight_histogram, weights_section
 from warmpot.train import fit, load_config
-from warmpot.train.finished_run import FinishedRun, read_run
+from warmpot.train.finished_run import FinishedRun
 from warmpot.train.run_folder import parse_bounds
+from warmpot.train.run_reader import read_run
 from warmpot.weights import ClassPresence
 
 LIMIT = 3_000_000
