@@ -281,6 +281,7 @@ def _show_results(summary: Summary, done: list[Record], seconds: float) -> None:
     from warmpot._tables import ResultTable, TableColumn, TableValue, to_rich
     from warmpot.bench.oracle_tables import known_classes_columns
 
+    summary = summary.ranked()
     names = [name for name in summary.datasets if any(record.dataset == name for record in summary.records)]
     heads = [*(f"{name}, last" for name in names), *(f"all, {rule}" for rule in summary.rules)]
     rows: list[list[TableValue]] = []
