@@ -1,6 +1,6 @@
 """Names of the files in a run folder, and in the folders of a sweep and a demo, which hold runs.
 
-`warmpot.train.run_folder` writes a run folder, `warmpot.train.finished_run` reads it.
+`warmpot.train.run_folder` writes a run folder, `warmpot.train.run_reader` reads it.
 """
 
 from __future__ import annotations

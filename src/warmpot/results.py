@@ -26,8 +26,9 @@ from warmpot.report.run_page import locate_run, report_run
 from warmpot.select import fit_chosen
 from warmpot.train import Fitted, Predictor
 from warmpot.train.defaults import config_for_data, data_facts, task_from_tables
-from warmpot.train.finished_run import FinishedRun, from_fitted, read_run
+from warmpot.train.finished_run import FinishedRun, from_fitted
 from warmpot.train.run_folder import check_finished
+from warmpot.train.run_reader import read_run
 
 __all__ = ["Result", "fit", "load"]
 

@@ -76,13 +76,13 @@ def sweep(
     classes cannot win. After a stop, the same command continues. With a Ray cluster, only this machine reads SOURCE
     and TARGET and writes the folder, but images and shards must have the same path on every node.
     """
-    from warmpot._checks import check_count
-
     out = out or default_out(source, target, "sweep", continues=True)
-    if jobs is not None:
-        check_count("--jobs", jobs)
     if not quiet:
         complain(f"reading {source} and {target}", "dim")  # before the seconds that the following imports take
+    from warmpot._checks import check_count
+
+    if jobs is not None:
+        check_count("--jobs", jobs)
     from warmpot.select import DEFAULT_SPACE, DEFAULT_VALIDATOR
     from warmpot.select import sweep as run
 

@@ -10,7 +10,16 @@ from typer import Argument, Option
 
 from warmpot._files import make_folder, write_csv
 from warmpot.cli import _flags
-from warmpot.cli._shared import check_out_file, default_out, facts_grid, given_once, messages, show, table_grid
+from warmpot.cli._shared import (
+    check_out_file,
+    complain,
+    default_out,
+    facts_grid,
+    given_once,
+    messages,
+    show,
+    table_grid,
+)
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,6 +72,8 @@ def weights(
     named = out is not None
     out = out or default_out(source, target, "weights", suffix=".csv")
     check_out_file(out, source, target, new_folder=not named)
+    if not quiet:
+        complain(f"reading {source} and {target}", "dim")  # before the seconds that the following imports take
 
     import numpy as np
 

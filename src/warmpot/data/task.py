@@ -40,6 +40,8 @@ class Task:
     source_names, target_names : tuple of str
         Names of the samples, such as ids or paths of images; empty when they have none. The name of a target image may
         reveal its class: names are only used to open files and to list predictions.
+    text_labels : bool
+        Whether the source labels were given as texts; see `Table`.
     """
 
     xs: Rows
@@ -49,6 +51,7 @@ class Task:
     columns: tuple[str, ...] = ()
     source_names: tuple[str, ...] = ()
     target_names: tuple[str, ...] = ()
+    text_labels: bool = False
 
     @property
     def n_source(self) -> int:
@@ -167,7 +170,8 @@ def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:
         xs, xt = (x.astype(np.result_type(np.float32, *arrays), copy=False) for x in arrays)
     ys, classes = (source.y, ()) if source.for_regression else _drop_empty_classes(source, source.y)
     columns = source.columns or target.columns
-    return Task(xs, ys, xt, classes, columns, source.names, target.names), match_labels(target, classes)
+    task = Task(xs, ys, xt, classes, columns, source.names, target.names, source.text_labels)
+    return task, match_labels(target, classes)
 
 
 def match_columns(table: Table, columns: Sequence[str], allowed: str) -> Table:

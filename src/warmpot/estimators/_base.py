@@ -215,7 +215,9 @@ class TrainedEstimator(TargetRequests):
         ys, classes = self._encode_labels(np.asarray(domains.ys))
         config = self._config()
         columns = tuple(getattr(self, "feature_names_in_", ()))  # of a data frame
-        task = Task(domains.xs, ys, domains.xt, classes, columns)
+        task = Task(
+            domains.xs, ys, domains.xt, classes, columns, text_labels=np.asarray(domains.ys).dtype.kind not in "biuf"
+        )
         fitted = fit_chosen(task, config, progress_bar=self.progress_bar)
         self._set_fitted(fitted)
         return self
@@ -263,8 +265,8 @@ class TrainedEstimator(TargetRequests):
     @classmethod
     def load(cls: type[EstimatorT], folder: Path | str) -> EstimatorT:
         """Read a fitted estimator from the folder that `save` wrote."""
-        from warmpot.train.finished_run import read_run
         from warmpot.train.run_folder import read_config
+        from warmpot.train.run_reader import read_run
 
         run = read_run(Path(folder))
         facts = run.facts.get("estimator")

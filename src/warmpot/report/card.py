@@ -19,7 +19,8 @@ from warmpot.report.sections.parts import calibration_words
 from warmpot.report.sections.provenance import repeat_command, status
 from warmpot.train.config import LAST
 from warmpot.train.export import Agreement
-from warmpot.train.finished_run import UNKNOWN, FinishedRun, read_run
+from warmpot.train.finished_run import UNKNOWN, FinishedRun
+from warmpot.train.run_reader import read_run
 
 __all__ = ["model_card"]
 

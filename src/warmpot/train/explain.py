@@ -11,9 +11,10 @@ import numpy as np
 from warmpot._run_files import PLAN
 from warmpot.data import Table
 from warmpot.errors import InputError
-from warmpot.train.finished_run import FinishedRun, read_run
+from warmpot.train.finished_run import FinishedRun
 from warmpot.train.predictor import Predictor
 from warmpot.train.run_folder import read_plan
+from warmpot.train.run_reader import read_run
 
 __all__ = ["Explanation", "MatchedSample", "explain_sample"]
 

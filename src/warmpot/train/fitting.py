@@ -176,7 +176,8 @@ def fit(
         raise
     if frozen is not None:
         trained.network.backbone = frozen
-    predictor = Predictor(trained.network, trained.settings, task.classes, centre, scale, task.columns, config.images)
+    meaning: dict[str, Any] = {"columns": task.columns, "images": config.images, "text_labels": task.text_labels}
+    predictor = Predictor(trained.network, trained.settings, task.classes, centre, scale, **meaning)
     if trained.agreement is not None:
         temperature = calibration_temperature(trained.target.logits.numpy(), trained.agreement)
         predictor = dataclasses.replace(predictor, temperature=temperature)

@@ -91,6 +91,8 @@ class Predictor:
     temperature : float
         Outputs are divided by it before they become probabilities (`warmpot.weights.calibration_temperature`); 1 leaves
         them as they were trained. It does not change which class is predicted.
+    text_labels : bool
+        Whether the labels that it was trained on were texts.
     """
 
     network: Network
@@ -101,6 +103,7 @@ class Predictor:
     columns: tuple[str, ...] = ()
     images: ImageSettings | None = None
     temperature: float = 1.0
+    text_labels: bool = False
 
     @property
     def width(self) -> int:
@@ -121,8 +124,8 @@ class Predictor:
 
     @property
     def labels(self) -> NDArray[Any]:
-        """The classes as predictions have them: integers if all of their names are whole numbers, else texts."""
-        numbers = all(re.fullmatch(WHOLE, name) for name in self.classes)
+        """The classes as predictions have them: integers if they were given as such, or read as such, else texts."""
+        numbers = not self.text_labels and all(re.fullmatch(WHOLE, name) for name in self.classes)
         return np.array([int(name) for name in self.classes] if numbers else self.classes)
 
     def predict(self, x: Any, name: str = "X") -> NDArray[Any]:
@@ -194,7 +197,7 @@ class Predictor:
     def facts(self) -> dict[str, Any]:
         """Return the meaning of its inputs and outputs, ready for JSON."""
         facts: dict[str, Any] = {"classes": list(self.classes), "centre": self.centre, "scale": self.scale}
-        facts |= {"columns": list(self.columns), "temperature": self.temperature}
+        facts |= {"columns": list(self.columns), "temperature": self.temperature, "text_labels": self.text_labels}
         if self.images is not None:
             # the weights are in the file; the path they were read from is not for those who receive the model
             backbone = replace(self.images.backbone, weights=Path(self.images.backbone.weights).name)
@@ -217,11 +220,12 @@ class Predictor:
             temperature = float(facts.get("temperature", 1.0))  # absent from older files
             if not 0 < temperature < float("inf"):
                 raise ValueError(f"temperature {temperature}")
+            texts = bool(facts.get("text_labels", False))  # absent from older files
         except (KeyError, TypeError, ValueError) as error:
             got, remedy = f"a model without the meaning of its outputs ({error})", "Train again, or restore the file."
             what = str(Path(folder) / MODEL_FACTS)
             raise InputError(what, got=got, allowed="what `warmpot fit` wrote", remedy=remedy) from error
-        return cls(network, settings, classes, *unit, columns, images, temperature)
+        return cls(network, settings, classes, *unit, columns, images, temperature, texts)
 
     def class_shares(self, probabilities: FloatArray) -> dict[str, float]:
         """Return the classes estimated to be present, with the share of samples predicted as each, largest first."""

@@ -1,4 +1,4 @@
-"""The run folder: what both engines write, and what a resumed run reads; `warmpot.train.finished_run` reads results.
+"""The run folder: what both engines write, and what a resumed run reads; `warmpot.train.run_reader` reads results.
 
 Checkpoints are safetensors for tensors and JSON for the rest, in a folder that is written completely or not at all.
 """

@@ -33,13 +33,15 @@ from warmpot.report.sections.answer import answer_section, run_warnings
 from warmpot.report.sections.bounds import bound_section
 from warmpot.report.sections.evaluation import evaluation_section
 from warmpot.report.sections.parts import opener, samples
+from warmpot.report.sections.projection import embed
 from warmpot.report.sections.provenance import repeat_command
-from warmpot.report.sections.training import embed, training_curves
+from warmpot.report.sections.training import training_curves
 from warmpot.report.sections.trust import candidates_section, trust_section
 from warmpot.report.sections.weights import left_out_section, weight_histogram, weights_section
 from warmpot.train import fit, load_config
-from warmpot.train.finished_run import FinishedRun, read_run
+from warmpot.train.finished_run import FinishedRun
 from warmpot.train.run_folder import parse_bounds
+from warmpot.train.run_reader import read_run
 from warmpot.weights import ClassPresence
 
 LIMIT = 3_000_000

@@ -159,6 +159,17 @@ def test_what_is_written_can_be_read_again(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.probabilities(x), predictor.probabilities(x))
 
 
+@pytest.mark.parametrize("text", ["{}", "[1]", "not JSON", '{"network": {}, "facts": {}}'])
+def test_files_of_others_with_the_same_names_are_kept(tmp_path: Path, text: str) -> None:
+    predictor, inputs = case("projection")
+    folder = tmp_path / "app"
+    folder.mkdir()
+    (folder / "model.json").write_text(text)
+    with pytest.raises(InputError, match=r"'model\.json', but without a model that was exported"):
+        export(predictor, folder, onnx=False, inputs=inputs)
+    assert (folder / "model.json").read_text() == text
+
+
 def test_no_folder_is_lost(tmp_path: Path) -> None:
     predictor, _ = case("projection")
     (tmp_path / "mine").mkdir()

@@ -49,8 +49,8 @@ from warmpot.nets import Network, NetworkSettings, Outputs, build_network
 from warmpot.select import fit_chosen
 from warmpot.train import fit, load_config
 from warmpot.train.batch_engine import _Trainer
-from warmpot.train.finished_run import read_run
 from warmpot.train.hardware import make_fabric
+from warmpot.train.run_reader import read_run
 
 N_SOURCE, N_TARGET, CLASSES, WIDTH, STEPS, BATCH = 40, 30, 4, 5, 6, 8
 FEW: dict[str, Any] = {

@@ -6,7 +6,7 @@ import io
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,16 +15,18 @@ from warmpot._typing import FloatArray, IntArray
 from warmpot.data.pixels import Pixels, as_rgb, open_image
 from warmpot.report.page import EVALUATION, Block, Details, Picture, Thumb, Thumbnails, make_table
 from warmpot.report.run_view import VALIDATORS, RunView
-from warmpot.report.style import COLOURS, label, new_figure, ticks
+from warmpot.report.style import COLOURS, WIDTH, label, legend, new_axes, ticks
+from warmpot.report.svg import Tips
 from warmpot.train.config import LAST
 from warmpot.train.finished_run import UNKNOWN, FinishedRun
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from PIL.Image import Image
 
 __all__ = [
-    "MAX_BARS", "MAX_ROWS", "calibration_words", "chosen_iterate", "class_bars", "class_cell", "class_names",
-    "fold_if_long", "measured", "opener", "percent", "samples", "validator_name", "value_cell",
+    "MAX_BARS", "MAX_ROWS", "Drawn", "calibration_words", "chosen_iterate", "class_bars", "class_cell", "class_names",
+    "fold_if_long", "measured", "opener", "percent", "picture", "samples", "validator_name", "value_cell",
 ]  # fmt: skip
 
 MAX_ROWS = 100
@@ -42,6 +44,27 @@ HOVER_LENGTH = 80
 """Characters of a name that is shown on hover."""
 
 Opener = Callable[[int], "Image | None"]
+
+
+class Drawn(NamedTuple):
+    """What a page says about a drawing on axes: a text for screen readers, a caption, texts that are shown on hover."""
+
+    alt: str
+    caption: str = ""
+    tips: Tips | None = None
+
+
+def picture(name: str, draw: Callable[[Axes], Drawn], height: float, width: float = WIDTH) -> Picture:
+    """Make a figure of a page from a function that draws on axes; a legend of several entries is above the axes.
+
+    `warmpot.report.plots` uses the same functions.
+    """
+    figure, axes = new_axes(width, height)
+    drawn = draw(axes)
+    handles, names = axes.get_legend_handles_labels()
+    if len(handles) > 1:
+        legend(figure, handles, names)
+    return Picture(name, figure, *drawn)
 
 
 def percent(share: float, digits: int = 1) -> TableCell:
@@ -106,24 +129,21 @@ def fold_if_long(table: ResultTable, title: str) -> ResultTable | Details:
     return Details(title, [table]) if len(table.rows) > MAX_OPEN else table
 
 
-def class_bars(
-    view: RunView, name: str, what: str, shares: FloatArray, order: IntArray, texts: list[str], margin: float
-) -> Picture:
+def class_bars(axes: Axes, view: RunView, what: str, shares: FloatArray, order: IntArray, texts: list[str]) -> Drawn:
     """Draw shares of classes as bars with these texts as tips; the caption explains orange and grey bars."""
     tones = [TONES[view.class_states[k]] for k in order.tolist()]
-    figure = new_figure(4.6, margin + 0.27 * len(order))
-    axes, colours = figure.add_subplot(), [COLOURS[tone] for tone in tones]
+    colours = [COLOURS[tone] for tone in tones]
     bars = axes.barh(np.arange(len(order)) + 0.5, 100 * shares[order], height=0.72, color=colours)
     for index, bar in enumerate(bars):
         bar.set_gid(f"tip-bar{index}")
-    ticks(axes.yaxis, [view.classes[k] for k in order], most=24)
+    ticks(axes.yaxis, [view.classes[k] for k in order], most=20)
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     alt = f"Share of the {what}: " + ", ".join(f"{label(view.classes[k])} ({shares[k]:.1%})" for k in order)
     meanings = {"orange": "doubtful", "grey": "estimated absent"}
-    legend = "".join(f" {tone.capitalize()}: {text}." for tone, text in meanings.items() if tone in tones)
+    caption = "".join(f" {tone.capitalize()}: {text}." for tone, text in meanings.items() if tone in tones)
     tips = [f"{label(view.classes[k], 60)}: {text}" for k, text in zip(order, texts, strict=True)]
-    return Picture(name, figure, alt, legend, {f"bar{index}": tip for index, tip in enumerate(tips)})
+    return Drawn(alt, caption, {f"bar{index}": tip for index, tip in enumerate(tips)})
 
 
 def opener(view: RunView, side: str) -> Opener:
