@@ -1,4 +1,4 @@
-"""The parts of the site that are generated: the method catalogue, and docstrings as Markdown.
+"""What the site has that is generated: method catalogue, commands, code of examples, docstrings as Markdown.
 
 mkdocs.yml names this file twice: as a hook of mkdocs, and as an extension of griffe, which reads the docstrings.
 """
@@ -6,7 +6,10 @@ mkdocs.yml names this file twice: as a hook of mkdocs, and as an extension of gr
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module, resources
+from pathlib import Path
 from typing import Any
 
 import griffe
@@ -16,7 +19,8 @@ LAYERS = (
     "transport", "losses", "costs", "weights", "bounds", "data", "nets", "methods", "train", "select", "estimators",
     "bench", "report", "errors",
 )  # fmt: skip
-CATALOGUE, SYSTEMS = "<!-- catalogue -->", "<!-- systems -->"
+CATALOGUE, SYSTEMS, COMMANDS = "<!-- catalogue -->", "<!-- systems -->", "<!-- commands -->"
+EXAMPLE = re.compile(r"^<!-- examples/(\w+\.py) -->$", re.MULTILINE)
 LAYER = re.compile(r"^::: warmpot\.(\w+)$", re.MULTILINE)
 SHADOWED = """
 ::: warmpot.{layer}.{name}.{name}
@@ -104,6 +108,9 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         markdown += "".join(SHADOWED.format(layer=layer[1], name=name) for name in _shadowed(layer[1]))
     if CATALOGUE in markdown:
         markdown = markdown.replace(CATALOGUE, _catalogue()).replace(SYSTEMS, _systems())
+    if COMMANDS in markdown:
+        markdown = markdown.replace(COMMANDS, _commands())
+    markdown = EXAMPLE.sub(lambda mark: _code(mark[1]), markdown)
     lines = markdown.splitlines()
     return "\n".join(
         PIPES.sub(lambda code: code[0].replace(r"\|", "|"), line) if line.startswith("|") else line for line in lines
@@ -175,3 +182,47 @@ def _systems() -> str:
         )
     head = ["system", "Office-Home", "ImageNet-Caltech", "chosen by", "here"]
     return markdown_grid(head, rows)
+
+
+def _code(example: str) -> str:
+    """Return an example as a block of code."""
+    code = (Path(__file__).parents[1] / "examples" / example).read_text(encoding="utf-8")
+    return f"```python\n{code}```"
+
+
+class _Tables:
+    """Stands in for the formatter of a command's help: the same lists of arguments and flags, as Markdown tables."""
+
+    def __init__(self) -> None:
+        self.title = ""
+        self.parts: list[str] = []
+
+    @contextmanager
+    def section(self, title: str) -> Iterator[None]:
+        self.title = title
+        yield
+
+    def write_dl(self, records: list[tuple[str, str]]) -> None:
+        from warmpot._tables import markdown_grid
+
+        rows = [(f"`{names}`".replace("|", r"\|"), meaning.replace("|", r"\|")) for names, meaning in records]
+        self.parts.append(markdown_grid([self.title, ""], rows))
+
+
+def _commands() -> str:
+    """Describe every command by its help, commands of a group after the group's name."""
+    import typer
+
+    from warmpot.cli import app
+
+    root: Any = typer.main.get_command(app)
+    commands = {name: command for name, command in root.commands.items() if not hasattr(command, "commands")}
+    for group in root.commands.values():
+        commands |= {f"{group.name} {name}": command for name, command in getattr(group, "commands", {}).items()}
+    text = []
+    for name, command in commands.items():
+        context, tables = typer.Context(command, info_name=f"warmpot {name}"), _Tables()
+        usage = " ".join([f"warmpot {name}", *command.collect_usage_pieces(context)])
+        command.format_options(context, tables)
+        text += [f"## {name}", command.help, f"```text\n{usage}\n```", *tables.parts]
+    return "\n\n".join(text)

@@ -11,8 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 
+import warmpot
 from warmpot.methods import METHODS
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -150,3 +152,24 @@ def test_bench_grid_is_not_trained_twice(printed: Callable[..., str], tmp_path: 
     store = (tmp_path / "bench-demo" / "results.jsonl").read_text()
     assert printed("bench_grid.py") == first
     assert (tmp_path / "bench-demo" / "results.jsonl").read_text() == store
+
+
+def test_served_predictions_are_those_of_the_run(tmp_path: Path) -> None:
+    pytest.importorskip("fastapi")
+    from fastapi.testclient import TestClient
+
+    rng = np.random.default_rng(0)
+    centres, y = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 4.0]]), np.repeat([0, 1, 2], 20)
+    x = centres[y] + rng.normal(size=(60, 2)) / 2
+    x_target = centres[[0, 1] * 15] + rng.normal(size=(30, 2)) / 2 + 0.5
+    result = warmpot.fit((x, np.array(["ant", "bee", "cat"])[y]), x_target, progress_bar=False)
+    run = result.save(tmp_path / "run")
+    client = TestClient(runpy.run_path(str(EXAMPLES / "serve.py"))["make_app"](run))
+    assert client.get("/").json() == {"classes": ["ant", "bee", "cat"], "features": 2, "columns": []}
+    answer = client.post("/predict", json={"samples": x_target.tolist()})
+    assert answer.status_code == 200
+    assert [row["label"] for row in answer.json()] == result.predict(x_target).tolist()
+    np.testing.assert_allclose([row["confidence"] for row in answer.json()], result.predictions["confidence"])
+    refused = client.post("/predict", json={"samples": [[1.0, 2.0, 3.0]]})
+    assert refused.status_code == 422
+    assert "samples: got 3 columns; allowed: 2 columns" in refused.json()["detail"]

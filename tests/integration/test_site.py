@@ -7,14 +7,17 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from html import unescape
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 
+from warmpot.cli import app
 from warmpot.methods import METHODS, WEIGHTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,6 +74,23 @@ def test_catalogue_has_every_method_with_its_deviations(site: Path) -> None:
     assert not [name for name in (*METHODS, *WEIGHTINGS) if f'<h3 id="{name}">' not in page]
     assert page.count("eviations") > len(METHODS)
     assert page.count("reported only:") + page.count("run: <code>") == 28
+
+
+def test_reference_has_every_command_with_its_help_and_flags(site: Path) -> None:
+    page = unescape((site / "cli.html").read_text())
+    root: Any = typer.main.get_command(app)
+    bench = root.commands["bench"]
+    commands = {**root.commands, **{f"bench {name}": command for name, command in bench.commands.items()}}
+    del commands["bench"]
+    sections = {}
+    for section in page.split("<h2 id=")[1:]:
+        name, _, text = section.partition(">")[2].partition("<")
+        sections[name] = text
+    assert list(sections) == list(commands)
+    for name, command in commands.items():
+        assert " ".join(command.help.partition("\n\n")[0].split()) in sections[name]
+        names = [word for param in command.params if not getattr(param, "hidden", False) for word in param.opts]
+        assert not [word for word in names if word.startswith("-") and word not in sections[name]], name
 
 
 def test_api_has_every_public_class_and_function(site: Path) -> None:
