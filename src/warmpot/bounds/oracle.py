@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["with_labels"]
 
+OWN = "that head is the learnt one: the term contains the true loss, and that the bound is above it shows nothing"
 SHARPNESS = 0.05  # temperature of the smooth maximum that a head for L_f is fitted to
 
 
@@ -92,15 +93,19 @@ def with_labels(
     weights = np.concatenate([report.p, report.q]) * (1.0 / report.alpha if report.form == "paper" else 1.0)
     heads = _Heads(x, y, weights, n_classes, report.lipschitz.value, loss)
     losses = [loss.of_labels(proba, y), *heads.losses(check_count("iterations", iterations, 0), worst=first)]
-    refined = min(float(weights @ of_head) for of_head in losses)
+    means, worst = [float(weights @ of_head) for of_head in losses], [float(of_head.max()) for of_head in losses]
+    refined = min(means)
     factor = 2.0 * (1.0 if report.form == "paper" else report.alpha)
-    ideal = factor * min(float(of_head.max()) for of_head in losses) if first else refined
+    ideal = factor * min(worst) if first else refined
+    notes = ["the term that needs labels is bounded from above by the best head found"]
+    if int(np.argmin(worst if first else means)) == 0:
+        notes.append(OWN)
     return replace(
         report,
         terms=tuple(term if term.computable else replace(term, value=ideal) for term in report.terms),
         target_loss=float(losses[0][n:].mean()),
         total_refined=report.total + refined - (0.0 if first else report["source loss"].value or 0.0),
-        notes=(*report.notes, "the term that needs labels is bounded from above by the best head found"),
+        notes=(*report.notes, *notes),
     )
 
 

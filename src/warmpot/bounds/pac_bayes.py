@@ -125,6 +125,7 @@ def pac_bayes_bound(
     prior_scales: Sequence[float] | float | None = None,
     posterior_scales: Sequence[float] | float | None = None,
     features_saw_target: bool = True,
+    candidates: int = 1,
     delta: float = 0.04,
     delta_mc: float = 0.01,
     draws: int = 500,
@@ -161,6 +162,9 @@ def pac_bayes_bound(
     features_saw_target : bool
         Whether the feature extractor, or a scaling of the features, was fitted to this target sample. Then the number
         is not a certificate, and the report contains a note.
+    candidates : int
+        How many classifiers, listed before the target sample is seen, this one was chosen from by that sample; delta is
+        divided by it, so that the lemma holds for all of them at once.
     delta : float
         Probability with which the lemma may fail.
     delta_mc : float
@@ -178,6 +182,7 @@ def pac_bayes_bound(
     """
     delta, delta_mc = _probability("delta", delta), _probability("delta_mc", delta_mc)
     _probability("delta + delta_mc", delta + delta_mc)
+    candidates = check_count("candidates", candidates)
     draws, seed = check_count("draws", draws), check_count("seed", seed, minimum=0)
     xs, xt = check_both_features(source, target)
     origin = xs.mean(axis=0)
@@ -197,7 +202,7 @@ def pac_bayes_bound(
 
     heads = HeadBound(problem, matrix, origin, base)
     grid = lambda_grid(len(xt)) if lambdas is None else _grid("lambdas", lambdas)
-    gaps = [_smallest_gap(head, start, one, s0, len(xt), delta, grid) for one in s.tolist()]
+    gaps = [_smallest_gap(head, start, one, s0, len(xt), delta / candidates, grid) for one in s.tolist()]
     pilot_seed, final_seed = np.random.SeedSequence(seed).spawn(2)
     pick = 0
     if s.size > 1:
@@ -207,6 +212,9 @@ def pac_bayes_bound(
         pick = int(np.argmin(cut if cut.min() < 1.0 else plain))  # totals that are cut to 1 do not distinguish scales
     final = heads.draws(head, float(s[pick]), draws, final_seed)
     report = _report(base, final, gaps[pick], delta, delta_mc)
+    if candidates > 1:
+        paid = f"{report.union_bound}; delta divided by the {candidates} candidates that the target chose from"
+        report = replace(report, union_bound=paid)
     return replace(report, notes=(*report.notes, FITTED)) if features_saw_target else report
 
 

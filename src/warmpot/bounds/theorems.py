@@ -58,6 +58,7 @@ THEOREMS = {"features": "Theorem 3.2 (features)", "joint": "Theorem 3.3 (feature
 PLANS = ("tightest", "paper")
 FORMS = ("paper", "mixed", "sharp")
 ALPHAS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
+UNCHECKED = "gamma was given, and is not checked on the target: the bound is false if the head is steeper there"
 FREE = "none to pay: the bound holds for every alpha and beta at once"
 
 
@@ -259,7 +260,7 @@ class BoundProblem:
         alpha, beta = check_fraction("alpha", alpha), check_fraction("beta", beta)
         scale, factor = self.coefficients(alpha, form)
         matrix, record = self.planned(alpha, beta, plan=plan, eps=eps, form=form)
-        self._check_constant(matrix)
+        notes = self._check_constant(matrix)
         p, q = np.asarray(matrix.sum(axis=1)), np.asarray(matrix.sum(axis=0))
         left_out = 0.5 * float(np.abs(1.0 / q.size - q / alpha).sum()) if form == "paper" else max(0.0, 1.0 - alpha)
         terms = (
@@ -270,7 +271,18 @@ class BoundProblem:
         )
         theorem, loss = THEOREMS[self.kind], self.loss.name
         return BoundReport(
-            theorem, terms, alpha, beta, loss, self.lipschitz, record, form=form, union_bound=FREE, p=p, q=q
+            theorem,
+            terms,
+            alpha,
+            beta,
+            loss,
+            self.lipschitz,
+            record,
+            form=form,
+            union_bound=FREE,
+            notes=notes,
+            p=p,
+            q=q,
         )
 
     def coefficients(self, alpha: float, form: str) -> tuple[float, int]:
@@ -325,21 +337,25 @@ class BoundProblem:
             distances[part] = np.linalg.norm(self.source[rows[part]] - self.target[cols[part]], axis=1)
         return distances
 
-    def _check_constant(self, plan: csr_array) -> None:
-        """Refuse a constant of the user's own that is smaller than a slope of the head: the bound would not hold.
+    def _check_constant(self, plan: csr_array) -> tuple[str, ...]:
+        """Refuse a constant that is smaller than a slope of the head: the bound would not hold.
 
-        The proofs use the constant between matched samples only. If one of these pairs is steeper, the error names a
-        value that is large enough for every plan. Without predictions for the target, source samples are compared.
+        The proofs use the constant between matched samples only, so these are compared wherever the constant comes
+        from: that of the weights is too small for probabilities at another temperature. If one of the pairs is
+        steeper, the error names a value that is large enough for every plan. Without predictions for the target, a
+        constant of the user's own is compared between source samples, and a note is returned.
         """
-        if self.lipschitz.loss is not None:  # computed from the head
-            return
-        if self.target_proba is not None:
-            pairs = plan.tocoo()
-            far = self.matched_distances(pairs.row, pairs.col)
-            unlike = self.loss.between(self.source_proba[pairs.row], self.target_proba[pairs.col])
-            if (unlike <= self.lipschitz.value * far + LOSS_TOLERANCE).all():
-                return
-        check_slope(self.lipschitz, self._largest_slope)
+        if self.target_proba is None:
+            if self.lipschitz.loss is not None:  # computed from the head
+                return ()
+            check_slope(self.lipschitz, self._largest_slope)
+            return (UNCHECKED,)
+        pairs = plan.tocoo()
+        far = self.matched_distances(pairs.row, pairs.col)
+        unlike = self.loss.between(self.source_proba[pairs.row], self.target_proba[pairs.col])
+        if not (unlike <= self.lipschitz.value * far + LOSS_TOLERANCE).all():
+            check_slope(self.lipschitz, self._largest_slope)
+        return ()
 
     @cached_property
     def _largest_slope(self) -> float:

@@ -52,8 +52,7 @@ def bound(
     from warmpot.bounds import pac_bayes_bound, with_labels
     from warmpot.report import draw_bounds
     from warmpot.train import Predictor, bound_inputs
-    from warmpot.train.config import LAST
-    from warmpot.train.run_folder import read_config, write_bounds
+    from warmpot.train.run_folder import read_config, read_use, write_bounds
 
     data = remembered_files(run, source, target, "RUN", ColumnFlags(label, ids, features or ()))
     folder = run if out is None else out
@@ -63,8 +62,7 @@ def bound(
     for name in (BOUNDS, BOUNDS_FIGURE):
         check_out_file(folder / name, data.source, data.target, own=run / name)
     config = read_config(run)
-    # A checkpoint that was chosen on the target sample has features fitted to the target, too.
-    saw_target = config.built_method.uses_target or config.choose != LAST
+    use = read_use(run)
     with messages(not quiet) as note:
         note(f"reading {data.source} and {data.target}")
         task, truth = data.read(config.images)
@@ -83,15 +81,15 @@ def bound(
         # The prior uses no data, as a run does not keep its source-only head.
         reports[POPULATION] = pac_bayes_bound(
             inputs.source, inputs.labels, inputs.target, inputs.weight, inputs.bias,
-            alpha=joint.alpha, beta=joint.beta, form="sharp", features_saw_target=saw_target,
-            delta=0.8 * delta, delta_mc=0.2 * delta,
+            alpha=joint.alpha, beta=joint.beta, form="sharp", features_saw_target=bool(use.reason),
+            candidates=use.candidates or 1, delta=0.8 * delta, delta_mc=0.2 * delta,
         )  # fmt: skip
     write_bounds(folder, reports, searches)
     curves = {name: searches[name].curve for name in ("Theorem 3.3", "Theorem 3.3, sharp")}
-    invalid = {POPULATION: "not valid: adapted features"} if saw_target else {}
+    invalid = {POPULATION: f"not valid: {use.reason}"} if use.reason else {}
     draw_bounds(reports, folder / BOUNDS_FIGURE, curves=curves, remarks=invalid)
     if not quiet:
-        _show_bounds(reports, saw_target)
+        _show_bounds(reports, use.reason)
         show(f"Wrote {folder}: {BOUNDS}, {BOUNDS_FIGURE}")
 
 
@@ -116,7 +114,7 @@ def _search_theorems(inputs: BoundInputs, alpha: float | None, beta: float | Non
     return searches
 
 
-def _show_bounds(reports: dict[str, BoundReport], saw_target: bool) -> None:
+def _show_bounds(reports: dict[str, BoundReport], invalid: str) -> None:
     """Print the tighter form of Theorem 3.3 in full, and a table of all bounds."""
     joint = min(("Theorem 3.3", "Theorem 3.3, sharp"), key=lambda name: reports[name].total)
     labelled = any(report.target_loss is not None for report in reports.values())
@@ -125,15 +123,16 @@ def _show_bounds(reports: dict[str, BoundReport], saw_target: bool) -> None:
     for name, report in reports.items():
         numbers: list[float | None] = [report.alpha, report.beta, report.total]
         numbers += [report.total_refined, report.target_loss] if labelled else []
-        remark = "vacuous" if report.total >= 1 else ""
-        remark = "not valid" if name == POPULATION and saw_target else remark
+        remark = report.verdict
+        remark = "not valid" if name == POPULATION and invalid else remark
         rows.append([name, report.loss, *("" if value is None else f"{value:.3g}" for value in numbers), remark])
     show(str(reports[joint]), "", table_grid(columns, rows, left=("bound", "loss", "")))
     if labelled:
         show("(with labels, true loss: the complete bound and the true loss; target labels, evaluation only)")
     else:
-        show("Each total, plus a last term that needs target labels, bounds the target loss.")
+        show("Each total, plus a last term that needs target labels, bounds the target loss; "
+             "without that term, a total below 1 decides nothing.")  # fmt: skip
     text = f"holds with probability {reports[POPULATION].confidence or 0.0:g}."
-    if saw_target:
-        text = "NOT A CERTIFICATE. It needs features that were not fitted to the target; those of this run were."
+    if invalid:
+        text = f"NOT A CERTIFICATE ({invalid}): it needs features that do not depend on the target sample."
     show(f"{POPULATION} (new target samples): {text}")

@@ -35,6 +35,7 @@ from warmpot.train import Fitted, RunConfig, load_config
 from warmpot.train.predictor import apply_network
 from warmpot.train.run_folder import fingerprint
 from warmpot.train.snapshots import Snapshot
+from warmpot.train.target_use import CANDIDATES
 
 __all__ = ["SweepResult", "Trial", "sweep"]
 
@@ -182,7 +183,9 @@ def sweep(
     best = study.best(validator)
     config = candidates.config(best.point) if best.point else reference
     write_text(out / BEST_CONFIG, config.dump())
-    fitted = _fit_best(task, config, out / BEST_RUN, facts, progress_bar)
+    # The target sample chose, so a bound for new samples must hold for every candidate at once.
+    listed = None if trials is not None else sum(1 for _ in candidates.points()) + 1
+    fitted = _fit_best(task, config, out / BEST_RUN, {**(facts or {}), CANDIDATES: listed}, progress_bar)
     return SweepResult(best, config, fitted, study.trials, validator, candidates)
 
 

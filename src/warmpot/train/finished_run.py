@@ -16,18 +16,19 @@ import numpy as np
 
 from warmpot import _run_files as names
 from warmpot._files import read_json
-from warmpot._settings import to_mapping
+from warmpot._settings import from_mapping, to_mapping
 from warmpot._typing import FloatArray, IntArray
 from warmpot._yaml import parse_yaml
 from warmpot.bounds import BoundReport
 from warmpot.data import Task
 from warmpot.errors import InputError
 from warmpot.methods import get_method
-from warmpot.train.config import LAST, load_config
+from warmpot.train.config import RunConfig, load_config
 from warmpot.train.fitting import Fitted
 from warmpot.train.predictor import Predictor
 from warmpot.train.recipes import preset_names
-from warmpot.train.run_folder import fingerprint, versions
+from warmpot.train.run_folder import new_record
+from warmpot.train.target_use import TargetUse, recorded_use
 from warmpot.weights import ClassPresence
 
 __all__ = ["UNKNOWN", "FinishedRun", "as_mapping", "clean_line", "from_fitted", "shareable"]
@@ -176,10 +177,19 @@ class FinishedRun:
         preset = self.setting("preset")
         return list(_changes(to_mapping(load_config(preset)) if preset in preset_names() else {}, self.config))
 
+    @cached_property
+    def target_use(self) -> TargetUse:
+        """What the target samples have touched."""
+        config = None
+        with suppress(InputError, KeyError):
+            _ = self.config["method"], self.config["choose"]  # the defaults are not those of the run
+            config = from_mapping(RunConfig, self.config, "config")
+        return recorded_use(self.record, config, self.folder)
+
     @property
     def adapted(self) -> bool:
-        """Whether the features, or the choice of the iterate, depend on the target."""
-        return self.method is None or self.method.uses_target or self.setting("choose") != LAST
+        """Whether the features, the iterate or the settings depend on the target: no PAC-Bayes bound is valid."""
+        return bool(self.target_use.reason)
 
     def logged(self, name: str) -> float | None:
         """Return the value of a metric at the final iterate, or the last one logged before; None if there is none."""
@@ -238,8 +248,7 @@ def from_fitted(fitted: Fitted, task: Task | None = None, facts: Mapping[str, An
     if fitted.folder is not None:
         with suppress(ValueError):
             record = as_mapping(read_json(fitted.folder / names.RECORD))
-    seed, data = fitted.config.seed, fingerprint(task)
-    record = record or {"fingerprint": data, "seed": seed, "versions": versions(), "facts": facts or {}}
+    record = record or new_record(fitted.config, task, facts or {})
     classes = fitted.predictor.classes
     return FinishedRun(
         fitted.folder,

@@ -15,7 +15,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -48,13 +48,14 @@ from warmpot.data import Task
 from warmpot.errors import InputError, MissingExtraError
 from warmpot.train.config import RunConfig, load_config
 from warmpot.train.recipes import read_settings
+from warmpot.train.target_use import TARGET_USE, TargetUse, recorded_use, target_use
 
 if TYPE_CHECKING:
     from warmpot.train.fitting import Fitted
 
 __all__ = ["Bounds", "Checkpoint", "RunFolder", "check_finished", "fingerprint", "has_same_data", "latest_checkpoint",
-           "load_checkpoint", "parse_bounds", "read_config", "read_facts", "read_plan", "versions",
-           "write_bounds"]  # fmt: skip
+           "load_checkpoint", "new_record", "parse_bounds", "read_config", "read_facts", "read_plan", "read_use",
+           "versions", "write_bounds"]  # fmt: skip
 
 PACKAGES = ("warmpot", "torch", "numpy", "scipy", "numba", "POT", "scikit-learn", "lightning-fabric", "safetensors")
 IMAGE_PACKAGES = ("pillow", "timm", "torchvision")
@@ -86,6 +87,13 @@ def fingerprint(task: Task) -> str:
     return digest.hexdigest()[:16]
 
 
+def new_record(config: RunConfig, task: Task, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of ``run.json``."""
+    use = asdict(target_use(config, facts))
+    record = {"fingerprint": fingerprint(task), "seed": config.seed, "versions": versions(), TARGET_USE: use}
+    return {**record, "facts": dict(facts)}
+
+
 def has_same_data(folder: Path, task: Task) -> bool:
     """Whether a run was trained on these data; True if its record does not say."""
     try:
@@ -109,6 +117,15 @@ def read_config(folder: Path) -> RunConfig:
         got, remedy = "an empty file", "Restore it, or train again."
         raise InputError(str(file), got=got, allowed="what `warmpot fit` wrote", remedy=remedy)
     return load_config(file=file)
+
+
+def read_use(folder: Path) -> TargetUse:
+    """Return what the target samples have touched in a run."""
+    try:
+        record = read_json(folder / names.RECORD)
+    except ValueError:
+        record = {}
+    return recorded_use(record if isinstance(record, Mapping) else {}, read_config(folder), folder)
 
 
 def check_finished(folder: Path) -> None:
@@ -209,7 +226,7 @@ class RunFolder:
 
         `facts` are recorded for resuming and reports, such as the paths of the data.
         """
-        record = {"fingerprint": fingerprint(task), "seed": config.seed, "versions": versions(), "facts": facts or {}}
+        record = new_record(config, task, facts or {})
         if resume and (self.folder / names.RECORD).exists():
             self._check_same(config, record["fingerprint"])
             checkpoint = self.latest()

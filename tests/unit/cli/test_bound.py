@@ -145,3 +145,48 @@ def test_a_run_from_python_needs_its_files_named(tmp_path: Path, data: Path) -> 
     assert "Name the files" in result.output
     named = invoke("bound", str(tmp_path / "run"), str(data / "s.npz"), str(data / "t.npz"))
     assert named.exit_code == 0, named.output
+
+
+def test_the_winner_of_a_sweep_pays_for_the_choice(data: Path, tmp_path: Path) -> None:
+    """The target chose among five classifiers: the certificate of the winner is that of all five."""
+    space = tmp_path / "space.yaml"
+    space.write_text("- {preset: source-only, full.penalty: [0.0001, 0.001, 0.01, 0.1]}\n")
+    files = [str(data / "s.npz"), str(data / "t.npz")]
+    words = ["sweep", *files, "--space", str(space), "--out", str(tmp_path / "w"), "--quiet", "--no-report"]
+    assert invoke(*words).exit_code == 0
+    best = tmp_path / "w" / "best"
+    record = json.loads((best / "run.json").read_text())
+    assert record["target_use"] == {"features": False, "iterate": False, "candidates": 5}
+    result = invoke("bound", str(best))
+    assert "NOT A CERTIFICATE" not in result.output
+    paid = json.loads((best / "bound.json").read_text())[POPULATION]
+    assert "divided by the 5 candidates" in paid["union_bound"]
+    (best / "run.json").write_text(json.dumps({**record, "target_use": {**record["target_use"], "candidates": 1}}))
+    assert invoke("bound", str(best)).exit_code == 0
+    free = json.loads((best / "bound.json").read_text())[POPULATION]
+    confidence = [next(t["value"] for t in one["terms"] if t["name"] == "confidence") for one in (free, paid)]
+    assert confidence[0] < confidence[1]
+    # a folder of an older version does not say it
+    del record["target_use"], record["facts"]["candidates"]
+    (best / "run.json").write_text(json.dumps(record))
+    assert "NOT A CERTIFICATE (settings searched on the target)" in invoke("bound", str(best)).output
+
+
+def test_what_the_target_touched_is_recorded(data: Path, tmp_path: Path) -> None:
+    found = json.loads((data / "source" / "run.json").read_text())["target_use"]
+    assert found == {"features": False, "iterate": False, "candidates": 1}
+    assert json.loads((data / "full" / "run.json").read_text())["target_use"]["features"] is True
+    few = ["--set", "engine=minibatch", "--set", "minibatch.steps=4", "--set", "minibatch.network.bottleneck=bn"]
+    outs = []
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "other.npz", X=9 + 5 * rng.normal(size=(30, 6)))
+    for name, target in (("a", data / "t.npz"), ("b", tmp_path / "other.npz")):
+        words = [str(data / "s.npz"), str(target), "--preset", "source-only", "--out", str(tmp_path / name), *few]
+        assert invoke("fit", *words, "--quiet", "--no-report").exit_code == 0
+        outs.append((tmp_path / name / "model.safetensors").read_bytes())
+    assert outs[0] == outs[1]  # no target batch went through BatchNorm
+    assert "NOT A CERTIFICATE" not in invoke("bound", str(tmp_path / "a")).output
+    record = json.loads((tmp_path / "a" / "run.json").read_text())
+    del record["target_use"]  # of an older version, where one did
+    (tmp_path / "a" / "run.json").write_text(json.dumps(record))
+    assert "NOT A CERTIFICATE (adapted features)" in invoke("bound", str(tmp_path / "a")).output

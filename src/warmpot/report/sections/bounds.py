@@ -150,7 +150,7 @@ def bound_section(view: RunView, bounds: RunBounds) -> Section | None:
         text = "The bound of this run was not computed: with many samples it takes minutes. To compute it:"
         return Section(title, [Text(text), Code(f"warmpot bound {view.run.shown_folder}\n{view.command}")])
     invalid = {
-        name: "not valid: adapted features" for name, report in reports.items()
+        name: f"not valid: {view.run.target_use.reason}" for name, report in reports.items()
         if report.confidence is not None and view.run.adapted
     }  # fmt: skip
     tips = {
