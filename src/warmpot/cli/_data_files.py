@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from warmpot.train.images import ImageSettings
 
 __all__ = [
-    "ColumnFlags", "DataFiles", "describe_task", "nested_changes", "read_table", "recorded_data", "remembered_files",
-    "remembered_flags", "warn_if_changed",
+    "ColumnFlags", "DataFiles", "absolute_file", "describe_task", "frozen_network", "nested_changes", "read_table",
+    "recorded_data", "remembered_files", "remembered_flags", "warn_if_changed",
 ]  # fmt: skip
 
 
@@ -120,6 +120,26 @@ class DataFiles:
 
             return load_images(path, root=self.root, classes=self.classes)
         return read_table(path, self.flags, regression=self.regression, needs_label=side == "source")
+
+
+def frozen_network(
+    data: DataFiles, settings: list[str], backbone: str | None, weights: str | None
+) -> tuple[dict[str, Any], ImageSettings | None]:
+    """Return the changes of --set and of the flags of a network that is not trained; and its settings, for images."""
+    flags = {"images.backbone.name": backbone, "images.backbone.weights": absolute_file(weights)}
+    changes = nested_changes(settings, {name: value for name, value in flags.items() if value is not None})
+    images = data.of_images
+    if not images and "images" not in changes:
+        return changes, None
+    from warmpot.train.defaults import config_for_data  # raises for tables with image settings
+
+    changes = {"images": {}, **changes}
+    return changes, config_for_data(images=images, changes={"images": changes["images"]}, fine_tune=False).images
+
+
+def absolute_file(weights: str | None) -> str | None:
+    """Return the absolute path of a file of weights, so that a run can be used from another folder."""
+    return str(Path(weights).resolve()) if weights is not None and Path(weights).is_file() else weights
 
 
 def remembered_flags(facts: Mapping[str, Any]) -> ColumnFlags:

@@ -13,7 +13,14 @@ from typer import Argument, Option
 from warmpot._files import is_unused
 from warmpot._run_files import PAGE, RESULTS
 from warmpot.cli import _flags
-from warmpot.cli._data_files import ColumnFlags, DataFiles, describe_task, nested_changes, remembered_files
+from warmpot.cli._data_files import (
+    ColumnFlags,
+    DataFiles,
+    absolute_file,
+    describe_task,
+    nested_changes,
+    remembered_files,
+)
 from warmpot.cli._interrupt import on_interrupt, start_again
 from warmpot.cli._shared import (
     SETTING_OF_FLAG,
@@ -208,9 +215,8 @@ def _resolve_flags(flags: Mapping[str, Any], note: Callable[..., None]) -> _RunR
     given = {setting: flags[flag] for flag, setting in SETTING_OF_FLAG.items() if flags[flag] is not None}
     if not flags["cache"]:  # as if it was not given: the config file may switch it on
         del given["images.cache"]
-    weights = given.get("images.backbone.weights")
-    if weights is not None and Path(weights).is_file():
-        given["images.backbone.weights"] = str(Path(weights).resolve())  # the run can be resumed from another folder
+    if (weights := absolute_file(given.get("images.backbone.weights"))) is not None:
+        given["images.backbone.weights"] = weights
     changes = nested_changes(flags["settings"] or [], given)
     if flags["resume"] is not None:
         return _resumed_run(flags, source, target, changes, note)
