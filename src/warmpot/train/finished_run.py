@@ -27,7 +27,7 @@ from warmpot.train.config import LAST, RunConfig, load_config
 from warmpot.train.fitting import Fitted
 from warmpot.train.predictor import Predictor
 from warmpot.train.recipes import preset_names
-from warmpot.train.run_folder import FACTS, Bounds, latest_checkpoint, new_record, parse_bounds
+from warmpot.train.run_folder import FACTS, TABLES, latest_checkpoint, new_record, parse_bounds
 from warmpot.train.snapshots import CHOSEN
 from warmpot.train.target_use import TargetUse, recorded_use
 from warmpot.weights import ClassPresence
@@ -76,8 +76,8 @@ class FinishedRun:
         Which classes are estimated to be in the target; None in regression, and for a folder of an older version.
     source_names, target_names : sequence of str
         Names of the samples, such as files of images; empty if they have none.
-    bounds, bound_curves : mappings
-        `BoundReport`s by name, and those on a grid of alpha and beta; empty if none was computed.
+    bounds, bound_curves, bound_tables : mappings
+        `BoundReport`s by name, those on a grid of alpha and beta, and tables; empty if none was computed.
     problems : sequence of str
         What is missing from the folder, or cannot be used.
     predictor : Predictor or None
@@ -103,6 +103,7 @@ class FinishedRun:
     target_names: Sequence[str] = ()
     bounds: Mapping[str, BoundReport] = field(default_factory=dict)
     bound_curves: Mapping[str, Sequence[BoundReport]] = field(default_factory=dict)
+    bound_tables: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     problems: Sequence[str] = ()
     predictor: Predictor | None = None
 
@@ -309,7 +310,7 @@ def _read_run(folder: Path) -> FinishedRun:
     n_target = len(targets.get("row", ()))
     if code_of and n_target and "confidence" not in targets:
         problems.append(f"{names.PREDICTIONS} has no confidences")
-    bounds, curves = _read_bounds(folder / names.BOUNDS, problems)
+    bounds, curves, tables = _read_bounds(folder / names.BOUNDS, problems)
     run = FinishedRun(
         folder,
         config={name: value for name, value in config.items() if name not in missing},
@@ -330,6 +331,7 @@ def _read_run(folder: Path) -> FinishedRun:
         target_names=targets.get("name", ()),
         bounds=bounds,
         bound_curves=curves,
+        bound_tables=tables,
         problems=problems,
     )
     return run if run.setting("choose") == LAST else replace(run, step=_chosen_step(folder, history))
@@ -443,11 +445,14 @@ def _clean_line(line: Any) -> dict[str, Any]:
     return {name: value for name, value in line.items() if value is None or np.isfinite(value)}
 
 
-def _read_bounds(file: Path, problems: list[str]) -> Bounds:
+def _read_bounds(file: Path, problems: list[str]) -> tuple[Any, Any, Any]:
+    """Return bounds, curves and tables."""
     if not file.exists():
-        return {}, {}
+        return {}, {}, {}
     try:
-        return parse_bounds(read_json(file))
+        entries = read_json(file)
+        tables = {name: [dict(row) for row in rows] for name, rows in entries.get(TABLES, {}).items()}
+        return *parse_bounds(entries), tables
     except (ValueError, KeyError, TypeError, AttributeError):
         problems.append(f"{file.name} cannot be read; `warmpot bound` writes it again")
-        return {}, {}
+        return {}, {}, {}

@@ -17,6 +17,7 @@ from warmpot._memory import check_memory
 from warmpot._progress import progress
 from warmpot._typing import FloatArray, IntArray
 from warmpot.data import Task
+from warmpot.data.task import draw_rows, hold_out_target
 from warmpot.errors import InputError
 from warmpot.nets import Backbone
 from warmpot.nets.network import NARROW
@@ -31,7 +32,7 @@ from warmpot.train.snapshots import Chooser, Trained
 from warmpot.transport import Solution
 from warmpot.weights import ClassPresence, calibration_temperature, estimate_presence, predicted_shares, uniform_weights
 
-__all__ = ["Fitted", "fit"]
+__all__ = ["Fitted", "fit", "with_holdout"]
 
 logger = logging.getLogger(__name__)
 
@@ -148,6 +149,7 @@ def fit(
     if config.choose != LAST and chooser is None:
         got, remedy = f"{config.choose!r} and no chooser", "Call warmpot.select.fit_chosen."
         raise InputError("choose", got=got, allowed=f"{LAST!r} here", remedy=remedy)
+    task = with_holdout(task, config)
     _check_data(task, config)
     _check_size(task, config)
     frozen = _frozen_backbone(task, config.images)  # before anything is written, because its weights may be missing
@@ -182,6 +184,13 @@ def fit(
     if run is not None and lead:
         run.write_results(fitted, task)
     return dataclasses.replace(fitted, task=task, folder=None if run is None else run.folder)
+
+
+def with_holdout(task: Task, config: RunConfig) -> Task:
+    """Return the task without the target samples that the settings hold out; the same ones every time."""
+    if not config.holdout or task.held_out is not None:
+        return task
+    return hold_out_target(task, draw_rows(task.n_target, config.holdout, config.seed))
 
 
 def _writable(x: Any) -> Any:
