@@ -252,6 +252,10 @@ def fit(
     run = from_fitted(fitted, facts=facts)
     samples = target[0] if isinstance(target, tuple) else target
     index = getattr(samples, "index", None) if id is None and hasattr(samples, "iloc") else None
+    held = None if fitted.task is None else fitted.task.held_out
+    if held is not None:  # the result is about the other target samples
+        truth = None if truth is None else truth.of_rows(held.kept)
+        index = None if index is None else index[held.kept]
     return Result(run, fitted, truth, index)
 
 

@@ -30,10 +30,11 @@ import numpy as np
 
 from warmpot._checks import check_choice, check_count, check_features, check_fraction, check_matrix, check_nonnegative
 from warmpot._typing import Array, FloatArray
-from warmpot.bounds._gaussian import Draws, GaussianHead, HeadBound, gaussian_kl, mean_upper_bound
+from warmpot.bounds._gaussian import Draws, GaussianHead, HeadBound, gaussian_kl
+from warmpot.bounds.intervals import mean_upper_bound
 from warmpot.bounds.lipschitz import Lipschitz, head_lipschitz
-from warmpot.bounds.losses import DEFAULT_LOSS, check_both_features
-from warmpot.bounds.report import BoundReport, Term
+from warmpot.bounds.losses import DEFAULT_LOSS, check_both_features, get_bound_loss
+from warmpot.bounds.report import PAC_BAYES, BoundReport, Term
 from warmpot.bounds.theorems import THEOREMS, BoundProblem
 from warmpot.errors import InputError
 
@@ -193,6 +194,9 @@ def pac_bayes_bound(
     s = s0 if posterior_scales is None else _grid("posterior_scales", posterior_scales, *SCALE_RANGE)
     joint = check_choice("kind", kind, THEOREMS) == "joint"
     loss = DEFAULT_LOSS[kind] if loss is None else loss
+    if get_bound_loss(loss).continuous:
+        remedy = "Continuous labels have no PAC-Bayes bound here; fresh_bounds certifies new samples."
+        raise InputError("loss", got=repr(loss), allowed="'tv' or 'euclidean'", remedy=remedy)
 
     proba = head.proba(xs - origin), head.proba(xt - origin) if joint else None
     problem = BoundProblem(kind, xs, labels, xt, *proba, gamma=head_lipschitz(head.weight, loss), loss=loss)
@@ -272,7 +276,7 @@ def _report(base: BoundReport, draws: Draws, gap: _Gap, delta: float, delta_mc: 
         notes.append(f"{share:.0%} of the heads have a bound above 1 and count as 1 (mean before {plain:.3g})")
     return replace(
         base,
-        theorem=f"PAC-Bayes, {base.theorem}",
+        theorem=f"{PAC_BAYES}, {base.theorem}",
         terms=(
             *(replace(term, value=float(mean)) for term, mean in zip(known, means, strict=True)),
             Term("complexity", gap.penalty.complexity, "divergence of the posterior from the prior, KL / lambda"),

@@ -10,6 +10,9 @@ from warmpot.bounds.lipschitz import Lipschitz
 
 __all__ = ["BoundReport", "BoundSearch", "PlanRecord", "Term"]
 
+PAC_BAYES = "PAC-Bayes"
+"""What the theorem of a report begins with that follows from Lemma 3.4."""
+
 
 @dataclass(frozen=True)
 class Term:
@@ -70,6 +73,8 @@ class BoundReport:
         The true loss on the target sample, if its labels were given.
     total_refined : float or None
         The tighter form of the bound that labels allow (see `warmpot.bounds.oracle`).
+    guess : float or None
+        An estimate of the term that needs labels, without any guarantee.
     notes : tuple of str
     p, q : arrays or None
         Source and target weights of the plan.
@@ -87,6 +92,7 @@ class BoundReport:
     confidence: float | None = None
     target_loss: float | None = None
     total_refined: float | None = None
+    guess: float | None = None
     notes: tuple[str, ...] = ()
     p: FloatArray | None = field(default=None, repr=False, compare=False)
     q: FloatArray | None = field(default=None, repr=False, compare=False)
@@ -106,6 +112,11 @@ class BoundReport:
     def total_with_labels(self) -> float | None:
         """The whole bound, when the labels were given."""
         return None if self.ideal is None else self.total + self.ideal
+
+    @property
+    def needs_fixed_features(self) -> bool:
+        """Whether it holds only for features that do not depend on the target sample."""
+        return self.theorem.startswith(PAC_BAYES)
 
     @property
     def vacuous(self) -> bool | None:
@@ -134,7 +145,9 @@ class BoundReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the weights, ready for JSON."""
-        names = "theorem alpha beta loss form terms total ideal total_with_labels total_refined target_loss vacuous"
+        names = (
+            "theorem alpha beta loss form terms total ideal guess total_with_labels total_refined target_loss vacuous"
+        )
         keys = (*names.split(), "verdict", "dominant", "lipschitz", "plan", "union_bound", "confidence", "notes")
         return {key: getattr(self, key) for key in keys} | {
             "terms": [vars(term).copy() for term in self.terms],

@@ -137,6 +137,13 @@ class PlannedBound:
         steepness = torch.linalg.matrix_norm(weight - weight.mean(dim=1, keepdim=True), 2) / 2
         return torch.stack([sums[0], steepness * sums[1], sums[2]]) / math.sqrt(2)
 
+    def length(self, metric: Tensor) -> float:
+        """Return the mean length of the target's features before they are scaled to length 1; 1 if they are not.
+
+        A metric divided by it gives the same features, and slopes that do not vanish with its scale.
+        """
+        return float((self._xt @ metric.double()).norm(dim=1).mean().clamp_min(1e-30)) if self._unit else 1.0
+
     def total(self, head: Tensor, metric: Tensor) -> float:
         """Return B(w, P)."""
         return float(self.terms(head.double(), metric.double()).sum()) + self.left_out
@@ -150,6 +157,7 @@ def descend(
     `feature_weight` is a factor of the transport of features; 1 is the bound's.
     """
     factors = torch.tensor([1.0, feature_weight, 1.0], dtype=torch.float64)
+    metric = metric / bound.length(metric)
     unknowns = [head.double().clone().requires_grad_(), metric.double().clone().requires_grad_()]
     _minimise(lambda: [factors @ bound.terms(*unknowns)], unknowns, iterations, 1e-7, 1e-10)
     new_head, new_metric = (unknown.detach().to(head.dtype) for unknown in unknowns)

@@ -32,6 +32,7 @@ from warmpot.select.candidate import Validator, collapse_reason, effective_targe
 from warmpot.select.space import DEFAULT_SPACE, REFERENCE, GridProposer, OptunaProposer, Point, Proposer, Space
 from warmpot.select.validators import DEFAULT_VALIDATOR, make_validator
 from warmpot.train import Fitted, RunConfig, load_config
+from warmpot.train.fitting import with_holdout
 from warmpot.train.predictor import apply_network
 from warmpot.train.run_folder import fingerprint
 from warmpot.train.snapshots import Snapshot
@@ -161,6 +162,9 @@ def sweep(
     """
     settings = {"seed": seed, **(changes or {})}
     candidates, out = Space(space, settings), Path(out)
+    task = with_holdout(
+        task, load_config(REFERENCE, changes={k: v for k, v in settings.items() if k in ("seed", "holdout")})
+    )
     needs_held = _check_arguments(task, candidates, make_validator(validator), trials, workers, held)
     description = {"fingerprint": fingerprint(task), "space": space, "validator": validator, "changes": settings}
     study = _Study(out, candidates, {**description, "held": held})

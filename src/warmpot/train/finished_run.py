@@ -73,8 +73,8 @@ class FinishedRun:
         Which classes are estimated to be in the target; None in regression, and for a folder of an older version.
     source_names, target_names : sequence of str
         Names of the samples, such as files of images; empty if they have none.
-    bounds, bound_curves : mappings
-        `BoundReport`s by name, and those on a grid of alpha and beta; empty if none was computed.
+    bounds, bound_curves, bound_tables : mappings
+        `BoundReport`s by name, those on a grid of alpha and beta, and tables; empty if none was computed.
     problems : sequence of str
         What is missing from the folder, or cannot be used.
     predictor : Predictor or None
@@ -100,6 +100,7 @@ class FinishedRun:
     target_names: Sequence[str] = ()
     bounds: Mapping[str, BoundReport] = field(default_factory=dict)
     bound_curves: Mapping[str, Sequence[BoundReport]] = field(default_factory=dict)
+    bound_tables: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     problems: Sequence[str] = ()
     predictor: Predictor | None = None
 

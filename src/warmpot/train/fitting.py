@@ -18,6 +18,7 @@ from warmpot._progress import progress
 from warmpot._typing import FloatArray, IntArray
 from warmpot.data import Task
 from warmpot.data.pixels import Pixels
+from warmpot.data.task import draw_rows, hold_out_target
 from warmpot.errors import InputError
 from warmpot.nets import Backbone
 from warmpot.nets.network import NARROW
@@ -32,7 +33,7 @@ from warmpot.train.snapshots import Chooser, Trained
 from warmpot.transport import Solution
 from warmpot.weights import ClassPresence, calibration_temperature, estimate_presence, predicted_shares, uniform_weights
 
-__all__ = ["Fitted", "fit"]
+__all__ = ["Fitted", "fit", "with_holdout"]
 
 logger = logging.getLogger(__name__)
 
@@ -149,6 +150,7 @@ def fit(
     if config.choose != LAST and chooser is None:
         got, remedy = f"{config.choose!r} and no chooser", "Call warmpot.select.fit_chosen."
         raise InputError("choose", got=got, allowed=f"{LAST!r} here", remedy=remedy)
+    task = with_holdout(task, config)
     _check_data(task, config)
     task = _prepared(task, config.images, progress_bar)
     _check_size(task, config)
@@ -198,6 +200,13 @@ def _prepared(task: Task, images: ImageSettings | None, progress_bar: bool | Non
     # pooled features are read, activations stay on disk
     xs, xt = (np.asarray(table.x[:], np.float32) if table.x.ndim == 2 else table.x for table in (source, target))
     return dataclasses.replace(task, xs=xs, xt=xt)
+
+
+def with_holdout(task: Task, config: RunConfig) -> Task:
+    """Return the task without the target samples that the settings hold out; the same ones every time."""
+    if not config.holdout or task.held_out is not None:
+        return task
+    return hold_out_target(task, draw_rows(task.n_target, config.holdout, config.seed))
 
 
 def _writable(x: Any) -> Any:

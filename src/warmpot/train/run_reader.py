@@ -17,7 +17,7 @@ from warmpot._yaml import read_yaml
 from warmpot.errors import InputError
 from warmpot.train.config import LAST
 from warmpot.train.finished_run import FinishedRun, as_mapping, clean_line
-from warmpot.train.run_folder import FACTS, Bounds, latest_checkpoint, parse_bounds
+from warmpot.train.run_folder import FACTS, TABLES, latest_checkpoint, parse_bounds
 from warmpot.train.snapshots import CHOSEN
 from warmpot.weights import ClassPresence
 
@@ -61,7 +61,7 @@ def _read_run(folder: Path) -> FinishedRun:
     n_target = len(targets.get("row", ()))
     if code_of and n_target and "confidence" not in targets:
         problems.append(f"{names.PREDICTIONS} has no confidences")
-    bounds, curves = _read_bounds(folder / names.BOUNDS, problems)
+    bounds, curves, tables = _read_bounds(folder / names.BOUNDS, problems)
     run = FinishedRun(
         folder,
         config={name: value for name, value in config.items() if name not in missing},
@@ -82,6 +82,7 @@ def _read_run(folder: Path) -> FinishedRun:
         target_names=targets.get("name", ()),
         bounds=bounds,
         bound_curves=curves,
+        bound_tables=tables,
         problems=problems,
     )
     return run if run.setting("choose") == LAST else replace(run, step=_chosen_step(folder, history))
@@ -181,11 +182,14 @@ def _read_history(file: Path, problems: list[str]) -> list[dict[str, Any]]:
     return history
 
 
-def _read_bounds(file: Path, problems: list[str]) -> Bounds:
+def _read_bounds(file: Path, problems: list[str]) -> tuple[Any, Any, Any]:
+    """Return bounds, curves and tables."""
     if not file.exists():
-        return {}, {}
+        return {}, {}, {}
     try:
-        return parse_bounds(read_json(file))
+        entries = read_json(file)
+        tables = {name: [dict(row) for row in rows] for name, rows in entries.get(TABLES, {}).items()}
+        return *parse_bounds(entries), tables
     except (ValueError, KeyError, TypeError, AttributeError):
         problems.append(f"{file.name} cannot be read; `warmpot bound` writes it again")
-        return {}, {}
+        return {}, {}, {}

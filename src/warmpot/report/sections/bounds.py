@@ -151,7 +151,7 @@ def bound_section(view: RunView, bounds: RunBounds) -> Section | None:
         return Section(title, [Text(text), Code(f"warmpot bound {view.run.shown_folder}\n{view.command}")])
     invalid = {
         name: f"not valid: {view.run.target_use.reason}" for name, report in reports.items()
-        if report.confidence is not None and view.run.adapted
+        if report.needs_fixed_features and view.run.adapted
     }  # fmt: skip
     tips = {
         f"{row}-{term.name}": f"{name}: {term.name} {term.value:.3g}, {term.meaning}"

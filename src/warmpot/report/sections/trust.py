@@ -39,7 +39,7 @@ def trust_section(view: RunView, bounds: Mapping[str, BoundReport], baselines: M
 
 
 def _proven(view: RunView, bounds: Mapping[str, BoundReport]) -> tuple[str, str]:
-    valid = {name: bound for name, bound in bounds.items() if bound.confidence is None or not view.run.adapted}
+    valid = {name: bound for name, bound in bounds.items() if not bound.needs_fixed_features or not view.run.adapted}
     if not valid:
         return "not computed", "the section What can be proven shows the command"
     name = min(valid, key=lambda which: valid[which].total)
