@@ -14,6 +14,7 @@ A head is a (k + 1, C) tensor whose last row is b, a metric is (d, k); `unit` sc
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -42,11 +43,18 @@ def mapped(x: Tensor, metric: Tensor, unit: bool) -> Tensor:
     return functional.normalize(y, dim=1) if unit else y
 
 
+class _LBFGS(torch.optim.LBFGS):
+    """L-BFGS whose methods were not prepared for `torch.compile`: their first call would import the compiler, 1 s."""
+
+    add_param_group = inspect.unwrap(torch.optim.LBFGS.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.LBFGS.zero_grad)
+
+
 def _minimise(
     terms: Callable[[], Iterable[Tensor]], unknowns: Sequence[Tensor], steps: int, grad: float, change: float
 ) -> None:
     """Minimise a sum by L-BFGS; `grad` and `change` are its tolerances. Only one term is in memory at a time."""
-    solver = torch.optim.LBFGS(
+    solver = _LBFGS(
         unknowns, max_iter=steps, tolerance_grad=grad, tolerance_change=change, history_size=10,
         line_search_fn="strong_wolfe",
     )  # fmt: skip
