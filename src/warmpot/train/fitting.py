@@ -150,9 +150,8 @@ def fit(
     if config.choose != LAST and chooser is None:
         got, remedy = f"{config.choose!r} and no chooser", "Call warmpot.select.fit_chosen."
         raise InputError("choose", got=got, allowed=f"{LAST!r} here", remedy=remedy)
-    task = with_holdout(task, config)
     _check_data(task, config)
-    task = _prepared(task, config.images, progress_bar)
+    task = with_holdout(_prepared(task, config.images, progress_bar), config)
     _check_size(task, config)
     frozen = _frozen_backbone(task, config.images)  # before anything is written, because its weights may be missing
     run = RunFolder(Path(out), tensorboard=config.tensorboard) if out is not None else None
