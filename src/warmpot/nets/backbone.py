@@ -26,7 +26,7 @@ from warmpot.nets._split import split_network, split_points
 
 __all__ = [
     "Backbone", "BackboneSettings", "FrozenStem", "PixelNormalization", "PretrainedView", "are_weights_here",
-    "build_backbone", "check_weights", "import_timm", "last_block", "train_from_names",
+    "build_backbone", "check_weights", "freeze_statistics", "import_timm", "last_block", "train_from_names",
 ]  # fmt: skip
 
 BATCH_NORMS = ("train", "frozen", "sync")
@@ -139,6 +139,13 @@ def _padded(x: Tensor) -> Tensor:
     return torch.cat([x, x[-1:].expand(BLOCK - len(x), *x.shape[1:])]) if len(x) < BLOCK else x
 
 
+def freeze_statistics(network: nn.Module) -> None:
+    """Let BatchNorm normalise by its running statistics, and keep them; scale and shift are still trained."""
+    for module in network.modules():
+        if isinstance(module, _BatchNorm):
+            module.eval()
+
+
 class Backbone(nn.Module):
     """Images to pooled features (n, width): ``tail(stem(pixels))``, a frozen and a trained part."""
 
@@ -158,9 +165,7 @@ class Backbone(nn.Module):
         """Set the mode of the tail; frozen BatchNorm and the stem stay in evaluation mode."""
         super().train(mode)
         if self.settings.batch_norm == "frozen":
-            for module in self.tail.modules():
-                if isinstance(module, _BatchNorm):
-                    module.eval()
+            freeze_statistics(self.tail)
         return self
 
     def forward(self, x: Tensor) -> Tensor:

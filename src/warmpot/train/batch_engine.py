@@ -19,6 +19,7 @@ from warmpot.data.table import Rows
 from warmpot.errors import DivergedError, InputError
 from warmpot.methods import BatchContext, DatasetPass, Learner, NamedBatch, Setup, StepResult, TrainProgress
 from warmpot.nets import Network, Outputs, Pair, build_network
+from warmpot.nets.backbone import freeze_statistics
 from warmpot.train.batches import Batches, DomainBatch, StepBatches, blocks
 from warmpot.train.config import RunConfig
 from warmpot.train.hardware import asked_to_stop, quiet_gathers
@@ -121,6 +122,8 @@ class _Trainer:
         frozen = [getattr(self.network, part) for part in self.learner.phase(step).frozen]
         for part in frozen:
             part.eval()
+        if self.learner.phase(step).keeps_statistics:
+            freeze_statistics(self.network)
         context = self._context(step, {name: batch.to(self.fabric.device) for name, batch in batches.items()})
         outputs = (*context.source[:2], *context.target[:2])  # what went into the bottleneck is finite if these are
         if not all(bool(torch.isfinite(part).all()) for part in outputs):
