@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # the tested versions; CONSTRAINTS= lets pip choose within the ranges of pyproject.toml
 CONSTRAINTS ?= constraints.txt
 
-.PHONY: demo test test-all docs lint types layers pytest bench bench-adaptation bench-images bench-methods bench-scaling bench-selection bench-suite clean
+.PHONY: demo test test-all docs gallery lint types layers pytest bench bench-adaptation bench-images bench-methods bench-scaling bench-selection bench-suite clean
 
 INSTALL = $(BIN)/python -m pip install --quiet --no-compile $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable
 
@@ -49,6 +49,10 @@ test-all: $(VENV)/.installed
 
 docs: $(VENV)/.installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# runs the examples, writes docs/gallery.md and its pictures
+gallery: $(VENV)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python docs/gallery.py
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/transport.py

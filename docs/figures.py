@@ -22,6 +22,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
@@ -90,6 +91,33 @@ def figure_partial_and_full() -> Figure:
     handles.append(Line2D([], [], ls="", marker="X", color="black", ms=6, label="target"))
     handles.append(Line2D([], [], ls="", marker="X", mfc="white", mec="black", ms=6, label="target, left out"))
     figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False, fontsize=9, handletextpad=0.1)
+    return figure
+
+
+def figure_match() -> Figure:
+    """Draw the figure of the README: the same data, matched as a whole and in part, in words that need no theory."""
+    xs, ys, xt = toy()
+    figure, axes = plt.subplots(1, 2, figsize=(9, 4.9), layout="constrained")
+    settings = ((1.0, 1.0, "Everything is matched"), (0.5, 28 / 32, "Only what fits is matched"))
+    colours = (BLUE, GREEN, ORANGE, PURPLE)
+    for ax, (beta, mass, title) in zip(axes, settings, strict=True):
+        solution = solve_partial(distances(xs, xt), mass=mass, beta=beta)
+        draw_plan(ax, xs, ys, xt, solution, beta)
+        ax.set(title=title, xlim=(-2.3, 7.2), ylim=(-1.6, 8.3))
+        ax.title.set(fontsize=14, fontweight="bold")
+        absent = solution.p[ys >= 2].sum() / mass
+        ax.set_xlabel(f"{absent:.0%} of the matches are with C and D,\nwhich the target does not have", fontsize=11.5)
+        for k, (x, y) in enumerate(((-1.8, 0.0), (-1.6, 3.6), (6.6, 4.3), (6.7, 0.3))):
+            ax.text(x, y, "ABCD"[k], color=colours[k], fontsize=17, fontweight="bold", ha="center", va="center")
+    handles = [
+        tuple(Line2D([], [], ls="", marker=m, color=c, ms=7) for m, c in zip(MARKERS, colours, strict=True)),
+        Line2D([], [], ls="", marker="X", color="black", ms=7),
+        Line2D([], [], ls="", marker="X", mfc="white", mec="black", ms=7),
+    ]
+    labels = ["source, classes A to D", "target, no labels", "target, left out"]
+    spread = {tuple: HandlerTuple(ndivide=None, pad=0.6)}
+    place = {"loc": "outside lower center", "ncols": 3, "handlelength": 4}
+    figure.legend(handles, labels, handler_map=spread, frameon=False, fontsize=11.5, **place)
     return figure
 
 
@@ -183,6 +211,7 @@ def main() -> None:
     folder = DOCS / "img"
     folder.mkdir(exist_ok=True)
     figures = {
+        "match": figure_match(),
         "partial-and-full": figure_partial_and_full(),
         "mass-curve": figure_mass_curve(),
         "time": figure_time(result["records"]["scaling"]),

@@ -1,12 +1,13 @@
 """A partial transport plan, the proof that it is optimal, the marginal cost of mass, and the gradient.
 
-python examples/certified_plan.py
+python examples/certified_plan.py     prints the proof, writes certified_plan.png
 """
 
 from __future__ import annotations
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 
 from warmpot.transport import certify, partial_path, solve_partial
 
@@ -36,6 +37,18 @@ def main() -> None:
     moved = source - 10 * points.grad.numpy()
     lower = solve_partial(np.linalg.norm(moved[:, None] - target, axis=2), a, mass=0.8).value
     print(f"after a step along the gradient: {lower:.4f}")
+
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    points_ax, slopes = figure.subplots(1, 2)
+    points_ax.scatter(*source.T, s=2 + 40 * solution.p / a, label="source, sized by weight")
+    used = solution.q > 1e-9
+    points_ax.scatter(*target[used].T, marker="x", color="black", label="target")
+    points_ax.scatter(*target[~used].T, marker="x", color="silver", label="target, left out")
+    points_ax.legend(frameon=False)
+    slopes.stairs(path.slopes, path.masses, baseline=None)
+    slopes.axvline(0.8, color="gray", ls=":")
+    slopes.set(xlabel="mass", ylabel="marginal cost", title="beyond .8 only outliers are left", ylim=(0, None))
+    figure.savefig("certified_plan.png", dpi=110)
 
 
 if __name__ == "__main__":

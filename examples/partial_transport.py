@@ -167,7 +167,7 @@ def draw(path: Path, data: Domains, last: Run) -> None:
     right.yaxis.set_major_locator(MultipleLocator(0.05))
     right.yaxis.set_major_formatter(lambda y, _: f"{y:.0%}")
     right.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=100)
     plt.close(figure)
 
 

@@ -18,8 +18,8 @@ def main() -> None:
     task, truth = make_task(*digits_task(n_source=500, seed=1))  # target labels are separate, in `truth`
     config = load_config("full", changes={"full": {"rounds": 2}})
     fit(task, config, out=folder, progress_bar=False)
-    # Leave `truth` out if there are no labels; figures=True also writes every figure as PNG and SVG.
-    page = report_run(folder, task, truth, figures=False)
+    # Leave `truth` out if there are no labels. Every figure is also written as PNG and SVG, into FOLDER/figures.
+    page = report_run(folder, task, truth)
     print(f"Wrote {page}, {page.stat().st_size / 1e6:.1f} MB. Open it in a browser.")
     print("For any run: warmpot report", folder)
 

@@ -1,6 +1,6 @@
 """Weight the source so that any model that takes `sample_weight` learns from its relevant part.
 
-python examples/weights_for_any_model.py
+python examples/weights_for_any_model.py     prints errors, writes weights_for_any_model.png
 
 The source covers four regions with different linear functions, the target one of them, slightly shifted. A small model
 cannot fit all four functions; the weights make it fit the one of the target.
@@ -9,6 +9,7 @@ cannot fit all four functions; the weights make it fit the one of the target.
 from __future__ import annotations
 
 import numpy as np
+from matplotlib.figure import Figure
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.tree import DecisionTreeRegressor
@@ -37,6 +38,13 @@ def main() -> None:
         PartialReweighter(KNeighborsRegressor()).fit(x, y, x_target)
     except ValueError as error:
         print("A model without sample_weight is refused:", error)
+
+    figure = Figure(figsize=(5.5, 3.6), layout="constrained")
+    ax = figure.subplots()
+    ax.scatter(*x.T, s=3 + 12 * weighted.sample_weight_, c=region, cmap="tab10", label="source, sized by weight")
+    ax.scatter(*x_target.T, s=14, marker="x", color="black", label="target")
+    figure.legend(loc="outside upper center", ncols=2, frameon=False)
+    figure.savefig("weights_for_any_model.png", dpi=110)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import io
+import json
 import os
 import re
 import runpy
@@ -9,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -18,6 +23,7 @@ import warmpot
 from warmpot.methods import METHODS
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+GALLERY = EXAMPLES.parent / "docs" / "gallery.py"
 
 
 def run_example(name: str, *arguments: str, cwd: Path) -> str:
@@ -78,16 +84,28 @@ def test_draws_a_figure(demo: tuple[Path, str]) -> None:
 
 @pytest.fixture
 def printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run an example in this process, in an empty folder, and return what it prints."""
+    """Run an example in this process, in an empty folder, and return what it prints; the gallery must show the same."""
     monkeypatch.chdir(tmp_path)
 
     def run(name: str, *arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", [name, *arguments])
         with mock.patch.dict(METHODS):
             runpy.run_path(str(EXAMPLES / name), run_name="__main__")
-        return capsys.readouterr().out
+        found = capsys.readouterr().out
+        if not arguments:
+            check_gallery(name, found)
+        return found
 
     return run
+
+
+def check_gallery(name: str, printed: str) -> None:
+    gallery = runpy.run_path(str(GALLERY))
+    example = next(example for example in gallery["GALLERY"] if f"{example.name}.py" == name)
+    page = (GALLERY.parent / "gallery.md").read_text()
+    assert example.varies or gallery["section"](example, printed) in page, "run: make gallery"
+    assert Path(example.picture).read_bytes().startswith(b"\x89PNG")
+    assert (GALLERY.parent / "img" / f"gallery-{example.name}.png").exists()
 
 
 def test_every_example_is_tested() -> None:
@@ -173,3 +191,27 @@ def test_served_predictions_are_those_of_the_run(tmp_path: Path) -> None:
     refused = client.post("/predict", json={"samples": [[1.0, 2.0, 3.0]]})
     assert refused.status_code == 422
     assert "samples: got 3 columns; allowed: 2 columns" in refused.json()["detail"]
+
+
+def test_every_example_is_in_the_gallery() -> None:
+    gallery = runpy.run_path(str(GALLERY))
+    assert {example.name for example in gallery["GALLERY"]} == {path.stem for path in EXAMPLES.glob("*.py")} - {"serve"}
+
+
+def test_notebook_runs_and_has_its_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {}
+    cells = json.loads((EXAMPLES / "quickstart.ipynb").read_text())["cells"]
+    for cell in (cell for cell in cells if cell["cell_type"] == "code"):
+        body = ast.parse("".join(cell["source"])).body
+        last = ast.Expression(body.pop().value) if isinstance(body[-1], ast.Expr) else None
+        with contextlib.redirect_stdout(io.StringIO()) as stream:
+            exec(compile(ast.Module(body, []), cell["id"], "exec"), namespace)
+            value = None if last is None else eval(compile(last, cell["id"], "eval"), namespace)
+        for output in cell["outputs"]:
+            if output["output_type"] == "stream":
+                assert "".join(output["text"]) == stream.getvalue()
+            elif output["output_type"] == "execute_result":
+                assert "".join(output["data"]["text/plain"]) == repr(value)
+        assert cell["outputs"], f"{cell['id']}: run jupyter execute --inplace examples/quickstart.ipynb"
+    namespace["plt"].close("all")
