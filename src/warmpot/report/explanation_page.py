@@ -40,13 +40,15 @@ def _matches(explanation: Explanation) -> list[Block]:
         for match in explanation.matches
         if match.image
     ]
+    named = any(match.name for match in explanation.matches)
     rows: list[list[TableValue]] = [
-        [match.row, match.name, _text(match.label), TableCell(f"{match.share:.1%}", value=match.share),
+        [match.row, *([match.name] if named else []), _text(match.label),
+         TableCell(f"{match.share:.1%}", value=match.share),
          TableCell(f"{match.training_weight * explanation.n_source:.2f}", value=match.training_weight)]
         for match in explanation.matches[:MAX_ROWS]
     ]  # fmt: skip
     note = "Share: of the target sample. Weight: in training; 1 is the mean of the source samples."
-    table = make_table(["source row", "name", "label", "share", "weight"], rows, note=note)
+    table = make_table(["source row", *(["name"] if named else []), "label", "share", "weight"], rows, note=note)
     return [*([Thumbnails(thumbs, "The largest shares. Below each: label · share.")] if thumbs else []), table]
 
 

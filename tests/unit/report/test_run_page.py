@@ -470,9 +470,7 @@ def test_numbers_are_reported_too(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert "estimated present" not in text
     assert "t-SNE" in text
     assert "t-SNE of 100 samples, before the network" in caplog.text
-    assert "or tsne if that shows less than 20 % of the variance" in " ".join(
-        run_cli("report", "--help").output.split()
-    )
+    assert "tsne if that shows less than 20 % of the variance" in " ".join(run_cli("report", "--help").output.split())
     assert "Histogram of predictions" in text
 
 
