@@ -167,8 +167,8 @@ def draw_choices(summary: Summary) -> Picture | None:
     axes.set_xlabel("accuracy, per cent")
     legend(figure, handles, summary.rules)
     tasks = f"{summary.task_count()}" if summary.excluded_note else "all"
-    caption = f"Effect of the choice of the iterate, mean over {tasks} tasks. The oracle uses target labels, which are not available in "
-    caption += "practice: it shows how much a better choice could gain."
+    caption = f"Effect of the choice of the iterate, mean over {tasks} tasks. The oracle uses target labels, "
+    caption += "which are not available in practice: it shows how much a better choice could gain."
     alt = f"Accuracy of {len(complete)} rows by {', '.join(summary.rules)}; the tables have the numbers."
     return Picture("choices", figure, alt, caption, tips)
 

@@ -126,9 +126,9 @@ def run_sections(
     baselines, bounds = baselines or {}, run_bounds(view)
     sections = [
         answer_section(view),
+        candidates_section(home),
         trust_section(view, bounds[0], baselines),
         baselines_section(view, baselines),
-        candidates_section(home),
         samples_section(view),
         weights_section(view),
         left_out_section(view),

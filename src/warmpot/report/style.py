@@ -201,6 +201,7 @@ def legend(figure: Figure, handles: Sequence[Any], names: Sequence[Any], place: 
     fitting = int(figure.get_figwidth() * 72 / (LETTER * (5 + max(map(len, labels)))))
     with styled():
         style: dict[str, Any] = {"columnspacing": 1.2, "handletextpad": 0.4, "handlelength": 1.6}
+        style["loc"] = f"outside {place} left"
         count = max(1, min(len(labels), fitting))
         figure.set_figheight(figure.get_figheight() + LINE * -(-len(labels) // count))  # the axes keep their size
-        figure.legend(handles, labels, loc=f"outside {place} left", ncols=count, **style)
+        figure.legend(handles, labels, ncols=count, **style)

@@ -24,8 +24,8 @@ MAX_PAIRS = 20
 MAX_MARKS = 1000
 MAX_CELLS = 40
 """Largest number of rows and columns of a confusion matrix that is plotted."""
-SIDE, SMALL_SIDE, MANY = 0.42, 0.34, 12
-"""Sides of its cells in inches, for few columns and for more than this number."""
+MANY, MAX_NUMBERED = 12, 25
+"""Columns above which its cells are smaller, and above which they have no numbers."""
 
 
 def evaluation_section(view: RunView) -> Section | None:
@@ -44,7 +44,7 @@ def evaluation_section(view: RunView) -> Section | None:
     rows, columns = np.flatnonzero(totals), np.unique(pairs.predicted)
     blocks: list[Block] = []
     if max(len(rows), len(columns)) <= MAX_CELLS:
-        side = SIDE if len(columns) <= MANY else SMALL_SIDE
+        side = 0.42 if len(columns) <= MANY else 0.34 if len(columns) <= MAX_NUMBERED else 0.24  # inches
         sizes = 1.9 + side * len(rows), max(2.3 + side * len(columns), WIDTH)
         blocks.append(picture("confusion", lambda axes: draw_confusion(axes, view), *sizes))
     order = np.argsort(-pairs.samples, kind="stable")  # the most frequent first
@@ -125,7 +125,7 @@ def draw_confusion(axes: Axes, view: RunView) -> Drawn:
         f"{label(view.classes[k], 40)} predicted as {label(view.classes[m], 40)}: {part[i, j]} ({shares[i, j]:.0%})"
         for i, k in enumerate(rows) for j, m in enumerate(columns)
     ]  # fmt: skip
-    for i, j in np.argwhere(part > 0) if len(columns) <= 25 else ():
+    for i, j in np.argwhere(part > 0) if len(columns) <= MAX_NUMBERED else ():
         axes.text(j + 0.5, i + 0.5, str(part[i, j]), ha="center", va="center")
     ticks(axes.yaxis, [view.classes[k] for k in rows], most=20)
     ticks(axes.xaxis, [view.classes[k] for k in columns], most=20)
