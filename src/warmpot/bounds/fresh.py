@@ -70,7 +70,7 @@ def sample_bounds(problem: BoundProblem, plan: csr_array) -> SampleBounds:
     rows, cols, mass = entries.row, entries.col, m * entries.data
     unlike = problem.matched_label_losses(rows, cols)
     near = problem.lipschitz.value * problem.matched_distances(rows, cols) + problem.source_losses[rows]
-    matched = np.bincount(cols, mass, m)
+    matched: FloatArray = np.bincount(cols, mass, m).astype(np.float64)
     left_out = np.maximum(0.0, 1.0 - matched)
     labels = np.bincount(cols, mass * unlike, m) + left_out
     return SampleBounds(np.bincount(cols, mass * near, m) + labels, labels, matched)

@@ -131,7 +131,7 @@ class DataFiles:
         return read_table(path, self.flags, regression=self.regression, needs_label=side == "source")
 
 
-def held_out_task(task: Task, truth: Truth | None, rows: Sequence[int]) -> tuple[Task, Truth | None]:
+def held_out_task(task: Task, truth: Truth | None, rows: Any) -> tuple[Task, Truth | None]:
     """Hold out rows of the target, in the task and in its labels."""
     from warmpot.data.task import hold_out_target
 

@@ -74,7 +74,7 @@ def _predictions(run: Path) -> dict[str, tuple[str, ...]]:
     from warmpot.train.run_folder import check_finished
 
     check_finished(run)
-    head, *rows = read_csv(run / PREDICTIONS)
+    head, *rows = read_csv(run / PREDICTIONS, errors="surrogateescape")
     columns = dict(zip(head, zip(*rows, strict=True), strict=True)) if rows else {}
     if "confidence" not in columns:
         got, remedy = "a run without confidences", "Regression has no accuracy; see `warmpot bound`."
@@ -84,7 +84,7 @@ def _predictions(run: Path) -> dict[str, tuple[str, ...]]:
 
 def _labelled(file: Path, target: dict[str, tuple[str, ...]]) -> tuple[Any, Any, dict[str, Any]]:
     """Return positions of the labelled samples, whether their predictions are correct, and how they were drawn."""
-    head, *lines = read_csv(file)
+    head, *lines = read_csv(file, errors="surrogateescape")
     key = next((name for name in ("row", "name") if name in head and name in target), None)
     if key is None or "label" not in head:
         allowed, remedy = "columns row (or name) and label", "Write them as in to_label.csv."

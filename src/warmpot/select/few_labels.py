@@ -134,8 +134,8 @@ def _interval(
     unit = np.clip((terms + shift) / scale, 0.0, 1.0)
     high = mean_upper_bound(unit, delta / 2, population)
     low = 1.0 - mean_upper_bound(1.0 - unit, delta / 2, population)
-    ends = [min(max(offset + scale * end - shift, 0.0), 1.0) for end in (float(unit.mean()), low, high)]
-    return AccuracyInterval(method, *ends, "these target samples")
+    middle, low, high = (min(max(offset + scale * end - shift, 0.0), 1.0) for end in (float(unit.mean()), low, high))
+    return AccuracyInterval(method, middle, low, high, "these target samples")
 
 
 def _confidences(confidence: FloatArray) -> FloatArray:
