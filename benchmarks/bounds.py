@@ -80,7 +80,7 @@ def run(name: str, candidate: str, folder: Path) -> dict[str, Any]:
 
 
 def _candidate(fitted: Any) -> Any:
-    """What a validator may see of a run: nothing of the half that was held out."""
+    """Return what a validator may see of a run: nothing of the half that was held out."""
     from warmpot.select.best_iterate import candidate_from_snapshot
     from warmpot.train.predictor import apply_network
     from warmpot.train.snapshots import Snapshot
@@ -125,10 +125,8 @@ def tables() -> None:
         "accuracy",
     ]
     lines = ["| " + " | ".join(heads) + " |", "|---|" + "---|" * (len(heads) - 1)]
-    for task in TASKS:
-        for r in results:
-            if (r["task"], r["candidate"]) == (task, "bound"):
-                lines.append(f"| {task} | " + " | ".join(_numbers(r)) + " |")
+    runs = {r["task"]: r for r in results if r["candidate"] == "bound"}
+    lines += [f"| {task} | " + " | ".join(_numbers(runs[task])) + " |" for task in TASKS if task in runs]
     between(ROOT / "docs" / "bounds.md", "bounds", "\n".join(lines))
     between(ROOT / "docs" / "bounds.md", "ranks", "\n".join(ranks(results)))
 

@@ -9,9 +9,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 __all__ = ["ACCEPT", "BEST_CONFIG", "BEST_RUN", "BOUNDS", "BOUNDS_FIGURE", "CHECKPOINTS", "CLASSES", "CONFIG", "DEMO",
-           "FIGURES", "GRID", "HOLDOUT", "METRICS", "MODEL_FACTS", "MODEL_TENSORS", "PAGE", "PLAN", "PREDICTIONS",
-           "RECORD", "RESULTS", "SHARDS", "SOURCE_WEIGHTS", "STORE", "STUDY", "TENSORBOARD", "TRIALS",
-           "is_run_file"]  # fmt: skip
+           "EVALUATION", "FIGURES", "GRID", "HOLDOUT", "METRICS", "MODEL_FACTS", "MODEL_TENSORS", "PAGE", "PLAN",
+           "PREDICTIONS", "RECORD", "RESULTS", "SHARDS", "SOURCE_WEIGHTS", "STORE", "STUDY", "TENSORBOARD", "TO_LABEL",
+           "TRIALS", "is_run_file"]  # fmt: skip
 
 CONFIG = "config.yaml"
 """Every setting."""
@@ -36,6 +36,8 @@ PLAN = "plan.npz"
 CLASSES = "classes.csv"
 """Columns class, probability (of the class to be in the target), share (of the target, expected) and estimate."""
 BOUNDS, BOUNDS_FIGURE = "bound.json", "bound.png"
+TO_LABEL, EVALUATION = "to_label.csv", "evaluation.json"
+"""Which samples to label, and the accuracy from such labels."""
 PAGE, FIGURES = "report.html", "figures"
 
 RESULTS = (MODEL_TENSORS, MODEL_FACTS, PREDICTIONS, SOURCE_WEIGHTS)
@@ -55,7 +57,8 @@ MARKS = (RECORD, MODEL_FACTS, STUDY, DEMO, GRID, SHARDS)
 """A folder with one of these belongs to warmpot: a run, an export, a sweep, a demo, a bench or features."""
 OWNED = (CONFIG, RECORD, METRICS, CHECKPOINTS, TENSORBOARD, MODEL_TENSORS, MODEL_FACTS, PREDICTIONS, HOLDOUT,
          SOURCE_WEIGHTS, PLAN, CLASSES, BOUNDS, BOUNDS_FIGURE, PAGE, FIGURES, STUDY, TRIALS, BEST_CONFIG, BEST_RUN,
-         DEMO, GRID, SHARDS, "results.*", "tables.*", "shard-*", "index.csv", "model.onnx", "README.md")  # fmt: skip
+         DEMO, GRID, SHARDS, TO_LABEL, EVALUATION, "results.*", "tables.*", "shard-*", "index.csv",
+         "model.onnx", "README.md")  # fmt: skip
 """Patterns of the names of files and folders in such a folder."""
 
 

@@ -18,9 +18,9 @@ The mean over the population gives ``L <= E z + ideal term``, where the ideal te
 random heads. docs/theory.md has the proof.
 
 The *plan-label form* uses less: ``l(w(x), y) <= l(y_T, w(x)) + l(y_T, y)`` by the triangle inequality, so with v(x) the
-first term, ``L <= E v + M``: the only unknown is M, the share of samples that are matched with a source sample of another
-class. It holds for any plan, too (`plan_label_bound`). Here a sample left out costs 1 and a match at most that, so T
-matches every sample, at the prices of alpha = 1.
+first term, ``L <= E v + M``: the only unknown is M, the share of samples that are matched with a source sample of
+another class. It holds for any plan, too (`plan_label_bound`). Here a sample left out costs 1 and a match at most that,
+so T matches every sample, at the prices of alpha = 1.
 
 Both inequalities are per sample, so they hold for any part of the samples that is chosen without labels: those of one
 predicted class, or the most certain ones (`group_bounds`).
@@ -70,7 +70,7 @@ def sample_bounds(problem: BoundProblem, plan: csr_array) -> SampleBounds:
     rows, cols, mass = entries.row, entries.col, m * entries.data
     unlike = problem.matched_label_losses(rows, cols)
     near = problem.lipschitz.value * problem.matched_distances(rows, cols) + problem.source_losses[rows]
-    matched = np.bincount(cols, mass, m)
+    matched: FloatArray = np.bincount(cols, mass, m).astype(np.float64)
     left_out = np.maximum(0.0, 1.0 - matched)
     labels = np.bincount(cols, mass * unlike, m) + left_out
     return SampleBounds(np.bincount(cols, mass * near, m) + labels, labels, matched)

@@ -219,11 +219,13 @@ class Absolute(BoundLoss):
         >>> LOSSES["absolute"].of_labels(np.array([[0.5], [3.0]]), np.array([0.25, 0.0]))
         array([0.25, 1.  ])
         """
-        return np.minimum(1.0, np.abs(proba[:, 0] - labels))
+        losses: FloatArray = np.minimum(1.0, np.abs(proba[:, 0] - labels))
+        return losses
 
     def of_pairs(self, labels: Any, proba: FloatArray) -> FloatArray:
         """Return ``min(1, |y_i - v_j|)``."""
-        return np.minimum(1.0, np.abs(labels[:, None] - proba[:, 0]))
+        losses: FloatArray = np.minimum(1.0, np.abs(labels[:, None] - proba[:, 0]))
+        return losses
 
     def between(self, first: FloatArray, second: FloatArray) -> FloatArray:
         """Return the distance between two predictions, row by row."""

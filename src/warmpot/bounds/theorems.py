@@ -315,14 +315,16 @@ class BoundProblem:
     def label_block(self, rows: IntArray) -> FloatArray:
         """Return the losses of source labels against the predictions on all target samples."""
         if self.class_losses is not None:
-            return self.class_losses[self.labels[rows]]
+            block: FloatArray = self.class_losses[self.labels[rows]]
+            return block
         assert self.target_proba is not None
         return self.loss.of_pairs(self.labels[rows], self.target_proba)
 
     def matched_label_losses(self, rows: IntArray, cols: IntArray) -> FloatArray:
         """Return the losses of source labels against the predictions on matched target samples."""
         if self.class_losses is not None:
-            return self.class_losses[self.labels[rows], cols]
+            losses: FloatArray = self.class_losses[self.labels[rows], cols]
+            return losses
         assert self.target_proba is not None
         return self.loss.of_labels(self.target_proba[cols], self.labels[rows])
 

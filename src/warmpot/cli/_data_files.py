@@ -151,7 +151,7 @@ def absolute_file(weights: str | None) -> str | None:
     return str(Path(weights).resolve()) if weights is not None and Path(weights).is_file() else weights
 
 
-def held_out_task(task: Task, truth: Truth | None, rows: Sequence[int]) -> tuple[Task, Truth | None]:
+def held_out_task(task: Task, truth: Truth | None, rows: Any) -> tuple[Task, Truth | None]:
     """Hold out rows of the target, in the task and in its labels."""
     from warmpot.data.task import hold_out_target
 

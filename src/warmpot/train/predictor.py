@@ -253,7 +253,7 @@ class BoundInputs:
     @property
     def continuous(self) -> bool:
         """Whether the labels are values."""
-        return self.weight.shape[0] == 1
+        return len(self.weight) == 1
 
     @property
     def points(self) -> tuple[FloatArray, IntArray | FloatArray, FloatArray, FloatArray, FloatArray]:
@@ -312,5 +312,7 @@ def bound_inputs(predictor: Predictor, task: Task) -> BoundInputs:
     target, proba_t = _side(predictor, task.unlabelled("target"), "target", source=False)
     head = predictor.network.head
     weight, bias = (part.detach().cpu().double().numpy() for part in (head.weight, head.bias))
-    labels = np.asarray(task.ys, np.int64) if task.classes else (task.ys - predictor.centre) / predictor.scale
+    labels: IntArray | FloatArray = np.asarray(task.ys, np.int64)
+    if not task.classes:
+        labels = (np.asarray(task.ys, np.float64) - predictor.centre) / predictor.scale
     return BoundInputs(source, labels, target, proba_s, proba_t, weight, bias)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -210,8 +209,8 @@ def _levels(
             report, points, known = new.joint, new.problem, fresh_truth
         row: dict[str, Any] = {"level": level, "heads": heads, "total": report.total, "price": None}
         if known is not None:
-            labelled: Mapping[str, Any] = {"target_labels": known}
+            assert points.target_proba is not None
             sides = points.source, points.labels, points.target, points.source_proba, points.target_proba
-            row["price"] = with_labels(report, *sides, **labelled).ideal
+            row["price"] = with_labels(report, *sides, target_labels=known).ideal
         rows.append(row)
     return rows

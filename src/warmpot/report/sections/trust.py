@@ -11,6 +11,7 @@ from warmpot._tables import TableCell, TableValue
 from warmpot.bounds import BoundReport
 from warmpot.report.page import EVALUATION, Block, Facts, Section, Text, make_table
 from warmpot.report.run_view import VALIDATORS, RunView
+from warmpot.report.sections.bounds import headline
 from warmpot.report.sections.parts import calibration_words, measured, percent, validator_name
 from warmpot.train.finished_run import UNKNOWN
 
@@ -42,12 +43,13 @@ def _proven(view: RunView, bounds: Mapping[str, BoundReport]) -> tuple[str, str]
     valid = {name: bound for name, bound in bounds.items() if not bound.needs_fixed_features or not view.run.adapted}
     if not valid:
         return "not computed", "the section What can be proven shows the command"
-    name = min(valid, key=lambda which: valid[which].total)
+    name = headline(valid) or min(valid, key=lambda which: valid[which].total)
     total = valid[name].total
     if total >= 1:
         return "nothing", f"the computable part of the best bound ({name}) is {total:.2f}, but a loss is at most 1"
     text = f"({name}, loss {valid[name].loss}), plus a term that cannot be computed without target labels"
-    return f"target loss at most {total:.2f}", text
+    new = f", with probability {valid[name].confidence:g}" if valid[name].confidence is not None else ""
+    return f"target loss at most {total:.2f}{new}", text
 
 
 def _choosing_score(view: RunView) -> Iterator[tuple[str, str, str]]:
