@@ -52,9 +52,9 @@ def bound(
     """
     from warmpot.report import draw_bounds
     from warmpot.train import Predictor, bound_inputs
-    from warmpot.train.run_reader import read_run
     from warmpot.train.run_bounds import bound_run
     from warmpot.train.run_folder import read_config, read_use, write_bounds
+    from warmpot.train.run_reader import read_run
 
     data = remembered_files(run, source, target, "RUN", ColumnFlags(label, ids, features or ()))
     folder = run if out is None else out
