@@ -12,10 +12,14 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 import warmpot
+from warmpot.cli import app
+from warmpot.data import digits_task
 from warmpot.methods import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,6 +72,21 @@ def test_python_blocks_run_and_print_what_the_page_says(page: Path) -> None:
             exec(compile(code, f"{page.name}, python block {number}", "exec", dont_inherit=True), namespace)
         if expected is not None:
             assert printed.getvalue() == expected, f"{page.name}, python block {number}"
+
+
+def test_first_run_shows_what_the_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, table in zip(("source", "target"), digits_task(), strict=True):
+        np.savez(f"{name}.npz", X=table.x, y=table.y, classes=np.array(table.classes))
+    text = (DOCS / "first-run.md").read_text()
+    for command in ("doctor source.npz target.npz", "fit source.npz target.npz", "explain runs/source-target-full 1"):
+        shown = text.partition(f"$ warmpot {command}\n")[2].partition("```")[0].splitlines()
+        printed = CliRunner().invoke(app, command.split(), terminal_width=200).stdout
+        lines = {" ".join(line.split()) for line in printed.splitlines()}
+        # times, the number of packages that the doctor checks, and rounding differ between machines
+        stable = [line for line in shown if not re.match(r"time|\.\.\.|\d+ ok,|ok .*gap|\s*\d+\.\d%", line)]
+        assert len(stable) > 5
+        assert not [line for line in stable if " ".join(line.split()) not in lines], command
 
 
 @pytest.mark.parametrize("page", [*PAGES, *NOTES], ids=lambda page: f"{page.parent.name}/{page.name}")
