@@ -27,7 +27,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "images.jsonl"
 BLOCK = "blocks.6"
 """The last block of EfficientNet-lite0; with it the last convolution is trained."""
 FEATURES = ("source-only", "full", "frozen")
-TUNED = ("source-only-official", "official", "source-only-tuned", "tuned")
+TUNED = ("source-only-official", "official", "source-only-tuned", "tuned", "deep")
 TIMED = {"timed": 40, "live": 12}
 """Steps of runs from the cache and from the images themselves: enough to time a step, not to judge it."""
 KINDS = {"features": "features once", "cache": f"from {BLOCK} on, from the cache", "live": f"from {BLOCK} on, images"}

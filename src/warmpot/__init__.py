@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from warmpot.errors import InputError, WarmpotError, WarmpotWarning
     from warmpot.estimators import (
         AdaptedClassifier,
+        ImageClassifier,
         PartialReweighter,
         SourceOnlyClassifier,
         WarmpotClassifier,
@@ -33,8 +34,8 @@ _LAYERS = (
 _NAMES = {
     "data": ("digits_task",),
     "errors": ("InputError", "WarmpotError", "WarmpotWarning"),
-    "estimators": ("AdaptedClassifier", "PartialReweighter", "SourceOnlyClassifier", "WarmpotClassifier",
-                   "WarmpotRegressor"),
+    "estimators": ("AdaptedClassifier", "ImageClassifier", "PartialReweighter", "SourceOnlyClassifier",
+                   "WarmpotClassifier", "WarmpotRegressor"),
     "results": ("Result", "fit", "load"),
     "train": ("Predictor",),
     "transport": ("partial_path", "solve_partial", "solve_partial_points"),
@@ -43,10 +44,11 @@ _NAMES = {
 _LAYER_OF = {name: layer for layer, names in _NAMES.items() for name in names}
 
 __all__ = [
-    "AdaptedClassifier", "InputError", "PartialReweighter", "Predictor", "Result", "SourceOnlyClassifier",
-    "WarmpotClassifier", "WarmpotError", "WarmpotRegressor", "WarmpotWarning", "__version__", "bench", "bounds",
-    "costs", "data", "digits_task", "errors", "estimators", "fit", "load", "losses", "methods", "nets", "partial_path",
-    "report", "results", "select", "solve_partial", "solve_partial_points", "train", "transport", "weights",
+    "AdaptedClassifier", "ImageClassifier", "InputError", "PartialReweighter", "Predictor", "Result",
+    "SourceOnlyClassifier", "WarmpotClassifier", "WarmpotError", "WarmpotRegressor", "WarmpotWarning",
+    "__version__", "bench", "bounds", "costs", "data", "digits_task", "errors", "estimators", "fit", "load",
+    "losses", "methods", "nets", "partial_path", "report", "results", "select", "solve_partial",
+    "solve_partial_points", "train", "transport", "weights",
 ]  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Names of the files in a run folder, and in the folders of a sweep and a demo, which hold runs.
 
-`warmpot.train.run_folder` writes a run folder, `warmpot.train.finished_run` reads it.
+`warmpot.train.run_folder` writes a run folder, `warmpot.train.run_reader` reads it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 __all__ = ["ACCEPT", "BEST_CONFIG", "BEST_RUN", "BOUNDS", "BOUNDS_FIGURE", "CHECKPOINTS", "CLASSES", "CONFIG", "DEMO",
-           "FIGURES", "GRID", "METRICS", "MODEL_FACTS", "MODEL_TENSORS", "PAGE", "PLAN", "PREDICTIONS", "RECORD",
-           "RESULTS", "SHARDS", "SOURCE_WEIGHTS", "STORE", "STUDY", "TENSORBOARD", "TRIALS", "is_run_file"]  # fmt: skip
+           "EVALUATION", "FIGURES", "GRID", "HOLDOUT", "METRICS", "MODEL_FACTS", "MODEL_TENSORS", "PAGE", "PLAN",
+           "PREDICTIONS", "RECORD", "RESULTS", "SHARDS", "SOURCE_WEIGHTS", "STORE", "STUDY", "TENSORBOARD", "TO_LABEL",
+           "TRIALS", "is_run_file"]  # fmt: skip
 
 CONFIG = "config.yaml"
 """Every setting."""
@@ -26,6 +27,8 @@ matches); and of the full engine's fit on the source alone, unknown (its entropy
 Version 0.1.0 has neither review, unknown nor unadapted."""
 ACCEPT = 0.8
 """Confidence below which a prediction should be reviewed (docs/report.md, Calibration)."""
+HOLDOUT = "holdout.csv"
+"""Columns row, name (optional), prediction and confidence (of classes) of the target samples that were held out."""
 SOURCE_WEIGHTS = "source_weights.csv"
 """Columns row, name (optional), label, plan_weight (with a plan) and training_weight; in 0.1.0 weight instead."""
 PLAN = "plan.npz"
@@ -33,6 +36,8 @@ PLAN = "plan.npz"
 CLASSES = "classes.csv"
 """Columns class, probability (of the class to be in the target), share (of the target, expected) and estimate."""
 BOUNDS, BOUNDS_FIGURE = "bound.json", "bound.png"
+TO_LABEL, EVALUATION = "to_label.csv", "evaluation.json"
+"""Which samples to label, and the accuracy from such labels."""
 PAGE, FIGURES = "report.html", "figures"
 
 RESULTS = (MODEL_TENSORS, MODEL_FACTS, PREDICTIONS, SOURCE_WEIGHTS)
@@ -50,9 +55,10 @@ SHARDS = "shards.json"
 
 MARKS = (RECORD, MODEL_FACTS, STUDY, DEMO, GRID, SHARDS)
 """A folder with one of these belongs to warmpot: a run, an export, a sweep, a demo, a bench or features."""
-OWNED = (CONFIG, RECORD, METRICS, CHECKPOINTS, TENSORBOARD, MODEL_TENSORS, MODEL_FACTS, PREDICTIONS, SOURCE_WEIGHTS,
-         PLAN, CLASSES, BOUNDS, BOUNDS_FIGURE, PAGE, FIGURES, STUDY, TRIALS, BEST_CONFIG, BEST_RUN, DEMO, GRID, SHARDS,
-         "results.*", "tables.*", "shard-*", "index.csv", "model.onnx", "README.md")  # fmt: skip
+OWNED = (CONFIG, RECORD, METRICS, CHECKPOINTS, TENSORBOARD, MODEL_TENSORS, MODEL_FACTS, PREDICTIONS, HOLDOUT,
+         SOURCE_WEIGHTS, PLAN, CLASSES, BOUNDS, BOUNDS_FIGURE, PAGE, FIGURES, STUDY, TRIALS, BEST_CONFIG, BEST_RUN,
+         DEMO, GRID, SHARDS, TO_LABEL, EVALUATION, "results.*", "tables.*", "shard-*", "index.csv",
+         "model.onnx", "README.md")  # fmt: skip
 """Patterns of the names of files and folders in such a folder."""
 
 

@@ -26,8 +26,9 @@ from warmpot.report.run_page import locate_run, report_run
 from warmpot.select import fit_chosen
 from warmpot.train import Fitted, Predictor
 from warmpot.train.defaults import config_for_data, data_facts, task_from_tables
-from warmpot.train.finished_run import FinishedRun, from_fitted, read_run
+from warmpot.train.finished_run import FinishedRun, from_fitted
 from warmpot.train.run_folder import check_finished
+from warmpot.train.run_reader import read_run
 
 __all__ = ["Result", "fit", "load"]
 
@@ -251,6 +252,10 @@ def fit(
     run = from_fitted(fitted, facts=facts)
     samples = target[0] if isinstance(target, tuple) else target
     index = getattr(samples, "index", None) if id is None and hasattr(samples, "iloc") else None
+    held = None if fitted.task is None else fitted.task.held_out
+    if held is not None:  # the result is about the other target samples
+        truth = None if truth is None else truth.of_rows(held.kept)
+        index = None if index is None else index[held.kept]
     return Result(run, fitted, truth, index)
 
 

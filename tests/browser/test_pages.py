@@ -204,3 +204,41 @@ def test_it_can_be_read_by_those_who_do_not_see_it(opened: Opener, path: Path) -
     assert dead == 0
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
+
+
+def test_text_in_figures_can_be_read_on_a_phone(opened: Opener, path: Path) -> None:
+    page = opened(path, width=390)
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    small = page.evaluate(
+        """[...document.querySelectorAll('main svg text')].map(text => {
+            const svg = text.ownerSVGElement, scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+            return [parseFloat(getComputedStyle(text).fontSize) * scale, text.textContent];
+        }).filter(([size]) => size < 12)"""
+    )
+    assert small == []
+    words = page.evaluate(
+        """[...document.querySelectorAll('main *')].filter(one => !one.closest('svg') && one.childNodes.length === 1
+        && one.firstChild.nodeType === 3).map(one => parseFloat(getComputedStyle(one).fontSize))"""
+    )
+    assert min(words) >= 12
+
+
+def test_wide_tables_scroll_under_their_first_column(opened: Opener, bench_page: Path) -> None:
+    page = opened(bench_page, width=390)
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    moved = page.evaluate(
+        """[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth + 40).map(one => {
+            const name = one.querySelector('tbody th'), before = name.getBoundingClientRect().left;
+            one.scrollLeft = one.scrollWidth;
+            const last = one.querySelector('tbody tr').lastElementChild.getBoundingClientRect();
+            const place = one.getBoundingClientRect();
+            return [name.getBoundingClientRect().left - before, last.right - place.right,
+                    name.getBoundingClientRect().width / place.width];
+        })"""
+    )
+    assert len(moved) > 2
+    for shift, rest, share in moved:
+        assert abs(shift) <= 1  # the names stay
+        assert rest <= 1  # the last column can be reached
+        assert share < 0.6  # and the names leave room for it
+    assert page.evaluate("[scrollX, document.documentElement.scrollWidth]") == [0, 390]

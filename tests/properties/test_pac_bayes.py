@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from warmpot.bounds._gaussian import gaussian_kl, mean_upper_bound
+from warmpot.bounds._gaussian import gaussian_kl
+from warmpot.bounds.intervals import mean_upper_bound
 from warmpot.bounds.pac_bayes import lambda_grid, pac_bayes_bound, pac_bayes_penalty
 
 RUNS = 2000

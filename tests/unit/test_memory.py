@@ -80,7 +80,7 @@ def test_a_prediction_that_needs_more_memory_is_refused(monkeypatch: pytest.Monk
 
 def test_a_report_without_memory_for_the_data_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from warmpot.report.run_view import view_run
-    from warmpot.train.finished_run import read_run
+    from warmpot.train.run_reader import read_run
 
     task = _task()
     fit(task, load_config("source-only"), out=tmp_path / "run")

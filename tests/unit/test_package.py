@@ -45,6 +45,22 @@ def test_import_is_light(statement: str) -> None:
     assert not HEAVY & set(loaded)
 
 
+def test_an_exact_plan_loads_the_simplex_and_no_more_of_pot() -> None:
+    code = """
+import sys
+import numpy as np
+from warmpot.transport import solve_partial
+assert solve_partial(np.eye(3), mass=0.5).status.ok
+print(*(name for name in sys.modules if name.split(".")[0] in ("ot", "sklearn", "torch", "_warmpot_pot")))
+import ot  # gets the same compiled module, whole
+assert ot.lp.emd_wrap.emd_c_sparse is sys.modules["warmpot.transport._simplex"].emd_c_sparse
+assert ot.emd2(np.ones(2) / 2, np.ones(2) / 2, np.eye(2)) == 0
+assert ot.emd2_1d(np.array([0.0, 1.0]), np.array([1.0, 3.0]), metric="cityblock") == 1.5
+"""
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout.split()) == (0, []), run.stderr
+
+
 def test_every_layer_is_an_attribute_and_loads_on_first_use() -> None:
     layers = {m.name for m in pkgutil.iter_modules(warmpot.__path__) if not m.name.startswith("_")} - {"cli"}
     assert layers == set(warmpot._LAYERS) <= set(warmpot.__all__)

@@ -55,6 +55,19 @@ def test_arrays_frames_and_files_give_the_same(result: warmpot.Result, tmp_path:
         assert other.classes == [f"class {k}" for k in range(4)]
 
 
+@pytest.mark.parametrize("of", [str, int, lambda k: str(k).encode(), lambda k: f"0{k}"])
+def test_labels_come_back_as_they_were_given(of: Any, tmp_path: Path) -> None:
+    labels = [of(k) for k in YS]
+    expected = {k.decode() if isinstance(k, bytes) else k for k in labels}
+    result = fit((XS, labels), XT, out=tmp_path / "run")
+    for one in (result, warmpot.load(tmp_path / "run"), fit((XS, np.array(labels)), XT)):
+        for found in (one.predict(XT), one.predictions.prediction, one.weights.label):
+            assert set(found.tolist()) <= expected, found
+    model = warmpot.WarmpotClassifier(progress_bar=False).fit(XS, np.array(sorted(expected))[YS], X_target=XT)
+    for one in (model, model.predictor_):
+        assert set(one.predict(XT).tolist()) <= expected
+
+
 def test_what_a_result_has(result: warmpot.Result) -> None:
     assert list(result.classes_present) == ["class 0", "class 1"]
     predictions, weights = result.predictions, result.weights

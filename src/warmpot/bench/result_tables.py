@@ -88,6 +88,8 @@ def _names(variants: Sequence[Variant]) -> tuple[TableColumn, list[TableCell]]:
 
 
 def _spread(summary: Summary) -> str:
+    if len(summary.seeds) == 1:
+        return f"Accuracy in per cent, seed {summary.seeds[0]}."
     seeds = ", ".join(map(str, summary.seeds))
     text = f"Accuracy in per cent: mean (std) over the seeds {seeds}. Over tasks, the std is that of the seeds' means."
     constant = any(record.any_seed for record in summary.records)

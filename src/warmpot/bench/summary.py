@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -135,6 +136,18 @@ class Summary:
         self.failed = tuple(r for r in self.records if not r.done)
         self._any_seed = {(variant_of(r), task_of(r)): r for r in self.records if r.any_seed}
         self._by_seed = {(variant_of(r), task_of(r), r.seed): r for r in self.records if not r.any_seed}
+
+    def ranked(self) -> Summary:
+        """Return the same results with the variants by their mean at the last iterate, the best first.
+
+        Those without a mean come last. The points of a grid that varies settings keep their order.
+        """
+        if self.grid.vary:
+            return self
+        means = {variant: self.mean(variant, LAST).mean for variant in self.variants}
+        other = copy.copy(self)
+        other.variants = tuple(sorted(means, key=lambda variant: (means[variant] is None, -(means[variant] or 0.0))))
+        return other
 
     def record(self, variant: Variant, task: TaskKey, seed: int) -> Record | None:
         """Return the record of a training, done or failed; one that holds for any seed is that of every seed."""

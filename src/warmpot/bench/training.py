@@ -25,6 +25,7 @@ from warmpot.select.best_iterate import ValidatorChooser
 from warmpot.select.candidate import collapse_reason
 from warmpot.select.oracle import keep_target_classes
 from warmpot.train import Fitted, RunConfig, fit
+from warmpot.train.fitting import with_holdout
 from warmpot.train.health import effective_classes
 from warmpot.train.run_folder import versions
 from warmpot.train.snapshots import Snapshot
@@ -87,6 +88,8 @@ def train_cell(data: GridData, cell: Cell) -> Record:
         task, truth = data.load(cell.data, cell.task, cell.seed, cell.config.images)
         if cell.known_classes:
             task, truth = keep_target_classes(task, truth)
+        task = with_holdout(task, cell.config)
+        truth = truth if task.held_out is None else truth.of_rows(task.held_out.kept)
         recorder = IterateRecorder(cell.choose, task, truth)
         start = time.perf_counter()
         fitted = fit(task, cell.config, progress_bar=False, chooser=recorder)

@@ -15,9 +15,7 @@ from warmpot.bounds.lipschitz import head_lipschitz
 from warmpot.bounds.report import BoundReport
 from warmpot.bounds.theorems import BoundProblem
 
-__all__ = ["Draws", "GaussianHead", "HeadBound", "gaussian_kl", "mean_upper_bound"]
-
-BETS = 12  # fixed bets that `mean_upper_bound` averages over
+__all__ = ["Draws", "GaussianHead", "HeadBound", "gaussian_kl"]
 
 
 def gaussian_kl(squared_distance: float, size: int, scale: float, prior_scale: float) -> float:
@@ -30,35 +28,6 @@ def gaussian_kl(squared_distance: float, size: int, scale: float, prior_scale: f
     """
     log_ratio = 2.0 * (math.log(scale) - math.log(prior_scale))
     return 0.5 * (size * max(0.0, math.expm1(log_ratio) - log_ratio) + squared_distance / prior_scale**2)
-
-
-def mean_upper_bound(values: FloatArray, delta: float) -> float:
-    """Upper confidence bound on the mean of independent draws of a variable in [0, 1].
-
-    By betting (Waudby-Smith and Ramdas, 2024): for the true mean mu and every fixed theta in [0, 1), the product of
-    ``1 + theta (mu - x_k) / (1 - mu)`` is non-negative and has expectation 1, and so has the average of such products
-    over a fixed grid of theta. By Markov's inequality it reaches 1/delta with probability at most delta. It grows
-    with mu, so the means it refutes form an interval that ends at 1. The grid adapts to the variance: draws of a
-    bound have little variance, and there this is about a quarter of the width of Hoeffding's, of Maurer and Pontil's
-    and of the inverted Bernoulli divergence. It may fail with probability `delta`.
-
-    Examples
-    --------
-    >>> 0.5 < mean_upper_bound(np.full(100, 0.5), 0.01) < 0.54
-    True
-    """
-    low, high = float(values.mean()), 1.0
-    bets = np.geomspace(0.5 / values.size, 1.0 - 1e-3, BETS)[:, None]
-    for _ in range(40):
-        middle = 0.5 * (low + high)
-        if not low < middle < high:
-            break
-        wealth = np.log1p(bets * ((middle - values) / (1.0 - middle))).sum(axis=1)
-        if np.logaddexp.reduce(wealth) - np.log(BETS) < -np.log(delta):
-            low = middle
-        else:
-            high = middle
-    return high
 
 
 @dataclass(frozen=True)

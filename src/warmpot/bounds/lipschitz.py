@@ -88,7 +88,8 @@ def head_lipschitz(weight: Array, loss: str) -> Lipschitz:
     ----------
     weight : (C, d) array or tensor
         Rows are classes, as in ``torch.nn.Linear``.
-    loss : "tv" or "euclidean"
+    loss : "tv", "euclidean" or "absolute"
+        The last is that of a regressor ``w u + b``; its constant is ``||w||``.
 
     Examples
     --------
@@ -100,8 +101,7 @@ def head_lipschitz(weight: Array, loss: str) -> Lipschitz:
 
 def _head(weight: FloatArray, loss: str) -> Lipschitz:
     metric = get_bound_loss(loss)
-    value = metric.head_constant(weight - weight.mean(axis=0))
-    return Lipschitz(value, f"linear head: {metric.head_formula}", loss)
+    return Lipschitz(metric.linear_constant(weight), f"linear head: {metric.head_formula}", loss)
 
 
 def module_lipschitz(module: nn.Module, loss: str) -> Lipschitz:
@@ -124,7 +124,9 @@ def module_lipschitz(module: nn.Module, loss: str) -> Lipschitz:
     >>> module_lipschitz(torch.nn.Sequential(body, torch.nn.ReLU(), body), "tv").origin
     'spectral product of 3 layers'
     """
-    get_bound_loss(loss)
+    if get_bound_loss(loss).continuous:
+        remedy = "Pass gamma as a number: the product of the norms of its layers."
+        raise InputError("loss", got=repr(loss), allowed="'tv' or 'euclidean' for a softmax", remedy=remedy)
     body = _flattened(module)
     origin = f"spectral product of {len(body)} layers"
     last = _matrix(body[-1]) if body else None

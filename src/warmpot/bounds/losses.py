@@ -1,4 +1,4 @@
-"""Losses of bounds: metrics on the probability simplex with values in [0, 1].
+"""Losses of bounds: metrics with values in [0, 1], on the probability simplex or between numbers.
 
 Cross-entropy is neither bounded nor a metric, so Theorems 3.2 and 3.3 do not hold for it. They hold for the two
 losses here. A label y is the corner e_y of the simplex, a prediction a row of class probabilities (softmax of the
@@ -8,10 +8,14 @@ logits).
   from p is wrong.
 - ``"euclidean"``: ``l(p, r) = ||p - r||_2 / sqrt(2)``. It is zeta-Lipschitz in each argument with ``zeta = 1/sqrt(2)``.
 
+Of continuous labels (regression) ``"absolute"`` is ``l(v, y) = min(1, |v - y|)``: a metric as well, since cutting a
+metric at 1 keeps the triangle inequality. The unit of v and y is what counts as a complete error; `bound_inputs` takes
+the standard deviation of the source labels.
+
 One convention for both theorems: *gamma is the Lipschitz constant of the head with respect to the loss*,
 ``l(g(u), g(v)) <= gamma ||u - v||``. That is the gamma of Theorem 3.2. In Theorem 3.3 it is the paper's product
 ``zeta * gamma``: the proof uses the two only through ``|l(w, g(u)) - l(w, g(v))| <= zeta gamma ||u - v||``, and for a
-metric the left side is at most ``l(g(u), g(v))`` (reverse triangle inequality). So both losses can be
+metric the left side is at most ``l(g(u), g(v))`` (reverse triangle inequality). So all losses can be
 used in both theorems.
 """
 
@@ -19,7 +23,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -34,8 +38,10 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_LOSS",
     "LOSSES",
+    "Absolute",
     "BoundLoss",
     "Euclidean",
+    "SimplexLoss",
     "TotalVariation",
     "check_both_features",
     "check_labels",
@@ -47,10 +53,54 @@ SUM_TOLERANCE = 1e-4  # how far the sum of a row of probabilities may be from 1:
 
 
 class BoundLoss(ABC):
-    """A metric on the simplex with values in [0, 1], and the Lipschitz constant of a linear head with respect to it."""
+    """A metric with values in [0, 1], and the Lipschitz constant of a linear head with respect to it.
+
+    Predictions are rows: class probabilities, or a single value for continuous labels.
+    """
 
     name: ClassVar[str]  # in arguments
     head_formula: ClassVar[str]  # of the constant of a linear head
+    continuous: ClassVar[bool] = False  # whether labels are numbers
+
+    @abstractmethod
+    def check_predictions(self, name: str, x: object, rows: int, n_outputs: int | None = None) -> FloatArray:
+        """Return predictions, one row per sample."""
+
+    @abstractmethod
+    def check_labels(self, name: str, x: object, rows: int, n_outputs: int) -> Any:
+        """Return labels of the kind that the loss takes."""
+
+    @abstractmethod
+    def of_labels(self, proba: FloatArray, labels: Any) -> FloatArray:
+        """Return ``l(proba_i, y_i)`` for every sample."""
+
+    @abstractmethod
+    def of_pairs(self, labels: Any, proba: FloatArray) -> FloatArray:
+        """Return ``l(y_i, proba_j)`` for every label and every prediction."""
+
+    @abstractmethod
+    def between(self, first: FloatArray, second: FloatArray) -> FloatArray:
+        """Return the distance between two predictions, row by row."""
+
+    @abstractmethod
+    def linear_constant(self, weight: FloatArray) -> float:
+        """Return the constant of a linear head from its weights, one row per output."""
+
+
+class SimplexLoss(BoundLoss):
+    """A loss of class probabilities."""
+
+    def check_predictions(self, name: str, x: object, rows: int, n_outputs: int | None = None) -> FloatArray:
+        """Return rows of class probabilities."""
+        return check_proba(name, x, rows, n_outputs)
+
+    def check_labels(self, name: str, x: object, rows: int, n_outputs: int) -> IntArray:
+        """Return class codes."""
+        return check_labels(name, x, rows, n_outputs)
+
+    def linear_constant(self, weight: FloatArray) -> float:
+        """Return the constant of ``softmax(W u + b)``; a shift common to all rows does not change it."""
+        return self.head_constant(weight - weight.mean(axis=0))
 
     def of_labels(self, proba: FloatArray, labels: IntArray) -> FloatArray:
         """Return ``l(proba_i, y_i)`` for every sample.
@@ -74,10 +124,6 @@ class BoundLoss(ABC):
         return self._from_parts(proba.T[labels], _squares(proba))
 
     @abstractmethod
-    def between(self, first: FloatArray, second: FloatArray) -> FloatArray:
-        """Return the distance between two predictions, row by row."""
-
-    @abstractmethod
     def _from_parts(self, of_label: FloatArray, square: FloatArray) -> FloatArray:
         """Loss from the probability of the label and the squared norm of the prediction."""
 
@@ -94,7 +140,7 @@ class BoundLoss(ABC):
         """Return the constant of a linear head, differentiable in its weights."""
 
 
-class TotalVariation(BoundLoss):
+class TotalVariation(SimplexLoss):
     """``||p - r||_1 / 2``, for a label ``1 - softmax[y]``."""
 
     name, head_formula = "tv", "max ||w_k - w_l|| / 4"
@@ -121,7 +167,7 @@ class TotalVariation(BoundLoss):
         return (weight[:, None] - weight[None]).square().sum(dim=2).max().sqrt() / 4
 
 
-class Euclidean(BoundLoss):
+class Euclidean(SimplexLoss):
     """``||p - r||_2 / sqrt(2)``, for a label ``||softmax - e_y||_2 / sqrt(2)``."""
 
     name, head_formula = "euclidean", "sigma_max(centred W) / 2 / sqrt(2)"
@@ -151,7 +197,47 @@ class Euclidean(BoundLoss):
         return widest / 8**0.5
 
 
-LOSSES: dict[str, BoundLoss] = {loss.name: loss for loss in (TotalVariation(), Euclidean())}
+class Absolute(BoundLoss):
+    """``min(1, |v - y|)``, for continuous labels."""
+
+    name, head_formula, continuous = "absolute", "||w||", True
+
+    def check_predictions(self, name: str, x: object, rows: int, n_outputs: int | None = None) -> FloatArray:  # noqa: ARG002
+        """Return a column of values."""
+        return _column(name, x, rows)
+
+    def check_labels(self, name: str, x: object, rows: int, n_outputs: int) -> FloatArray:  # noqa: ARG002
+        """Return numbers."""
+        values: FloatArray = _column(name, x, rows)[:, 0]
+        return values
+
+    def of_labels(self, proba: FloatArray, labels: Any) -> FloatArray:
+        """Return ``min(1, |v_i - y_i|)``.
+
+        Examples
+        --------
+        >>> LOSSES["absolute"].of_labels(np.array([[0.5], [3.0]]), np.array([0.25, 0.0]))
+        array([0.25, 1.  ])
+        """
+        losses: FloatArray = np.minimum(1.0, np.abs(proba[:, 0] - labels))
+        return losses
+
+    def of_pairs(self, labels: Any, proba: FloatArray) -> FloatArray:
+        """Return ``min(1, |y_i - v_j|)``."""
+        losses: FloatArray = np.minimum(1.0, np.abs(labels[:, None] - proba[:, 0]))
+        return losses
+
+    def between(self, first: FloatArray, second: FloatArray) -> FloatArray:
+        """Return the distance between two predictions, row by row."""
+        distance: FloatArray = np.minimum(1.0, np.abs(first - second)[..., 0])
+        return distance
+
+    def linear_constant(self, weight: FloatArray) -> float:
+        """Return the length of the weights: cutting at 1 does not make anything steeper."""
+        return float(np.linalg.norm(weight))
+
+
+LOSSES: dict[str, Any] = {loss.name: loss for loss in (TotalVariation(), Euclidean(), Absolute())}
 DEFAULT_LOSS = {"features": "tv", "joint": "euclidean"}
 """The loss of each theorem where none is named (docs/theory.md, Losses for bounds)."""
 
@@ -162,18 +248,29 @@ def _at_labels(proba: Tensor, labels: Tensor) -> Tensor:
     return proba[torch.arange(len(labels)), labels]
 
 
+def _column(name: str, x: object, rows: int) -> FloatArray:
+    """Return finite numbers, one per sample, as a column."""
+    values = to_numpy(x)
+    column = check_matrix(name, values.reshape(-1, 1) if values.ndim == 1 else values, width=1)
+    if len(column) != rows:
+        remedy = "Pass one number per sample."
+        raise InputError(name, got=f"{len(column)} numbers", allowed=f"{rows} numbers", remedy=remedy)
+    return column
+
+
 def _squares(proba: FloatArray) -> FloatArray:
     squares: FloatArray = np.einsum("ij,ij->i", proba, proba)
     return squares
 
 
 def get_bound_loss(name: object) -> BoundLoss:
-    """Return the loss of that name; cross-entropy and regression losses are refused."""
+    """Return the loss of that name; cross-entropy and squared errors are refused."""
     if isinstance(name, str) and name not in LOSSES:
-        remedy = "A bound needs a metric with values in [0, 1]; cross-entropy and regression losses are not."
+        remedy = "A bound needs a metric with values in [0, 1]; cross-entropy and squared errors are not."
         allowed = " or ".join(repr(known) for known in LOSSES)
         raise InputError("loss", got=repr(name), allowed=allowed, remedy=remedy)
-    return LOSSES[check_choice("loss", name, LOSSES)]
+    loss: BoundLoss = LOSSES[check_choice("loss", name, LOSSES)]
+    return loss
 
 
 def check_both_features(source: object, target: object) -> tuple[FloatArray, FloatArray]:

@@ -26,20 +26,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from warmpot._checks import check_count
 from warmpot._typing import Array, FloatArray, IntArray
 from warmpot.bounds.lipschitz import head_lipschitz
-from warmpot.bounds.losses import BoundLoss, check_both_features, check_labels, check_proba, get_bound_loss
+from warmpot.bounds.losses import BoundLoss, SimplexLoss, check_both_features, get_bound_loss
 from warmpot.bounds.report import BoundReport
-from warmpot.bounds.theorems import THEOREMS
+from warmpot.bounds.theorems import THEOREMS, BoundProblem
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["with_labels"]
+__all__ = ["with_labels", "with_plan_labels"]
 
+OWN = "that head is the learnt one: the term contains the true loss, and that the bound is above it shows nothing"
 SHARPNESS = 0.05  # temperature of the smooth maximum that a head for L_f is fitted to
 
 
@@ -72,10 +74,10 @@ def with_labels(
     BoundReport
         With values for the ideal term (an upper bound of the paper's), `target_loss` and `total_refined`.
     """
-    if report.theorem not in THEOREMS.values() or report.p is None or report.q is None:
+    if not report.theorem.startswith(tuple(THEOREMS.values())) or report.p is None or report.q is None:
         allowed = "a report of feature_bound or joint_bound"
         raise InputError("report", got=report.theorem, allowed=allowed, remedy="Pass one of these.")
-    loss, first = get_bound_loss(report.loss), report.theorem == THEOREMS["features"]
+    loss, first = get_bound_loss(report.loss), report.theorem.startswith(THEOREMS["features"])
     n, m = len(report.p), len(report.q)
     xs, xt = check_both_features(source, target)
     for name, points, count in (("source", xs, n), ("target", xt, m)):
@@ -83,25 +85,69 @@ def with_labels(
             remedy = "Pass the samples of the report."
             raise InputError(name, got=f"{len(points)} rows", allowed=f"{count}, as the report", remedy=remedy)
     x = np.concatenate([xs, xt])
-    known = check_proba("source_proba", source_proba, n)
-    n_classes = known.shape[1]
-    proba = np.concatenate([known, check_proba("target_proba", target_proba, m, n_classes)])
-    y = np.concatenate(
-        [check_labels("labels", labels, n, n_classes), check_labels("target_labels", target_labels, m, n_classes)]
-    )
+    known = loss.check_predictions("source_proba", source_proba, n)
+    width = known.shape[1]
+    proba = np.concatenate([known, loss.check_predictions("target_proba", target_proba, m, width)])
+    sides = (("labels", labels, n), ("target_labels", target_labels, m))
+    y = np.concatenate([loss.check_labels(name, values, count, width) for name, values, count in sides])
     weights = np.concatenate([report.p, report.q]) * (1.0 / report.alpha if report.form == "paper" else 1.0)
-    heads = _Heads(x, y, weights, n_classes, report.lipschitz.value, loss)
-    losses = [loss.of_labels(proba, y), *heads.losses(check_count("iterations", iterations, 0), worst=first)]
-    refined = min(float(weights @ of_head) for of_head in losses)
+    iterations, gamma = check_count("iterations", iterations, 0), report.lipschitz.value
+    if isinstance(loss, SimplexLoss):
+        others = _Heads(x, y, weights, width, gamma, loss).losses(iterations, worst=first)
+    else:
+        others = _linear_regressors(x, y, weights, gamma, loss)
+    losses = [loss.of_labels(proba, y), *others]
+    means, worst = [float(weights @ of_head) for of_head in losses], [float(of_head.max()) for of_head in losses]
+    refined = min(means)
     factor = 2.0 * (1.0 if report.form == "paper" else report.alpha)
-    ideal = factor * min(float(of_head.max()) for of_head in losses) if first else refined
+    ideal = factor * min(worst) if first else refined
+    notes = ["the term that needs labels is bounded from above by the best head found"]
+    if int(np.argmin(worst if first else means)) == 0:
+        notes.append(OWN)
     return replace(
         report,
         terms=tuple(term if term.computable else replace(term, value=ideal) for term in report.terms),
         target_loss=float(losses[0][n:].mean()),
         total_refined=report.total + refined - (0.0 if first else report["source loss"].value or 0.0),
-        notes=(*report.notes, "the term that needs labels is bounded from above by the best head found"),
+        notes=(*report.notes, *notes),
     )
+
+
+def with_plan_labels(report: BoundReport, problem: BoundProblem, plan: csr_array, target_labels: Array) -> BoundReport:
+    """Complete a plan-label bound with the mass M that joins different classes, and the true loss. For evaluation only.
+
+    Parameters
+    ----------
+    report : BoundReport
+        Of `plan_label_bound` or `fresh_bounds`.
+    problem, plan
+        What it was computed from.
+    target_labels : (n_t,) array or tensor
+        Labels of the target samples.
+    """
+    assert problem.target_proba is not None, "plan labels are those of a joint problem"
+    loss, (_, m) = problem.loss, problem.shape
+    y, entries = loss.check_labels("target_labels", target_labels, m, problem.target_proba.shape[1]), plan.tocoo()
+    first, second = problem.labels[entries.row], y[entries.col]
+    unlike = np.minimum(1.0, np.abs(first - second)) if loss.continuous else (first != second).astype(np.float64)
+    terms = tuple(t if t.computable else replace(t, value=float(entries.data @ unlike)) for t in report.terms)
+    return replace(report, terms=terms, target_loss=float(loss.of_labels(problem.target_proba, y).mean()))
+
+
+def _linear_regressors(
+    x: FloatArray, y: FloatArray, weights: FloatArray, gamma: float, loss: BoundLoss
+) -> list[FloatArray]:
+    """Losses at every point of the best constant, and of a least-squares fit made no steeper than gamma."""
+    share, centred = weights / weights.sum(), x - x.mean(axis=0)
+    root = np.sqrt(share)[:, None]
+    slope = np.linalg.lstsq(root * centred, root[:, 0] * (y - share @ y), rcond=None)[0]
+    slope *= min(1.0, gamma / max(float(np.linalg.norm(slope)), 1e-300)) * (1.0 - 1e-12)
+    found = []
+    for values in (np.zeros(len(y)), centred @ slope):
+        order = np.argsort(y - values)
+        middle = order[min(int(np.searchsorted(np.cumsum(share[order]), 0.5)), len(y) - 1)]
+        found.append(loss.of_labels((values + (y - values)[middle])[:, None], y))
+    return found
 
 
 class _Heads:
@@ -111,7 +157,7 @@ class _Heads:
     """
 
     def __init__(
-        self, x: FloatArray, y: IntArray, weights: FloatArray, n_classes: int, gamma: float, loss: BoundLoss
+        self, x: FloatArray, y: IntArray, weights: FloatArray, n_classes: int, gamma: float, loss: SimplexLoss
     ) -> None:
         centred = x - x.mean(axis=0)
         size = float(np.sqrt(np.square(centred).sum(axis=1).mean())) or 1.0

@@ -30,14 +30,16 @@ import numpy as np
 
 from warmpot._checks import check_choice, check_count, check_features, check_fraction, check_matrix, check_nonnegative
 from warmpot._typing import Array, FloatArray
-from warmpot.bounds._gaussian import Draws, GaussianHead, HeadBound, gaussian_kl, mean_upper_bound
+from warmpot.bounds._gaussian import Draws, GaussianHead, HeadBound, gaussian_kl
+from warmpot.bounds.intervals import mean_upper_bound
 from warmpot.bounds.lipschitz import Lipschitz, head_lipschitz
-from warmpot.bounds.losses import DEFAULT_LOSS, check_both_features
-from warmpot.bounds.report import BoundReport, Term
+from warmpot.bounds.losses import DEFAULT_LOSS, check_both_features, get_bound_loss
+from warmpot.bounds.report import PAC_BAYES, BoundReport, Term
 from warmpot.bounds.theorems import THEOREMS, BoundProblem
 from warmpot.errors import InputError
 
-__all__ = ["Penalty", "lambda_grid", "pac_bayes_bound", "pac_bayes_penalty"]
+__all__ = ["Gap", "Penalty", "head_at", "lambda_grid", "pac_bayes_bound", "pac_bayes_penalty", "probability",
+           "report_draws"]  # fmt: skip
 
 LAMBDAS = 16
 NOISE = tuple(np.geomspace(0.02, 5.0, 12))  # default prior scales, on the logits of a typical source sample
@@ -100,7 +102,7 @@ def pac_bayes_penalty(
     >>> penalty.lam, penalty.complexity, round(penalty.confidence, 3)
     (40.0, 0.025, 0.192)
     """
-    kl, n_t, delta = check_nonnegative("kl", kl, maximum=1e300), check_count("n_t", n_t), _probability("delta", delta)
+    kl, n_t, delta = check_nonnegative("kl", kl, maximum=1e300), check_count("n_t", n_t), probability("delta", delta)
     grid = lambda_grid(n_t) if lambdas is None else _grid("lambdas", lambdas)
     confidence = np.log(grid.size / delta) / grid + grid / (8.0 * n_t)
     best = int(np.argmin(kl / grid + confidence))
@@ -125,6 +127,7 @@ def pac_bayes_bound(
     prior_scales: Sequence[float] | float | None = None,
     posterior_scales: Sequence[float] | float | None = None,
     features_saw_target: bool = True,
+    candidates: int = 1,
     delta: float = 0.04,
     delta_mc: float = 0.01,
     draws: int = 500,
@@ -161,6 +164,9 @@ def pac_bayes_bound(
     features_saw_target : bool
         Whether the feature extractor, or a scaling of the features, was fitted to this target sample. Then the number
         is not a certificate, and the report contains a note.
+    candidates : int
+        How many classifiers, listed before the target sample is seen, this one was chosen from by that sample; delta is
+        divided by it, so that the lemma holds for all of them at once.
     delta : float
         Probability with which the lemma may fail.
     delta_mc : float
@@ -176,18 +182,22 @@ def pac_bayes_bound(
     BoundReport
         Holds with probability ``1 - delta - delta_mc``.
     """
-    delta, delta_mc = _probability("delta", delta), _probability("delta_mc", delta_mc)
-    _probability("delta + delta_mc", delta + delta_mc)
+    delta, delta_mc = probability("delta", delta), probability("delta_mc", delta_mc)
+    probability("delta + delta_mc", delta + delta_mc)
+    candidates = check_count("candidates", candidates)
     draws, seed = check_count("draws", draws), check_count("seed", seed, minimum=0)
     xs, xt = check_both_features(source, target)
     origin = xs.mean(axis=0)
-    head = _head("weight", weight, bias, origin)
+    head = head_at("weight", weight, bias, origin)
     start = _start(prior, head, origin)
     default = _default_scales(xs - origin) if prior_scales is None else prior_scales
     s0 = _grid("prior_scales", default, *SCALE_RANGE)
     s = s0 if posterior_scales is None else _grid("posterior_scales", posterior_scales, *SCALE_RANGE)
     joint = check_choice("kind", kind, THEOREMS) == "joint"
     loss = DEFAULT_LOSS[kind] if loss is None else loss
+    if get_bound_loss(loss).continuous:
+        remedy = "Continuous labels have no PAC-Bayes bound here; fresh_bounds certifies new samples."
+        raise InputError("loss", got=repr(loss), allowed="'tv' or 'euclidean'", remedy=remedy)
 
     proba = head.proba(xs - origin), head.proba(xt - origin) if joint else None
     problem = BoundProblem(kind, xs, labels, xt, *proba, gamma=head_lipschitz(head.weight, loss), loss=loss)
@@ -197,7 +207,7 @@ def pac_bayes_bound(
 
     heads = HeadBound(problem, matrix, origin, base)
     grid = lambda_grid(len(xt)) if lambdas is None else _grid("lambdas", lambdas)
-    gaps = [_smallest_gap(head, start, one, s0, len(xt), delta, grid) for one in s.tolist()]
+    gaps = [_smallest_gap(head, start, one, s0, len(xt), delta / candidates, grid) for one in s.tolist()]
     pilot_seed, final_seed = np.random.SeedSequence(seed).spawn(2)
     pick = 0
     if s.size > 1:
@@ -206,11 +216,14 @@ def pac_bayes_bound(
         cut, plain = np.array(totals).T
         pick = int(np.argmin(cut if cut.min() < 1.0 else plain))  # totals that are cut to 1 do not distinguish scales
     final = heads.draws(head, float(s[pick]), draws, final_seed)
-    report = _report(base, final, gaps[pick], delta, delta_mc)
+    report = report_draws(base, final, gaps[pick], delta, delta_mc)
+    if candidates > 1:
+        paid = f"{report.union_bound}; delta divided by the {candidates} candidates that the target chose from"
+        report = replace(report, union_bound=paid)
     return replace(report, notes=(*report.notes, FITTED)) if features_saw_target else report
 
 
-class _Gap(NamedTuple):
+class Gap(NamedTuple):
     """Price of a posterior: scales of posterior and prior, their divergence, what the lemma adds, and the grids."""
 
     scale: float
@@ -241,17 +254,17 @@ def _smallest_gap(
     n_t: int,
     delta: float,
     lambdas: FloatArray,
-) -> _Gap:
+) -> Gap:
     """Return the cheapest prior of the grid, which delta is split over."""
     square, gaps = head.square_from(start), []
     for prior_scale in prior_scales:
         kl = gaussian_kl(square, head.size, scale, float(prior_scale))
         penalty = pac_bayes_penalty(kl, n_t, delta / prior_scales.size, lambdas)
-        gaps.append(_Gap(scale, float(prior_scale), kl, penalty, (lambdas.size, prior_scales.size)))
+        gaps.append(Gap(scale, float(prior_scale), kl, penalty, (lambdas.size, prior_scales.size)))
     return min(gaps, key=lambda gap: gap.penalty.total)
 
 
-def _report(base: BoundReport, draws: Draws, gap: _Gap, delta: float, delta_mc: float) -> BoundReport:
+def report_draws(base: BoundReport, draws: Draws, gap: Gap, delta: float, delta_mc: float) -> BoundReport:
     """Put means over heads and the lemma's terms into the report of the theorem."""
     cut, plain = draws.means
     noise = mean_upper_bound(draws.bounds, delta_mc) - cut
@@ -264,7 +277,7 @@ def _report(base: BoundReport, draws: Draws, gap: _Gap, delta: float, delta_mc: 
         notes.append(f"{share:.0%} of the heads have a bound above 1 and count as 1 (mean before {plain:.3g})")
     return replace(
         base,
-        theorem=f"PAC-Bayes, {base.theorem}",
+        theorem=f"{PAC_BAYES}, {base.theorem}",
         terms=(
             *(replace(term, value=float(mean)) for term, mean in zip(known, means, strict=True)),
             Term("complexity", gap.penalty.complexity, "divergence of the posterior from the prior, KL / lambda"),
@@ -279,7 +292,7 @@ def _report(base: BoundReport, draws: Draws, gap: _Gap, delta: float, delta_mc: 
     )
 
 
-def _head(name: str, weight: Array, bias: Array | None, origin: FloatArray) -> GaussianHead:
+def head_at(name: str, weight: Array, bias: Array | None, origin: FloatArray) -> GaussianHead:
     """Check a head and count its bias at the origin."""
     W = check_matrix(name, weight, width=origin.size)
     b = np.zeros(len(W)) if bias is None else _vector(f"bias of {name}", bias)
@@ -296,7 +309,7 @@ def _start(prior: str | tuple[Array, Array | None], head: GaussianHead, origin: 
     if isinstance(prior, str):
         check_choice("prior", prior, ("zero",))
         return GaussianHead(np.zeros_like(head.weight), np.zeros_like(head.bias))
-    start = _head("prior", *prior, origin)
+    start = head_at("prior", *prior, origin)
     if start.weight.shape != head.weight.shape:
         got, allowed = f"weights of shape {start.weight.shape}", f"shape {head.weight.shape}"
         remedy = "Prior and posterior are over the same heads."
@@ -324,7 +337,8 @@ def _vector(name: str, x: Any) -> FloatArray:
     return vector
 
 
-def _probability(name: str, x: object) -> float:
+def probability(name: str, x: object) -> float:
+    """Return a probability of failure, in (0, 1)."""
     value = check_fraction(name, x, "It is a probability of failure: pass a number in (0, 1).")
     if value == 1.0:
         raise InputError(name, got=1, allowed=f"0 < {name} < 1", remedy="It is a probability of failure.")

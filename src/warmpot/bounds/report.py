@@ -10,6 +10,9 @@ from warmpot.bounds.lipschitz import Lipschitz
 
 __all__ = ["BoundReport", "BoundSearch", "PlanRecord", "Term"]
 
+PAC_BAYES = "PAC-Bayes"
+"""What the theorem of a report begins with that follows from Lemma 3.4."""
+
 
 @dataclass(frozen=True)
 class Term:
@@ -70,6 +73,8 @@ class BoundReport:
         The true loss on the target sample, if its labels were given.
     total_refined : float or None
         The tighter form of the bound that labels allow (see `warmpot.bounds.oracle`).
+    guess : float or None
+        An estimate of the term that needs labels, without any guarantee.
     notes : tuple of str
     p, q : arrays or None
         Source and target weights of the plan.
@@ -87,6 +92,7 @@ class BoundReport:
     confidence: float | None = None
     target_loss: float | None = None
     total_refined: float | None = None
+    guess: float | None = None
     notes: tuple[str, ...] = ()
     p: FloatArray | None = field(default=None, repr=False, compare=False)
     q: FloatArray | None = field(default=None, repr=False, compare=False)
@@ -108,10 +114,23 @@ class BoundReport:
         return None if self.ideal is None else self.total + self.ideal
 
     @property
-    def vacuous(self) -> bool:
-        """Whether what is known of the bound is at least 1, which every loss is below anyway."""
+    def needs_fixed_features(self) -> bool:
+        """Whether it holds only for features that do not depend on the target sample."""
+        return self.theorem.startswith(PAC_BAYES)
+
+    @property
+    def vacuous(self) -> bool | None:
+        """Whether the bound is at least 1, as every loss is below 1 anyway; None while that is undecided.
+
+        A computable part of 1 or more decides it. One below 1 does not: the term that needs labels may be anything.
+        """
         known = self.total_with_labels
-        return (self.total if known is None else known) >= 1.0
+        return True if self.total >= 1.0 else None if known is None else known >= 1.0
+
+    @property
+    def verdict(self) -> str:
+        """What is known about it: "vacuous", "non-vacuous" or "undecided"."""
+        return {True: "vacuous", False: "non-vacuous", None: "undecided"}[self.vacuous]
 
     @property
     def dominant(self) -> Term:
@@ -126,8 +145,10 @@ class BoundReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the weights, ready for JSON."""
-        names = "theorem alpha beta loss form terms total ideal total_with_labels total_refined target_loss vacuous"
-        keys = (*names.split(), "dominant", "lipschitz", "plan", "union_bound", "confidence", "notes")
+        names = (
+            "theorem alpha beta loss form terms total ideal guess total_with_labels total_refined target_loss vacuous"
+        )
+        keys = (*names.split(), "verdict", "dominant", "lipschitz", "plan", "union_bound", "confidence", "notes")
         return {key: getattr(self, key) for key in keys} | {
             "terms": [vars(term).copy() for term in self.terms],
             "dominant": self.dominant.name,
@@ -138,11 +159,12 @@ class BoundReport:
 
     def __str__(self) -> str:
         rows = [(term.name, term.value, term.meaning) for term in self.terms if term.computable]
-        verdict = "vacuous" if self.total >= 1 else f"mostly {self.dominant.name}"
+        verdict = f"mostly {self.dominant.name}" + (", vacuous" if self.total >= 1 else "")
+        verdict += ", undecided: it bounds nothing without the next term" if self.vacuous is None else ""
         rows.append(("total", self.total, f"what is known without target labels: {verdict}"))
         rows += [(f"+ {term.name}", term.value, term.meaning) for term in self.terms if not term.computable]
         if self.total_with_labels is not None:
-            rows.append(("total with labels", self.total_with_labels, "vacuous" if self.vacuous else ""))
+            rows.append(("total with labels", self.total_with_labels, self.verdict))
         if self.total_refined is not None:
             rows.append(("refined total", self.total_refined, "the proof's tighter form, with labels"))
         if self.target_loss is not None:

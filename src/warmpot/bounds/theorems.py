@@ -27,7 +27,8 @@ What the proofs (Appendices B and C) give beyond the statements:
 - Labels are corners of the simplex, 1 apart. In Theorem 3.2 a matched pair with ``y_i = y~_j`` has
   ``l~_j <= l_i + gamma ||f_i - f~_j||`` since g is Lipschitz, and one with ``y_i != y~_j`` has
   ``l~_j <= 1 = l(y_i, y~_j) <= L_f + gamma ||f_i - f~_j|| + L_f`` through the best head. So k = 1 is enough (ours):
-  ``form="sharp"`` is the mixed form with k = 1 in both theorems. It is never above the mixed form.
+  ``form="sharp"`` is the mixed form with k = 1 in both theorems. It is never above the mixed form. Continuous labels
+  are not 1 apart: for the loss ``"absolute"`` the sharp form of Theorem 3.2 is the mixed one.
 """
 
 from __future__ import annotations
@@ -37,19 +38,17 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array
 
 from warmpot._checks import check_choice, check_fraction, check_matrix, check_positive
-from warmpot._interop import kind_of
 from warmpot._typing import Array, FloatArray, IntArray
+from warmpot.bounds._plans import PlanCost, WithUnitRow, check_given
 from warmpot.bounds.lipschitz import LOSS_TOLERANCE, Lipschitz, as_lipschitz, check_slope, largest_slope
-from warmpot.bounds.losses import DEFAULT_LOSS, check_both_features, check_labels, check_proba, get_bound_loss
+from warmpot.bounds.losses import DEFAULT_LOSS, check_both_features, get_bound_loss
 from warmpot.bounds.report import BoundReport, BoundSearch, PlanRecord, Term
 from warmpot.costs import PairCosts
 from warmpot.errors import InputError
-from warmpot.transport import Solution, certify, round_to_feasible, solve_partial, solve_partial_blocks
-from warmpot.transport.certify import FEASIBLE
-from warmpot.transport.problem import residuals_of
+from warmpot.transport import Solution, certify, solve_partial, solve_partial_blocks
 from warmpot.weights.formulas import estimate_beta
 
 __all__ = ["ALPHAS", "FORMS", "PLANS", "THEOREMS", "BoundProblem", "feature_bound", "joint_bound", "tightest_bound"]
@@ -58,6 +57,7 @@ THEOREMS = {"features": "Theorem 3.2 (features)", "joint": "Theorem 3.3 (feature
 PLANS = ("tightest", "paper")
 FORMS = ("paper", "mixed", "sharp")
 ALPHAS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
+UNCHECKED = "gamma was given, and is not checked on the target: the bound is false if the head is steeper there"
 FREE = "none to pay: the bound holds for every alpha and beta at once"
 
 
@@ -234,14 +234,14 @@ class BoundProblem:
         self.lipschitz = as_lipschitz(gamma, loss)
         self.source, self.target = check_both_features(source, target)
         n, m = self.shape = (len(self.source), len(self.target))
-        self.source_proba = proba = check_proba("source_proba", source_proba, n)
-        self.labels = check_labels("labels", labels, n, proba.shape[1])
+        self.source_proba = proba = self.loss.check_predictions("source_proba", source_proba, n)
+        self.labels = self.loss.check_labels("labels", labels, n, proba.shape[1])
         self.target_proba: FloatArray | None = None
-        self.label_losses: FloatArray | None = None  # of every class against the prediction on every target sample
+        self.class_losses: FloatArray | None = None  # of every class against the prediction on every target sample
         if kind == "joint" or target_proba is not None:
-            predicted = self.target_proba = check_proba("target_proba", target_proba, m, proba.shape[1])
-            if kind == "joint":
-                self.label_losses = self.loss.of_pairs(np.arange(proba.shape[1]), predicted)
+            self.target_proba = self.loss.check_predictions("target_proba", target_proba, m, proba.shape[1])
+            if kind == "joint" and not self.loss.continuous:
+                self.class_losses = self.loss.of_pairs(np.arange(proba.shape[1]), self.target_proba)
         self.source_losses = self.loss.of_labels(proba, self.labels)  # the l_i of the module's formula
         self.factor = 2 if kind == "features" else 1  # its k, in the paper's form
         self.costs = PairCosts(self.source, self.target) if costs is None else costs
@@ -259,7 +259,7 @@ class BoundProblem:
         alpha, beta = check_fraction("alpha", alpha), check_fraction("beta", beta)
         scale, factor = self.coefficients(alpha, form)
         matrix, record = self.planned(alpha, beta, plan=plan, eps=eps, form=form)
-        self._check_constant(matrix)
+        notes = self._check_constant(matrix)
         p, q = np.asarray(matrix.sum(axis=1)), np.asarray(matrix.sum(axis=0))
         left_out = 0.5 * float(np.abs(1.0 / q.size - q / alpha).sum()) if form == "paper" else max(0.0, 1.0 - alpha)
         terms = (
@@ -269,14 +269,13 @@ class BoundProblem:
             self._ideal_term(alpha, form),
         )
         theorem, loss = THEOREMS[self.kind], self.loss.name
-        return BoundReport(
-            theorem, terms, alpha, beta, loss, self.lipschitz, record, form=form, union_bound=FREE, p=p, q=q
-        )
+        extra: dict[str, Any] = {"form": form, "union_bound": FREE, "notes": notes, "p": p, "q": q}
+        return BoundReport(theorem, terms, alpha, beta, loss, self.lipschitz, record, **extra)
 
     def coefficients(self, alpha: float, form: str) -> tuple[float, int]:
         """Return what a form multiplies source loss and transport with, and the k of the transport."""
         scale = 1.0 / alpha if check_choice("form", form, FORMS) == "paper" else 1.0
-        return scale, 1 if form == "sharp" else self.factor
+        return scale, 1 if form == "sharp" and not self.loss.continuous else self.factor
 
     def best_alpha(self, beta: float = 1.0, *, form: str = "sharp") -> float:
         """Return the alpha of the smallest total in the mixed or the sharp form; at least what one pair moves.
@@ -284,14 +283,50 @@ class BoundProblem:
         There a target sample left out costs 1 per unit of mass, so the best plan of any mass moves whatever costs less:
         one transport of mass 1 with one more source sample, of capacity 1 and cost 1 to every target sample.
         """
+        solution = self._best_of_any_mass(beta, form)
         n, m = self.shape
+        least = min(1.0 / m, 1.0 / (beta * n))  # what one pair can move
+        return min(max(1.0 - float(solution.p[n]), least), 1.0)
+
+    def prices(self, beta: float = 1.0, *, whole: bool = False) -> FloatArray:
+        """Return what a unit of the capacity of each source sample is worth, in the sharp form at the best alpha.
+
+        These are the dual variables of that problem; with `whole`, of the one at alpha 1. A new target sample is
+        matched at the least cost plus price; see `warmpot.bounds.fresh`.
+        """
+        if whole:
+            solution = self._solved(PlanCost(self, True, self.coefficients(1.0, "sharp")[1]), 1.0, beta)
+        else:
+            solution = self._best_of_any_mass(beta, "sharp")
+        return np.maximum(np.asarray(solution.potentials.u, np.float64)[: self.shape[0]], 0.0)
+
+    def _solved(self, cost: PlanCost, alpha: float, beta: float) -> Solution[Any]:
+        n, m = self.shape
+        a, b = np.full(n, 1.0 / (check_fraction("beta", beta) * n)), np.full(m, 1.0 / m)
+        return solve_partial_blocks(cost, a=a, b=b, mass=alpha, progress_bar=False, throw=False)
+
+    def _best_of_any_mass(self, beta: float, form: str) -> Solution[Any]:
+        n = self.shape[0]
         _, factor = self.coefficients(1.0, check_choice("form", form, FORMS[1:]))
         capacity = np.append(np.full(n, 1.0 / (check_fraction("beta", beta) * n)), 1.0)
+        cost = WithUnitRow(PlanCost(self, True, factor))
+        return solve_partial_blocks(cost, a=capacity, mass=1.0, progress_bar=False, throw=False)
 
-        cost = _WithUnitRow(_PlanCost(self, True, factor))
-        solution = solve_partial_blocks(cost, a=capacity, mass=1.0, progress_bar=False, throw=False)
-        least = min(1.0 / m, float(capacity[0]))  # what one pair can move
-        return min(max(1.0 - float(solution.p[n]), least), 1.0)
+    def label_block(self, rows: IntArray) -> FloatArray:
+        """Return the losses of source labels against the predictions on all target samples."""
+        if self.class_losses is not None:
+            block: FloatArray = self.class_losses[self.labels[rows]]
+            return block
+        assert self.target_proba is not None
+        return self.loss.of_pairs(self.labels[rows], self.target_proba)
+
+    def matched_label_losses(self, rows: IntArray, cols: IntArray) -> FloatArray:
+        """Return the losses of source labels against the predictions on matched target samples."""
+        if self.class_losses is not None:
+            losses: FloatArray = self.class_losses[self.labels[rows], cols]
+            return losses
+        assert self.target_proba is not None
+        return self.loss.of_labels(self.target_proba[cols], self.labels[rows])
 
     def _ideal_term(self, alpha: float, form: str) -> Term:
         name, what = {
@@ -307,10 +342,10 @@ class BoundProblem:
         entries = plan.tocoo()
         rows, cols, mass = entries.row, entries.col, entries.data
         near = self.lipschitz.value * float(mass @ self.matched_distances(rows, cols))
-        if self.label_losses is None:
+        if self.kind == "features":
             times = f"times {'2 ' if factor == 2 else ''}gamma"
             return (Term("transport", scale * factor * near, f"distance between matched features, {times}"),)
-        unlike = float(mass @ self.label_losses[self.labels[rows], cols])
+        unlike = float(mass @ self.matched_label_losses(rows, cols))
         return (
             Term("transport, features", scale * near, "distance between matched features, times gamma"),
             Term("transport, labels", scale * unlike, "source labels against predictions on the matched target"),
@@ -325,21 +360,25 @@ class BoundProblem:
             distances[part] = np.linalg.norm(self.source[rows[part]] - self.target[cols[part]], axis=1)
         return distances
 
-    def _check_constant(self, plan: csr_array) -> None:
-        """Refuse a constant of the user's own that is smaller than a slope of the head: the bound would not hold.
+    def _check_constant(self, plan: csr_array) -> tuple[str, ...]:
+        """Refuse a constant that is smaller than a slope of the head: the bound would not hold.
 
-        The proofs use the constant between matched samples only. If one of these pairs is steeper, the error names a
-        value that is large enough for every plan. Without predictions for the target, source samples are compared.
+        The proofs use the constant between matched samples only, so these are compared wherever the constant comes
+        from: that of the weights is too small for probabilities at another temperature. If one of the pairs is
+        steeper, the error names a value that is large enough for every plan. Without predictions for the target, a
+        constant of the user's own is compared between source samples, and a note is returned.
         """
-        if self.lipschitz.loss is not None:  # computed from the head
-            return
-        if self.target_proba is not None:
-            pairs = plan.tocoo()
-            far = self.matched_distances(pairs.row, pairs.col)
-            unlike = self.loss.between(self.source_proba[pairs.row], self.target_proba[pairs.col])
-            if (unlike <= self.lipschitz.value * far + LOSS_TOLERANCE).all():
-                return
-        check_slope(self.lipschitz, self._largest_slope)
+        if self.target_proba is None:
+            if self.lipschitz.loss is not None:  # computed from the head
+                return ()
+            check_slope(self.lipschitz, self._largest_slope)
+            return (UNCHECKED,)
+        pairs = plan.tocoo()
+        far = self.matched_distances(pairs.row, pairs.col)
+        unlike = self.loss.between(self.source_proba[pairs.row], self.target_proba[pairs.col])
+        if not (unlike <= self.lipschitz.value * far + LOSS_TOLERANCE).all():
+            check_slope(self.lipschitz, self._largest_slope)
+        return ()
 
     @cached_property
     def _largest_slope(self) -> float:
@@ -354,15 +393,14 @@ class BoundProblem:
         n, m = self.shape
         a, b = np.full(n, 1.0 / (beta * n)), np.full(m, 1.0 / m)
         if not isinstance(plan, str):
-            return _given(plan, a, b, alpha)
+            return check_given(plan, a, b, alpha)
         scale, k = self.coefficients(alpha, form)
         tightest = check_choice("plan", plan, PLANS) == "tightest"
         aim = "of least source loss + transport" if tightest else "of least transport"
         unit = scale * (1 if tightest else k)  # of the plan's cost in the bound
-        cost = _PlanCost(self, tightest, k)
+        cost = PlanCost(self, tightest, k)
         if eps is None:
-            settings: dict[str, Any] = {"progress_bar": False, "throw": False}
-            solution: Solution[Any] = solve_partial_blocks(cost, a=a, b=b, mass=alpha, **settings)
+            solution = self._solved(cost, alpha, beta)
             # A plan that misses its tolerance is still feasible, so its bound holds; the status shows it.
             record = PlanRecord(f"exact, {aim}", solution.status.name, unit * solution.gap, solution.residuals.worst)
             return solution.plan, record
@@ -372,58 +410,3 @@ class BoundProblem:
         proof = certify(solution.plan, matrix, a, b, alpha, potentials=solution.potentials)
         kind = f"entropic (eps {eps:g}) rounded to feasible, {aim}"
         return csr_array(solution.plan), PlanRecord(kind, solution.status.name, unit * proof.gap, proof.residuals.worst)
-
-
-class _PlanCost:
-    """Cost of the plan as a block cost: C, or ``k C + l_i`` for the tightest plan."""
-
-    def __init__(self, problem: BoundProblem, tightest: bool, factor: int) -> None:
-        self.problem, self.tightest, self.factor, self.shape = problem, tightest, factor, problem.shape
-
-    def block(self, rows: IntArray) -> FloatArray:
-        problem = self.problem
-        block = problem.costs.distances(rows)
-        block *= problem.lipschitz.value
-        if problem.label_losses is not None:
-            block += problem.label_losses[problem.labels[rows]]
-        if self.tightest:
-            block *= self.factor
-            block += problem.source_losses[rows, None]
-        return block
-
-
-class _WithUnitRow:
-    """A block cost with one more source sample, of cost 1 to every target sample."""
-
-    def __init__(self, cost: _PlanCost) -> None:
-        self.cost, self.shape = cost, (cost.shape[0] + 1, cost.shape[1])
-
-    def block(self, rows: IntArray) -> FloatArray:
-        block = np.ones((rows.size, self.shape[1]))
-        real = rows < self.cost.shape[0]
-        block[real] = self.cost.block(rows[real])
-        return block
-
-
-def _given(plan: Any, a: FloatArray, b: FloatArray, alpha: float) -> tuple[csr_array, PlanRecord]:
-    """Check that a plan is feasible; one that is so only to its own coarse dtype is repaired in float64."""
-    matrix = plan.plan if isinstance(plan, Solution) else plan
-    resolution = kind_of(matrix.data if issparse(matrix) else matrix).resolution
-    shape = (a.size, b.size)
-    given = matrix.shape if issparse(matrix) else np.shape(getattr(matrix, "detach", lambda: matrix)())
-    if tuple(given) != shape:
-        remedy = "Rows are source samples, columns target samples."
-        raise InputError("plan", got=f"shape {tuple(given)}", allowed=f"shape {shape}", remedy=remedy)
-    dense = check_matrix("plan", matrix.data[None] if issparse(matrix) else matrix)
-    rows = csr_array(matrix, dtype=np.float64) if issparse(matrix) else csr_array(dense)
-    residuals = residuals_of(rows.sum(axis=1), rows.sum(axis=0), a, b, alpha)
-    worst = max(residuals.worst, -float(dense.min()) / alpha)
-    if worst > max(FEASIBLE, 64 * resolution):
-        allowed = f"a feasible plan of mass {alpha:g}: entries >= 0, rows <= {a[0]:g}, columns <= {b[0]:g}"
-        remedy = "An infeasible plan proves nothing: pass it through warmpot.transport.round_to_feasible first."
-        raise InputError("plan", got=f"violations up to {worst:.3g}", allowed=allowed, remedy=remedy)
-    if worst > FEASIBLE:
-        rows.data = np.maximum(rows.data, 0.0)
-        rows = round_to_feasible(rows, a, b, alpha)
-        residuals = residuals_of(rows.sum(axis=1), rows.sum(axis=0), a, b, alpha)
-    return rows, PlanRecord("given", "GIVEN", None, residuals.worst)

@@ -19,6 +19,7 @@ from warmpot.cli.bench import bench
 from warmpot.cli.bound import bound
 from warmpot.cli.demo import demo
 from warmpot.cli.doctor import doctor
+from warmpot.cli.evaluate import evaluate
 from warmpot.cli.explain import explain
 from warmpot.cli.export import export
 from warmpot.cli.extract import extract
@@ -75,7 +76,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings=HELP,
 )
-NEED_DATA = (fit, sweep, predict, report, explain, bound, weights, extract, export)
+NEED_DATA = (fit, sweep, predict, report, explain, bound, evaluate, weights, extract, export)
 for command in (demo, *NEED_DATA, methods, doctor):
     app.command(cls=Command, no_args_is_help=command in NEED_DATA)(command)
 app.add_typer(bench, name="bench")

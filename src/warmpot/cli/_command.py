@@ -21,6 +21,11 @@ RENAMED = {
 }
 """Old names of flags, by command: in other commands they mean something else."""
 DEFAULT_PANEL = "Options"
+READS = {
+    "bound": ("run",), "explain": ("run",), "export": ("run",), "extract": ("images",), "predict": ("run", "data"),
+    "report": ("run",),
+}  # fmt: skip
+"""What commands read that print nothing else before their imports, which can take seconds."""
 
 
 class Command(TyperCommand):
@@ -47,6 +52,8 @@ class Command(TyperCommand):
                 allowed = "the folder of a run" if is_run else "a file or folder you may read"
                 remedy = "Name one that `warmpot fit` wrote." if is_run else "Check spelling, folder and permissions."
                 raise InputError(str(value), got="No such file or directory", allowed=allowed, remedy=remedy)
+        if self.name in READS and not ctx.params.get("quiet"):
+            complain(f"reading {' and '.join(str(ctx.params[name]) for name in READS[self.name])}", "dim")
         return super().invoke(ctx)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

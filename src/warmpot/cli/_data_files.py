@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from warmpot.train.images import ImageSettings
 
 __all__ = [
-    "ColumnFlags", "DataFiles", "describe_task", "nested_changes", "read_table", "recorded_data", "remembered_files",
-    "remembered_flags", "warn_if_changed",
+    "ColumnFlags", "DataFiles", "absolute_file", "describe_task", "frozen_network", "held_out_task", "nested_changes",
+    "read_table", "recorded_data", "remembered_files", "remembered_flags", "warn_if_changed",
 ]  # fmt: skip
 
 
@@ -77,6 +77,8 @@ class DataFiles:
     root: Path | None = None
     classes: Path | None = None
     corrupt: str = "raise"
+    holdout: Sequence[int] = ()
+    """Rows of the target that a run held out."""
 
     @property
     def of_images(self) -> bool:
@@ -103,7 +105,14 @@ class DataFiles:
     def read(
         self, images: ImageSettings | None = None, progress_bar: bool | None = None, device: str = "auto"
     ) -> tuple[Task, Truth | None]:
-        """Read both sides; target labels are returned in the `Truth` only."""
+        """Read both sides, without the target samples that the run held out; target labels are in the `Truth` only."""
+        task, truth = self.read_all(images, progress_bar, device)
+        return held_out_task(task, truth, self.holdout)
+
+    def read_all(
+        self, images: ImageSettings | None = None, progress_bar: bool | None = None, device: str = "auto"
+    ) -> tuple[Task, Truth | None]:
+        """Read both sides."""
         from warmpot.train.defaults import task_from_tables
 
         if images is None and self.of_images:
@@ -122,6 +131,34 @@ class DataFiles:
         return read_table(path, self.flags, regression=self.regression, needs_label=side == "source")
 
 
+def frozen_network(
+    data: DataFiles, settings: list[str], backbone: str | None, weights: str | None
+) -> tuple[dict[str, Any], ImageSettings | None]:
+    """Return the changes of --set and of the flags of a network that is not trained; and its settings, for images."""
+    flags = {"images.backbone.name": backbone, "images.backbone.weights": absolute_file(weights)}
+    changes = nested_changes(settings, {name: value for name, value in flags.items() if value is not None})
+    images = data.of_images
+    if not images and "images" not in changes:
+        return changes, None
+    from warmpot.train.defaults import config_for_data  # raises for tables with image settings
+
+    changes = {"images": {}, **changes}
+    return changes, config_for_data(images=images, changes={"images": changes["images"]}, fine_tune=False).images
+
+
+def absolute_file(weights: str | None) -> str | None:
+    """Return the absolute path of a file of weights, so that a run can be used from another folder."""
+    return str(Path(weights).resolve()) if weights is not None and Path(weights).is_file() else weights
+
+
+def held_out_task(task: Task, truth: Truth | None, rows: Any) -> tuple[Task, Truth | None]:
+    """Hold out rows of the target, in the task and in its labels."""
+    from warmpot.data.task import hold_out_target
+
+    task = hold_out_target(task, rows)
+    return task, truth if truth is None or task.held_out is None else truth.of_rows(task.held_out.kept)
+
+
 def remembered_flags(facts: Mapping[str, Any]) -> ColumnFlags:
     """Return what the columns of a run's tables are used for."""
     return ColumnFlags(facts.get("label"), facts.get("ids"), facts.get("features"))
@@ -134,7 +171,7 @@ def remembered_files(
 
     `argument` is the flag that named the folder, for messages. `flags` replace those of the run.
     """
-    from warmpot.train.run_folder import read_facts
+    from warmpot.train.run_folder import HELD_OUT, read_facts
 
     facts = read_facts(run)
     if not facts:
@@ -146,7 +183,7 @@ def remembered_files(
     root, classes = (Path(facts[name]) if facts.get(name) else None for name in ("root", "classes"))
     return DataFiles(
         source or Path(facts["source"]), target or Path(facts["target"]), flags.over(remembered_flags(facts)),
-        bool(facts.get("regression")), root, classes, facts.get("corrupt", "raise"),
+        bool(facts.get("regression")), root, classes, facts.get("corrupt", "raise"), facts.get(HELD_OUT, ()),
     )  # fmt: skip
 
 

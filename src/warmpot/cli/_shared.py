@@ -32,7 +32,7 @@ LONGEST = 2000  # characters of an error: names in it may be of any length
 HARDWARE = ("devices", "num_nodes", "accelerator", "strategy", "precision")
 SETTING_OF_FLAG = {
     "method": "method", "weights": "weights", "alpha": "params.alpha", "beta": "params.beta", "seed": "seed",
-    "choose": "choose", **{name: f"minibatch.hardware.{name}" for name in HARDWARE},
+    "choose": "choose", "holdout": "holdout", **{name: f"minibatch.hardware.{name}" for name in HARDWARE},
     "backbone": "images.backbone.name", "backbone_weights": "images.backbone.weights",
     "train_from": "images.backbone.train_from", "cache": "images.cache", "workers": "images.workers",
 }  # fmt: skip

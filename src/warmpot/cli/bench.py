@@ -98,8 +98,6 @@ def run(
         list_grids()
         return
     from warmpot._checks import check_count
-    from warmpot.bench.runner import run_grid
-    from warmpot.bench.summary import load_summary
 
     if jobs is not None:
         check_count("--jobs", jobs)
@@ -108,27 +106,43 @@ def run(
     if dry_run:
         _show_schedule(changed, folder, data, texts, others, jobs or 1)
         return
+    on_interrupt(lambda: f"finished cells are stored, the same command continues in {quoted(folder)}")
+    _train(
+        changed,
+        folder,
+        not quiet,
+        data=data,
+        only=texts,
+        reuse=others,
+        workers=jobs,
+        ray_address=ray_address,
+        gpus=gpus,
+    )
+
+
+def _train(grid: Grid, folder: Path, verbose: bool, **options: Any) -> None:
+    """Train the cells without a result, write tables and page, and print the means; exit with 1 if a cell failed."""
+    from warmpot.bench.runner import run_grid
+    from warmpot.bench.summary import load_summary
+
     start, reported = time.time(), set[tuple[str, str]]()
 
     def on_start(schedule: Schedule) -> None:
-        if not quiet:
-            complain(f"{changed.title}: {_counts(schedule)} -> {folder}", "dim")
+        if verbose:
+            complain(f"{grid.title}: {_counts(schedule)} -> {folder}", "dim")
 
     def on_failure(record: Record) -> None:
         if (record.dataset, record.error) not in reported:  # the same error on the same data set only once
             reported.add((record.dataset, record.error))
             complain(f"failed: {record.name}: {one_line(record.error)}", "red")
 
-    on_interrupt(lambda: f"finished cells are stored, the same command continues in {quoted(folder)}")
-    with messages(not quiet):
-        records = run_grid(
-            changed, data=data, out=folder, only=texts, reuse=others, workers=jobs, ray_address=ray_address,
-            gpus=gpus, progress_bar=False if quiet else None, on_start=on_start, on_failure=on_failure,
-        )  # fmt: skip
+    with messages(verbose):
+        bar = None if verbose else False
+        records = run_grid(grid, out=folder, progress_bar=bar, on_start=on_start, on_failure=on_failure, **options)
         summary = load_summary(folder)
         files = _write(folder, summary)
     failed = [record for record in records if not record.done]
-    if not quiet:
+    if verbose:
         _show_results(summary, [record for record in records if record.done], time.time() - start)
         show(f"Wrote {folder}: {', '.join(['results.jsonl', *files])}")
     if failed:
@@ -267,6 +281,7 @@ def _show_results(summary: Summary, done: list[Record], seconds: float) -> None:
     from warmpot._tables import ResultTable, TableColumn, TableValue, to_rich
     from warmpot.bench.oracle_tables import known_classes_columns
 
+    summary = summary.ranked()
     names = [name for name in summary.datasets if any(record.dataset == name for record in summary.records)]
     heads = [*(f"{name}, last" for name in names), *(f"all, {rule}" for rule in summary.rules)]
     rows: list[list[TableValue]] = []

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from warmpot.cli import _flags
-from warmpot.cli._data_files import remembered_files
-from warmpot.cli._shared import class_summary, facts_grid, messages, one_line, show, table_grid
+from warmpot.cli._data_files import recorded_data, remembered_files
+from warmpot.cli._shared import check_out_file, class_summary, facts_grid, messages, one_line, show, table_grid
+from warmpot.cli.report import open_page
 from warmpot.errors import WarmpotError
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ __all__ = ["explain"]
 
 MAX_MATCHES = 10
 MIN_SHOWN = 0.005  # smaller probabilities would be shown as 0%
+FILE = "HTML page. [default: RUN/explain-ROW.html for images, else none]"
+OUT = Annotated[Path | None, Option("--out", "-o", help=FILE)]
+OPEN = Annotated[bool, Option("--open", help="Open the page in a browser.")]
 SAMPLE = Annotated[str, Argument(metavar="ID", help="Id or file name of a target sample, or its row, from 0.")]
 ALL = Annotated[bool, Option("--all", "-a", help=f"Show all matched samples, not only {MAX_MATCHES}.")]
 
@@ -30,19 +34,32 @@ def explain(
     sample: SAMPLE,
     target: _flags.MOVED_TARGET = None,
     everything: ALL = False,
+    out: OUT = None,
+    browse: OPEN = False,
 ) -> None:
     """Show which source samples a target sample was matched with.
 
     The matches are those of the plan of RUN: which share of the target sample goes to which source sample, with its
     label and its weight in training (1: as much as the average source sample). A share that is left out was matched
-    with nothing. If the data can be read, the probabilities of all classes are shown, too.
+    with nothing. If the data can be read, the probabilities of all classes are shown, too. For images, a page with
+    thumbnails of the sample and its matches is written.
     """
+    if out is not None:
+        check_out_file(out, target, *recorded_data(run))
     with messages(True) as note:
         from warmpot.train import explain_sample
         from warmpot.train.run_folder import check_finished
 
         check_finished(run)
-        _show(explain_sample(run, sample, _read_target(run, target, note)), None if everything else MAX_MATCHES)
+        result = explain_sample(run, sample, _read_target(run, target, note))
+    _show(result, None if everything else MAX_MATCHES)
+    if out is not None or result.image or any(match.image for match in result.matches):
+        from warmpot.report.explanation_page import write_explanation
+
+        page = write_explanation(result, out or run / f"explain-{result.row}.html")
+        show("", f"Wrote {page}")
+        if browse:
+            open_page(page)
 
 
 def _read_target(run: Path, target: Path | None, note: Callable[..., None]) -> Table | None:

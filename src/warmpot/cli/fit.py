@@ -13,7 +13,15 @@ from typer import Argument, Option
 from warmpot._files import is_unused
 from warmpot._run_files import PAGE, RESULTS
 from warmpot.cli import _flags
-from warmpot.cli._data_files import ColumnFlags, DataFiles, describe_task, nested_changes, remembered_files
+from warmpot.cli._data_files import (
+    ColumnFlags,
+    DataFiles,
+    absolute_file,
+    describe_task,
+    held_out_task,
+    nested_changes,
+    remembered_files,
+)
 from warmpot.cli._interrupt import on_interrupt, start_again
 from warmpot.cli._shared import (
     SETTING_OF_FLAG,
@@ -53,6 +61,8 @@ BETA = Annotated[str | None, _flags.training(metavar="NUMBER", help=SOURCE_SHARE
 SEED = Annotated[int | None, _flags.training(help="Random seed. [default: 0]")]
 VALIDATOR = "Validator that chooses the best round. [default: last round]"
 CHOOSE = Annotated[str | None, _flags.training(metavar="NAME", help=VALIDATOR)]
+FRESH = "Share of the target to hold out, for `warmpot bound` to certify the result with. [default: 0]"
+HOLDOUT = Annotated[float | None, _flags.training(metavar="SHARE", help=FRESH)]
 RESUME = Annotated[Path | None, Option(help="Resume the run in this folder, with its settings.")]
 
 
@@ -71,6 +81,7 @@ def fit(
     beta: BETA = None,
     seed: SEED = None,
     choose: CHOOSE = None,
+    holdout: HOLDOUT = None,
     label: _flags.LABEL = None,
     ids: _flags.IDS = None,
     features: _flags.FEATURES = None,
@@ -124,6 +135,10 @@ def _train(request: _RunRequest, note: Callable[..., None], verbose: bool, *, re
     bar = None if verbose else False
     device = "cpu" if config.minibatch.hardware.accelerator == "cpu" else "auto"
     task, truth = data.read(config.images, bar, device)
+    if config.holdout and task.held_out is None:  # a resumed run knows its rows
+        from warmpot.data.task import draw_rows
+
+        task, truth = held_out_task(task, truth, draw_rows(task.n_target, config.holdout, config.seed))
     note(f"{describe_task(task)} -> {folder}")
     resume = f"resume with: warmpot fit --resume {quoted(folder)}"
     on_interrupt(lambda: resume if read_facts(folder) else start_again())  # without facts nothing was written yet
@@ -208,9 +223,8 @@ def _resolve_flags(flags: Mapping[str, Any], note: Callable[..., None]) -> _RunR
     given = {setting: flags[flag] for flag, setting in SETTING_OF_FLAG.items() if flags[flag] is not None}
     if not flags["cache"]:  # as if it was not given: the config file may switch it on
         del given["images.cache"]
-    weights = given.get("images.backbone.weights")
-    if weights is not None and Path(weights).is_file():
-        given["images.backbone.weights"] = str(Path(weights).resolve())  # the run can be resumed from another folder
+    if (weights := absolute_file(given.get("images.backbone.weights"))) is not None:
+        given["images.backbone.weights"] = weights
     changes = nested_changes(flags["settings"] or [], given)
     if flags["resume"] is not None:
         return _resumed_run(flags, source, target, changes, note)

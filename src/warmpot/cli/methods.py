@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import resources
+from importlib.metadata import entry_points
 from itertools import groupby, takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
@@ -21,7 +25,10 @@ if TYPE_CHECKING:
 
     from warmpot.methods import Method, Weighting
 
-__all__ = ["methods", "preset_summary"]
+__all__ = ["listing", "methods", "preset_summary", "write_listing"]
+
+LISTING = Path(__file__).with_suffix(".json")
+"""The methods, weightings and validators of the package, as `write_listing` stores them."""
 
 NEEDS = {"held": "a held-out part of the source", "transport": "a plan", "head": "a linear head"}
 """What a validator can need."""
@@ -48,15 +55,16 @@ def methods(
     With NAME, describe it: methods and weightings with their parameters. A preset is printed with all settings, as a
     complete YAML file for `warmpot fit --config`.
     """
-    from warmpot.methods import OWN, get_method, get_weighting, method_names, weighting_names
-    from warmpot.select import VALIDATORS
-    from warmpot.train import load_config, preset_names
-
     if name is not None and preset is not None:
         raise InputError("NAME --preset", got="both", allowed="one of them", remedy="Leave one out.")
     if name is None and preset is None:
         _list(everything)
-    elif name in method_names() or name in weighting_names():
+        return
+    from warmpot.methods import OWN, get_method, get_weighting, method_names, weighting_names
+    from warmpot.select import VALIDATORS
+    from warmpot.train import load_config, preset_names
+
+    if name in method_names() or name in weighting_names():
         show(*_describe(get_method(name) if name in method_names() else get_weighting(name)))
         _list_presets(name)
     elif name == OWN:
@@ -80,11 +88,10 @@ def _own_summary() -> str:
     return f"what the method computes itself, such as row sums of its plan ({', '.join(names)})"
 
 
-def _list(presets: bool) -> None:
-    """Print what to use first, then everything by kind; the presets, three per method, on request."""
+def listing() -> dict[str, list[list[str]]]:
+    """Return what is listed of methods, weightings and validators: name, summary, and a note if there is one."""
     from warmpot.methods import OWN, Method, get_method, get_weighting, method_names, weighting_names
     from warmpot.select import DEFAULT_VALIDATOR, VALIDATORS
-    from warmpot.train.recipes import preset_for, presets_of
 
     method_rows = []
     for name in method_names():
@@ -93,26 +100,48 @@ def _list(presets: bool) -> None:
         status = "" if cls.status == Method.status else cls.status.partition(":")[0]
         weights = f"weights {cls.weights}" if cls.uses_target else ""
         notes = [status, ", ".join(cls.tags), weights, cls.reference]
-        method_rows.append((name, cls.summary, "; ".join(filter(None, notes))))
-    defaults = {name: preset_for(name) for name in method_names()}
-    preset_rows = [
-        (name, ", ".join([f"{default} (default)", *(other for other in presets_of(name) if other != default)]))
-        for name, default in defaults.items()
-    ]
+        method_rows.append([name, cls.summary, "; ".join(filter(None, notes))])
     validator_rows = []
     for name, validator in VALIDATORS.items():
         mark = " (default)" if name == DEFAULT_VALIDATOR else ""
         needs = ", ".join(NEEDS[need] for need in sorted(validator.needs))
-        validator_rows.append((name + mark, validator.summary, f"needs {needs}" if needs else ""))
-    weighting_rows = [*((name, get_weighting(name).summary) for name in weighting_names()), (OWN, _own_summary())]
+        validator_rows.append([name + mark, validator.summary, f"needs {needs}" if needs else ""])
+    weighting_rows = [*([name, get_weighting(name).summary] for name in weighting_names()), [OWN, _own_summary()]]
+    return {"methods": method_rows, "weightings": weighting_rows, "validators": validator_rows}
+
+
+def write_listing() -> None:
+    """Store the `listing` of the package, so that it can be printed without importing torch."""
+    LISTING.write_text(json.dumps(listing(), indent=1) + "\n", encoding="utf-8")
+
+
+def _read_listing() -> dict[str, list[list[str]]]:
+    """Return the stored listing; that of the classes if another package, or this process, may have added some."""
+    added = any(entry_points(group=f"warmpot.{kind}") for kind in ("methods", "weightings"))
+    if added or "warmpot.methods" in sys.modules:
+        return listing()
+    stored: dict[str, list[list[str]]] = json.loads(LISTING.read_text(encoding="utf-8"))
+    return stored
+
+
+def _list(presets: bool) -> None:
+    """Print what to use first, then everything by kind; the presets, three per method, on request."""
+    from warmpot.train.recipes import preset_for, presets_of
+
+    rows = _read_listing()
     show(_heading("Start here", ""), _summaries(START), "")
-    show(_heading("Methods", "warmpot fit SOURCE TARGET --method NAME"), _summaries(method_rows), "")
+    show(_heading("Methods", "warmpot fit SOURCE TARGET --method NAME"), _summaries(rows["methods"]), "")
     use = "--weights NAME, for every mini-batch method except source-only"
-    show(_heading("Weightings", use), _summaries(weighting_rows), "")
+    show(_heading("Weightings", use), _summaries(rows["weightings"]), "")
     if presets:
+        defaults = {name: preset_for(name) for name, *_ in rows["methods"]}
+        preset_rows = [
+            (name, ", ".join([f"{default} (default)", *(other for other in presets_of(name) if other != default)]))
+            for name, default in defaults.items()
+        ]
         show(_heading("Presets", "--preset NAME"), _summaries(preset_rows), _heading("", PRESET_NAMES), "")
     show(_heading("Validators", "warmpot fit ... --choose NAME, warmpot sweep ... --validator NAME"))
-    show(_summaries(validator_rows), "", "More about any of them: warmpot methods NAME")
+    show(_summaries(rows["validators"]), "", "More about any of them: warmpot methods NAME")
     if not presets:
         show("Presets of all methods: warmpot methods --all")
 
@@ -175,7 +204,7 @@ def _grid(gap: int = 2) -> Grid:
     return Grid.grid(padding=(0, gap, 0, 0), pad_edge=False)
 
 
-def _summaries(rows: Iterable[tuple[str, ...]]) -> Grid:
+def _summaries(rows: Iterable[Sequence[str]]) -> Grid:
     """Lay out names with their summaries; a third entry is dimmed, on a line of its own."""
     from rich.text import Text
 

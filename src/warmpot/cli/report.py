@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["open_page", "report", "write_report"]
 
-EMBEDDING = Annotated[str, Option(metavar="pca|tsne", help="How features are projected to a plane; tsne takes longer.")]
+PLANE = "How features are projected to a plane. auto: pca, or tsne if that shows less than 20 % of the variance."
+EMBEDDING = Annotated[str, Option(metavar="auto|pca|tsne", help=PLANE)]
 
 
 def report(
     run: Annotated[Path, Argument(metavar="RUN", help="Folder that fit, demo, sweep or bench wrote.")],
     source: Annotated[Path | None, Argument(metavar="SOURCE", help="Its data, if it has moved.")] = None,
     target: Annotated[Path | None, Argument(metavar="TARGET")] = None,
-    embedding: EMBEDDING = "pca",
+    embedding: EMBEDDING = "auto",
     out: Annotated[Path | None, Option("--out", "-o", help="HTML file. [default: RUN/report.html]")] = None,
     figures: Annotated[
         bool,

@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from warmpot._run_files import BEST_CONFIG, BEST_RUN, MODEL_FACTS, TRIALS
 from warmpot.cli import _flags
-from warmpot.cli._data_files import ColumnFlags, DataFiles, describe_task, nested_changes
+from warmpot.cli._data_files import ColumnFlags, DataFiles, describe_task, frozen_network
 from warmpot.cli._interrupt import on_interrupt
 from warmpot.cli._shared import (
     class_summary,
@@ -49,9 +49,9 @@ N_TRIALS = Annotated[
 
 def sweep(
     source: Annotated[
-        Path, Argument(metavar="SOURCE", help="Labelled file, as for `warmpot fit`. Extract features of images first.")
+        Path, Argument(metavar="SOURCE", help="Labelled file or folder of images, as for `warmpot fit`.")
     ],
-    target: Annotated[Path, Argument(metavar="TARGET", help="Target file; labels in it do not affect the choice.")],
+    target: Annotated[Path, Argument(metavar="TARGET", help="Target file or images; labels do not affect the choice.")],
     out: OUT = None,
     space: SPACE = None,
     validator: Annotated[
@@ -66,6 +66,11 @@ def sweep(
     label: _flags.LABEL = None,
     ids: _flags.IDS = None,
     features: _flags.FEATURES = None,
+    backbone: _flags.BACKBONE = None,
+    backbone_weights: _flags.BACKBONE_WEIGHTS = None,
+    root: _flags.ROOT = None,
+    classes: _flags.CLASSES = None,
+    corrupt: _flags.CORRUPT_FILES = "raise",
     no_report: _flags.NO_REPORT = False,
     quiet: _flags.QUIET = False,
 ) -> None:
@@ -73,26 +78,28 @@ def sweep(
 
     Tries settings on SOURCE and TARGET and keeps the best. Writes trials.jsonl (one line per candidate), best.yaml (the
     settings that won) and best/, a run like those of `warmpot fit`. Candidates whose predictions collapse to few
-    classes cannot win. After a stop, the same command continues. With a Ray cluster, only this machine reads SOURCE
-    and TARGET and writes the folder, but images and shards must have the same path on every node.
+    classes cannot win. Features of images are extracted once, and the best run predicts images. After a stop, the same
+    command continues. With a Ray cluster, only this machine reads SOURCE and TARGET and writes the folder, but images
+    and shards must have the same path on every node.
     """
-    from warmpot._checks import check_count
-
     out = out or default_out(source, target, "sweep", continues=True)
-    if jobs is not None:
-        check_count("--jobs", jobs)
     if not quiet:
         complain(f"reading {source} and {target}", "dim")  # before the seconds that the following imports take
+    from warmpot._checks import check_count
+
+    if jobs is not None:
+        check_count("--jobs", jobs)
     from warmpot.select import DEFAULT_SPACE, DEFAULT_VALIDATOR
     from warmpot.select import sweep as run
 
     blocks = DEFAULT_SPACE if space is None else _read_space(space)
     before, start = _result_files(out), time.time()
-    changes = nested_changes(settings or [], {})
-    data = DataFiles(source, target, ColumnFlags(label, ids, features or ()))
+    columns = ColumnFlags(label, ids, features or ())
+    data = DataFiles(source, target, columns, root=root, classes=classes, corrupt=corrupt)
+    changes, images = frozen_network(data, settings or [], backbone, backbone_weights)
     on_interrupt(lambda: f"the same command continues in {quoted(out)}")
     with messages(not quiet) as note:
-        task, truth = data.read()
+        task, truth = data.read(images, False if quiet else None)
         note(f"{describe_task(task)} -> {out}")
         result = run(
             task, out=out, space=blocks, validator=validator or DEFAULT_VALIDATOR, changes=changes, trials=trials,

@@ -10,19 +10,31 @@ from typer import Argument, Option
 
 from warmpot._files import make_folder, write_csv
 from warmpot.cli import _flags
-from warmpot.cli._shared import check_out_file, default_out, facts_grid, given_once, messages, show, table_grid
+from warmpot.cli._data_files import ColumnFlags, DataFiles, frozen_network
+from warmpot.cli._shared import (
+    check_out_file,
+    complain,
+    default_out,
+    facts_grid,
+    given_once,
+    messages,
+    show,
+    table_grid,
+)
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
     from warmpot._typing import FloatArray
+    from warmpot.data import Table
+    from warmpot.train.images import ImageSettings
     from warmpot.transport import Solution
 
 __all__ = ["weights"]
 
 PAPER = "The default is the paper's setting for Office-Home."
-SOURCE_FORMS = "Source features: .npz (key X), .npy, .csv, .tsv or .parquet."
+SOURCE_FORMS = "Source features (.npz with key X, .npy, .csv, .tsv or .parquet), or a folder of images."
 SOURCE = Annotated[Path | None, Argument(metavar="SOURCE", help=SOURCE_FORMS)]
-TARGET = Annotated[Path | None, Argument(metavar="TARGET", help="Target file with the same features.")]
+TARGET = Annotated[Path | None, Argument(metavar="TARGET", help="Target file with the same features, or images.")]
 FILE = "CSV file; an existing file is replaced. [default: runs/SOURCE-TARGET-weights.csv]"
 OUT = Annotated[Path | None, Option("--out", "-o", help=FILE)]
 BETA = Annotated[float, Option(help=f"Share of the source that is relevant, in (0, 1]. {PAPER}")]
@@ -45,6 +57,8 @@ def weights(
     label: _flags.LABEL = None,
     ids: _flags.IDS = None,
     features: _flags.FEATURES = None,
+    backbone: _flags.BACKBONE = None,
+    backbone_weights: _flags.BACKBONE_WEIGHTS = None,
     quiet: _flags.QUIET = False,
 ) -> None:
     """Weight the samples of two domains by partial transport.
@@ -67,18 +81,20 @@ def weights(
     import numpy as np
 
     from warmpot._checks import check_fraction, check_matrix, check_positive
-    from warmpot.data import load_table
-    from warmpot.data.task import match_columns
-    from warmpot.transport import solve_partial_points
 
     # The solver checks these too, but only after the files are read, and without the names of the flags.
     check_fraction("--beta", beta)
     check_fraction("--alpha", alpha)
     check_positive("--tol", tol, maximum=0.1)
     check_positive("--max-memory", max_memory, remedy="Give it in GiB.")
-    options: dict[str, Any] = {"label": label, "ids": ids, "features": features or (), "labelled": False}
-    tables = [load_table(path, **options) for path in (source, target)]
-    tables[1] = match_columns(tables[1], tables[0].columns, f"the columns of {source}")
+    if not quiet:
+        complain(f"reading {source} and {target}", "dim")  # before the seconds that the following imports take
+    from warmpot.transport import solve_partial_points
+
+    data = DataFiles(source, target, ColumnFlags(label, ids, features or ()))
+    images = frozen_network(data, [], backbone, backbone_weights)[1]
+    with messages(not quiet):
+        tables = _read(data, images, False if quiet else None)
     xs = check_matrix(str(source), tables[0].x[:])
     xt = check_matrix(str(target), tables[1].x[:], width=xs.shape[1])
     if normalize_features:
@@ -104,6 +120,19 @@ def weights(
         show(f"{source.name} -> {target.name}, beta {beta:g}, alpha {alpha:g}", style="bold")
         _summarise(solution, used, seconds)
         show("", f"Wrote {out}")
+
+
+def _read(data: DataFiles, images: ImageSettings | None, progress_bar: bool | None) -> list[Table]:
+    """Read both sides without labels; images as the features of a network."""
+    from warmpot.data import load_table
+    from warmpot.data.task import match_columns
+
+    if images is not None:
+        from warmpot.train.images import prepare
+
+        return list(prepare(data.side("source"), data.side("target"), settings=images, progress_bar=progress_bar))
+    source, target = (load_table(path, **data.flags.asdict(), labelled=False) for path in (data.source, data.target))
+    return [source, match_columns(target, source.columns, f"the columns of {data.source}")]
 
 
 def _unit_rows(x: FloatArray) -> FloatArray:

@@ -144,7 +144,7 @@ def _read_images(data: Any, name: str, root: Any, classes: ClassNames) -> Table:
     if isinstance(data, tuple) and len(data) == 2:
         table = _read_images(data[0], name, root, None)
         labels = as_table(np.zeros((table.n, 1)), data[1], name=name)
-        return replace(table, y=labels.y, classes=labels.classes)
+        return replace(table, y=labels.y, classes=labels.classes, text_labels=labels.text_labels)
     several = isinstance(data, (list, tuple))
     if isinstance(data, np.ndarray) or is_torch(data):
         # three dimensions: one image with its channels first or last, or several grey ones

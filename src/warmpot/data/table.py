@@ -83,6 +83,8 @@ class Table:
         Name of the table in messages.
     columns, names : tuple of str
         Names of the features, and of the samples (ids, or paths of images); empty when they have none.
+    text_labels : bool
+        Whether the labels were given as texts, so that predictions are texts even if all of them are whole numbers.
     """
 
     x: Rows
@@ -91,6 +93,7 @@ class Table:
     name: str
     columns: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
+    text_labels: bool = False
 
     @property
     def n(self) -> int:
@@ -166,8 +169,9 @@ def as_table(
     if y is None:
         return table
     if task == "classification":
-        y, known = encode_labels(f"labels of {name}", y, len(features), classes)
-        return replace(table, y=y, classes=known)
+        codes, known = encode_labels(f"labels of {name}", y, len(features), classes)  # refuses mixed labels
+        texts = not is_torch(y) and isinstance(next(iter(y), None), str | bytes)
+        return replace(table, y=codes, classes=known, text_labels=texts)
     if classes is not None:
         remedy = "Drop them, or pass `task='classification'`."
         raise InputError("classes", got=f"{len(classes)} names", allowed="None (regression)", remedy=remedy)

@@ -17,9 +17,29 @@ from warmpot.data._columns import find_columns
 from warmpot.data.table import Rows, Table, sample_shape, take_columns
 from warmpot.errors import InputError, WarmpotWarning, listing
 
-__all__ = ["Task", "Truth", "make_task", "match_columns", "match_labels"]
+__all__ = ["HeldOutTarget", "Task", "Truth", "draw_rows", "hold_out_target", "make_task", "match_columns",
+           "match_labels"]  # fmt: skip
 
 MIN_SAMPLES = 2  # samples that each side must have: with a single sample there is nothing to choose between
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutTarget:
+    """Target samples that are kept out of a task: nothing that is trained, weighted or chosen depends on them.
+
+    Attributes
+    ----------
+    x : array or LazyRows
+        The samples.
+    rows, kept : (m,) and (n_target,) int64 arrays
+        Their row numbers, and those of the other samples, in the data that both are from.
+    names : tuple of str
+    """
+
+    x: Rows
+    rows: IntArray
+    kept: IntArray
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +60,10 @@ class Task:
     source_names, target_names : tuple of str
         Names of the samples, such as ids or paths of images; empty when they have none. The name of a target image may
         reveal its class: names are only used to open files and to list predictions.
+    text_labels : bool
+        Whether the source labels were given as texts; see `Table`.
+    held_out : HeldOutTarget or None
+        Target samples that are not in `xt`, for a certificate; see `hold_out_target`.
     """
 
     xs: Rows
@@ -49,6 +73,8 @@ class Task:
     columns: tuple[str, ...] = ()
     source_names: tuple[str, ...] = ()
     target_names: tuple[str, ...] = ()
+    text_labels: bool = False
+    held_out: HeldOutTarget | None = None
 
     @property
     def n_source(self) -> int:
@@ -110,10 +136,47 @@ class Truth:
         """Which target samples belong to a class of the source (all of them, for regression)."""
         return self.yt >= 0 if self.classes else np.ones(len(self.yt), dtype=bool)
 
+    def of_rows(self, rows: IntArray) -> Truth:
+        """Return the labels of some of the samples."""
+        return Truth(self.yt[rows], self.classes)
+
     def accuracy(self, outputs: NDArray[Any]) -> float:
         """Return the share of correct predictions, from outputs (n_target, n_classes) or class codes (n_target,)."""
         codes = outputs.argmax(axis=1) if outputs.ndim == 2 else outputs
         return float((codes == self.yt).mean())
+
+
+def draw_rows(n: int, share: float, seed: int) -> IntArray:
+    """Draw the target samples to hold out: this share of n, at least one, in ascending order.
+
+    Examples
+    --------
+    >>> draw_rows(10, 0.3, 0).tolist()
+    [4, 6, 7]
+    """
+    m = min(max(round(share * n), 1), n - MIN_SAMPLES)
+    if m < 1:
+        got, allowed = f"{n} target samples to hold out from", f"more than {MIN_SAMPLES}"
+        raise InputError("holdout", got=got, allowed=allowed, remedy="Leave holdout out.")
+    # not the seed of the training itself: the samples must not depend on anything that it draws
+    rows: IntArray = np.sort(np.random.default_rng([seed, 0x401D]).permutation(n)[:m])
+    return rows
+
+
+def hold_out_target(task: Task, rows: Sequence[int] | IntArray) -> Task:
+    """Return the task without some target samples, which are then in `Task.held_out`; a task that has these is kept."""
+    if task.held_out is not None or not len(rows):
+        return task
+    rows, n = np.asarray(rows, np.int64), task.n_target
+    if rows.min() < 0 or rows.max() >= n or len(rows) > n - MIN_SAMPLES:
+        got, allowed = f"row {int(rows.max())} of {n} target samples", f"rows of these, without at least {MIN_SAMPLES}"
+        raise InputError("held-out samples", got=got, allowed=allowed, remedy="Name the target file of the run.")
+    kept = np.setdiff1d(np.arange(n), rows)
+    x, held = (task.xt[part] if isinstance(task.xt, np.ndarray) else task.xt.subset(part) for part in (kept, rows))
+    names, held_names = (
+        tuple(task.target_names[k] for k in part) if task.target_names else () for part in (kept, rows)
+    )
+    return replace(task, xt=x, target_names=names, held_out=HeldOutTarget(held, rows, kept, held_names))
 
 
 def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:
@@ -167,7 +230,8 @@ def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:
         xs, xt = (x.astype(np.result_type(np.float32, *arrays), copy=False) for x in arrays)
     ys, classes = (source.y, ()) if source.for_regression else _drop_empty_classes(source, source.y)
     columns = source.columns or target.columns
-    return Task(xs, ys, xt, classes, columns, source.names, target.names), match_labels(target, classes)
+    task = Task(xs, ys, xt, classes, columns, source.names, target.names, source.text_labels)
+    return task, match_labels(target, classes)
 
 
 def match_columns(table: Table, columns: Sequence[str], allowed: str) -> Table:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from warmpot.estimators.images import ImageClassifier
 from warmpot.estimators.reweighter import PartialReweighter
 from warmpot.estimators.trained import AdaptedClassifier, SourceOnlyClassifier, WarmpotClassifier, WarmpotRegressor
 
-__all__ = ["AdaptedClassifier", "PartialReweighter", "SourceOnlyClassifier", "WarmpotClassifier", "WarmpotRegressor"]
+__all__ = [
+    "AdaptedClassifier", "ImageClassifier", "PartialReweighter", "SourceOnlyClassifier", "WarmpotClassifier",
+    "WarmpotRegressor",
+]  # fmt: skip

@@ -215,16 +215,22 @@ class TrainedEstimator(TargetRequests):
         ys, classes = self._encode_labels(np.asarray(domains.ys))
         config = self._config()
         columns = tuple(getattr(self, "feature_names_in_", ()))  # of a data frame
-        task = Task(domains.xs, ys, domains.xt, classes, columns)
+        task = Task(
+            domains.xs, ys, domains.xt, classes, columns, text_labels=np.asarray(domains.ys).dtype.kind not in "biuf"
+        )
         fitted = fit_chosen(task, config, progress_bar=self.progress_bar)
-        self.config_, self.predictor_ = config, fitted.predictor
+        self._set_fitted(fitted)
+        return self
+
+    def _set_fitted(self, fitted: Fitted) -> None:
+        """Set the attributes of a fitted estimator."""
+        self.config_, self.predictor_ = fitted.config, fitted.predictor
         self.source_weights_, self.training_weights_ = fitted.source_weights, fitted.training_weights
         self.target_weights_ = fitted.target_weights
         self.plan_ = None if fitted.solution is None else fitted.solution.plan
         self.history_, self.chosen_step_ = fitted.history, fitted.step
         self._set_results(fitted)
         self._fitted = fitted
-        return self
 
     def __getstate__(self) -> dict[str, Any]:
         # A model that is stored does not take its training data along: `save` writes what a report needs of them.
@@ -259,8 +265,8 @@ class TrainedEstimator(TargetRequests):
     @classmethod
     def load(cls: type[EstimatorT], folder: Path | str) -> EstimatorT:
         """Read a fitted estimator from the folder that `save` wrote."""
-        from warmpot.train.finished_run import read_run
         from warmpot.train.run_folder import read_config
+        from warmpot.train.run_reader import read_run
 
         run = read_run(Path(folder))
         facts = run.facts.get("estimator")
@@ -293,11 +299,15 @@ class TrainedEstimator(TargetRequests):
         changes = merged(self.overrides or {}, _python_numbers(self._changes()))
         if self.scale is not None:
             changes = merged(changes, {"full": {"scale": self.scale}, "minibatch": {"network": {"scale": self.scale}}})
-        if isinstance(self.random_state, (int, np.integer)):
-            changes["seed"] = int(self.random_state)
-        elif self.random_state is not None:
-            changes["seed"] = int(check_random_state(self.random_state).randint(2**31 - 1))
-        return load_config(self._preset(), changes=changes)
+        return load_config(self._preset(), changes=self._seeded(changes))
+
+    def _seeded(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings with the seed that `random_state` gives."""
+        if self.random_state is None:
+            return dict(changes)
+        whole = isinstance(self.random_state, (int, np.integer))
+        seed = self.random_state if whole else check_random_state(self.random_state).randint(2**31 - 1)
+        return {**changes, "seed": int(seed)}
 
 
 def given_parameters(estimator: Any, *names: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["AdaptedClassifier", "SourceOnlyClassifier", "WarmpotClassifier", "WarmpotRegressor"]
 
 
-class _Classifier(TrainedEstimator, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class Classifier(TrainedEstimator, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the classifiers."""
 
     def _encode_labels(self, ys: NDArray[Any]) -> tuple[IntArray, tuple[str, ...]]:
@@ -52,7 +52,7 @@ class _Classifier(TrainedEstimator, ClassifierMixin, BaseEstimator):  # type: ig
 
 
 @dataclass(eq=False, repr=False)
-class WarmpotClassifier(_Classifier):
+class WarmpotClassifier(Classifier):
     """Classify a target that has only some of the source's classes (WARMPOT).
 
     A partial transport plan between source and target gives the source samples weights, low for classes that the
@@ -151,7 +151,7 @@ class WarmpotClassifier(_Classifier):
 
 
 @dataclass(eq=False, repr=False)
-class AdaptedClassifier(_Classifier):
+class AdaptedClassifier(Classifier):
     """Classify a target that has only some of the source's classes, with any method of the package.
 
     Parameters
@@ -210,7 +210,7 @@ class AdaptedClassifier(_Classifier):
         return given_parameters(self, "method", "weights", "params", "weight_params")
 
 
-class SourceOnlyClassifier(_Classifier):
+class SourceOnlyClassifier(Classifier):
     """The same classifier trained on the source alone, as a baseline for adaptation.
 
     Parameters and attributes are those of `WarmpotClassifier`; all weights are equal and sum to 1, and there is no

@@ -69,7 +69,6 @@ class Adda(Adversarial[EncoderMemory]):
     has none for partial ones. Deviations:
 
     - The momentum of the first phase is kept in the second; the library starts a new optimiser.
-    - In the first phase target batches pass through the network too, without a loss: BatchNorm sees them.
     - The discriminator's loss is computed from logits, not from a sigmoid whose logarithm is cut off at -100.
     - Bottleneck, head and discriminator start from Xavier-normal weights and zero biases; there from PyTorch's default.
     - The library reports the best checkpoint by target labels; we report the last iterate.
@@ -101,7 +100,7 @@ class Adda(Adversarial[EncoderMemory]):
     def phases(self) -> tuple[Phase, ...]:
         """The source alone, then the target's encoder."""
         second = Phase(TARGET, 1.0 - self.pretraining, frozen=("head",), uses_source=False, restarts_decay=True)
-        return Phase(SOURCE, self.pretraining, adapts=False), second
+        return Phase(SOURCE, self.pretraining, adapts=False, uses_target=False), second
 
     def make_memory(self, setup: Setup) -> EncoderMemory:
         """Make the discriminator of features, with BatchNorm, and room for the source encoder."""

@@ -148,7 +148,8 @@ class FullSettings:
     bound_rounds : int
         Plans solved for the bound.
     bound_beta : float
-        Share of the source that the bound's plan uses at least. The theorem holds for any.
+        Share of the source that the bound's plan uses at least, or half of the share of the classes that are estimated
+        to be in the target, if that is less: a larger one forces matches with other classes. The theorem holds for any.
     feature_start : float
         Weight of feature distances in the first of these rounds; it grows to 1 over the first half of them, and from
         then on the bound cannot rise. 1 minimises the bound from the start: tighter, but further from the labels that
@@ -250,6 +251,7 @@ class Alternation(Rounds):
             codes = split_classes(self.xs.numpy(), codes, n_outputs) if counts.max() > 1 else codes
             self.groups = indicators(codes, int(counts.sum()))
         self.training_weights = torch.full((len(self.xs),), 1.0 / len(self.xs), dtype=torch.float64)
+        self.beta = torch.tensor(torch.nan, dtype=torch.float64)  # of the bound's plans, from their first round on
         # Structured prediction works on the sphere, where narrow tables do not lie. With few classes, one too many
         # would split the cluster of another.
         self.averaged = self.unit and self.presence is not None and self.presence.expected_number >= FEW
@@ -317,7 +319,7 @@ class Alternation(Rounds):
 
     def state(self) -> dict[str, Tensor]:
         """Return the unknowns."""
-        return {name: getattr(self, name) for name in (*UNKNOWNS, "training_weights")}
+        return {name: getattr(self, name) for name in (*UNKNOWNS, "training_weights", "beta")}
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Continue from unknowns."""
@@ -325,6 +327,7 @@ class Alternation(Rounds):
             # Cloned: products of tensors that lie elsewhere in memory, as a file has them, may round otherwise.
             setattr(self, name, state[name].clone())
         self.training_weights = state["training_weights"].clone()
+        self.beta = state.get("beta", self.beta).clone()  # absent from older checkpoints
 
     def outputs(self) -> tuple[Outputs, Outputs]:
         """Return features and outputs of both domains."""
@@ -364,14 +367,23 @@ class Alternation(Rounds):
             return None
         return self.presence.given(predicted_shares(logits), len(logits)).factors
 
+    def _bound_beta(self, logits: Tensor) -> float:
+        """Return beta of the bound's plans: at most half of the share of the classes estimated to be shared."""
+        presence = self._presence_given(logits)
+        shared = 1.0 if presence is None else float(presence[self.task.ys].mean())
+        return min(self.full.bound_beta, max(shared / 2, 1.0 / len(self.xs)))
+
     def _bound_round(self, number: int) -> RoundResult:
         """Solve the tightest plan and descend its bound (`warmpot.methods.refit`).
 
         Feature distances count little at first: taken in full they dominate the labels in the first plan, and the
         descent would rather flatten the head than draw classes together.
         """
-        weight, beta = self.full.feature_weight(number), self.full.bound_beta
+        weight = self.full.feature_weight(number)
         source, target = self.outputs()
+        if self.beta.isnan():  # once: with another beta in a later round the bound could rise
+            self.beta = torch.tensor(self._bound_beta(target.logits), dtype=torch.float64)
+        beta = float(self.beta)
         head = self.head[:-1]
         plan, record = tightest_plan(source, self.labels, target, head, beta=beta, feature_weight=weight)
         xs, xt = self.xs - self.origin, self.xt - self.shift - self.origin

@@ -102,8 +102,6 @@ class ApdaCi(Method[CentreMemory]):
     - One optimiser for all phases: the official first two have weight decay 5e-4 and decay rate 3e-4, the third 1e-3
       and 1e-3, which is ours for all. The decay of the learning rate starts again with each phase, as there; momentum
       does not.
-    - In the first two phases the official code passes source batches only; here target batches pass, too, so that
-      BatchNorm sees them. They have no part in the loss.
     - The official phases start from the checkpoint of best target accuracy of the phase before, which needs target
       labels; ours from the last. The same holds for the result.
     - With fewer target samples than classes there are as many clusters as samples.
@@ -157,8 +155,8 @@ class ApdaCi(Method[CentreMemory]):
     def phases(self) -> tuple[Phase, ...]:
         """Train on the source; draw its classes together; adapt."""
         return (
-            Phase(SOURCE, self.pretrain, adapts=False),
-            Phase(CENTRING, self.centring, adapts=False, restarts_decay=True),
+            Phase(SOURCE, self.pretrain, adapts=False, uses_target=False),
+            Phase(CENTRING, self.centring, adapts=False, uses_target=False, restarts_decay=True),
             Phase(ADAPT, restarts_decay=True),
         )
 

@@ -101,7 +101,6 @@ class Drcn(Method[ResidualMemory]):
     - Batches of different size are cut to the smaller one in the joint distance; the official ones are equal.
     - Weights start as in all our networks (Xavier), those of the block as in the official code.
     - The official run starts from a saved model that was trained on the source for 500 steps; here this is a phase.
-      In it target batches pass through the network, too, so that BatchNorm sees them.
     - The official code predicts by the mean over ten crops, and prints the accuracy of every 500 steps; we report the
       last iterate, on one crop.
     - With other weights than uniform ones, the cross-entropy has them.
@@ -132,7 +131,7 @@ class Drcn(Method[ResidualMemory]):
     @property
     def phases(self) -> tuple[Phase, ...]:
         """Train on the source, then adapt."""
-        return Phase(SOURCE, self.pretrain, adapts=False), Phase(ADAPT, restarts_decay=True)
+        return Phase(SOURCE, self.pretrain, adapts=False, uses_target=False), Phase(ADAPT, restarts_decay=True)
 
     def make_memory(self, setup: Setup) -> ResidualMemory:
         """Make the residual block of features."""

@@ -23,9 +23,11 @@ class Phase:
         Parts of the network ("backbone", "bottleneck", "head") that are not trained in it, and stay in evaluation mode.
     adapts : bool
         Whether the target takes part.
-    uses_source : bool
-        Whether source batches go through the network. If not, they do not change its BatchNorm statistics either, and
-        `BatchContext.source` has no rows; inputs, labels and rows are still there.
+    uses_source, uses_target : bool
+        Whether the batches of a domain go through the network. If not, they do not change its BatchNorm statistics
+        either, and `BatchContext.source` or `.target` has no rows; inputs, labels and rows are still there.
+    keeps_statistics : bool
+        Whether BatchNorm normalises by its running statistics, which stay as they are, whatever `images.backbone` says.
     restarts_decay : bool
         Whether the decay of the learning rate starts again with the phase.
     separate : bool
@@ -38,6 +40,8 @@ class Phase:
     frozen: tuple[str, ...] = ()
     adapts: bool = True
     uses_source: bool = True
+    uses_target: bool = True
+    keeps_statistics: bool = False
     restarts_decay: bool = False
     separate: bool = False
 

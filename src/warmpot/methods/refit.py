@@ -14,6 +14,7 @@ A head is a (k + 1, C) tensor whose last row is b, a metric is (d, k); `unit` sc
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -42,11 +43,18 @@ def mapped(x: Tensor, metric: Tensor, unit: bool) -> Tensor:
     return functional.normalize(y, dim=1) if unit else y
 
 
+class _LBFGS(torch.optim.LBFGS):
+    """L-BFGS whose methods were not prepared for `torch.compile`: their first call would import the compiler, 1 s."""
+
+    add_param_group = inspect.unwrap(torch.optim.LBFGS.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.LBFGS.zero_grad)
+
+
 def _minimise(
     terms: Callable[[], Iterable[Tensor]], unknowns: Sequence[Tensor], steps: int, grad: float, change: float
 ) -> None:
     """Minimise a sum by L-BFGS; `grad` and `change` are its tolerances. Only one term is in memory at a time."""
-    solver = torch.optim.LBFGS(
+    solver = _LBFGS(
         unknowns, max_iter=steps, tolerance_grad=grad, tolerance_change=change, history_size=10,
         line_search_fn="strong_wolfe",
     )  # fmt: skip
@@ -137,6 +145,13 @@ class PlannedBound:
         steepness = torch.linalg.matrix_norm(weight - weight.mean(dim=1, keepdim=True), 2) / 2
         return torch.stack([sums[0], steepness * sums[1], sums[2]]) / math.sqrt(2)
 
+    def length(self, metric: Tensor) -> float:
+        """Return the mean length of the target's features before they are scaled to length 1; 1 if they are not.
+
+        A metric divided by it gives the same features, and slopes that do not vanish with its scale.
+        """
+        return float((self._xt @ metric.double()).norm(dim=1).mean().clamp_min(1e-30)) if self._unit else 1.0
+
     def total(self, head: Tensor, metric: Tensor) -> float:
         """Return B(w, P)."""
         return float(self.terms(head.double(), metric.double()).sum()) + self.left_out
@@ -150,6 +165,7 @@ def descend(
     `feature_weight` is a factor of the transport of features; 1 is the bound's.
     """
     factors = torch.tensor([1.0, feature_weight, 1.0], dtype=torch.float64)
+    metric = metric / bound.length(metric)
     unknowns = [head.double().clone().requires_grad_(), metric.double().clone().requires_grad_()]
     _minimise(lambda: [factors @ bound.terms(*unknowns)], unknowns, iterations, 1e-7, 1e-10)
     new_head, new_metric = (unknown.detach().to(head.dtype) for unknown in unknowns)

@@ -196,8 +196,7 @@ class ShotPlus(Method[ShotMemory]):
       if 7 of 10 target samples are easy.
     - The official first phase trains on 90 % of the source, and takes the best of 10 iterates on the rest; ours trains
       on all, and takes the last. The classifier of rotations is the last iterate, too, not the best of 10.
-    - In the first phase target batches pass through the network, without a loss: BatchNorm sees them. So it does in the
-      last phase with the easy batch before it is mixed.
+    - In the last phase the easy batch passes through the network before it is mixed, too: BatchNorm sees it.
     - The official entropy has ``log(p + 1e-5)``.
     - The official random start of the head is uniform, as that of `torch.nn.Linear`; ours is Xavier-normal.
     - Mixed images are rounded to whole pixel values. On features the two views of a sample are the same.
@@ -253,7 +252,7 @@ class ShotPlus(Method[ShotMemory]):
         whole = ("backbone", "bottleneck", "head")
         rotation = Phase(ROTATION, self.turning, frozen=whole, uses_source=False, separate=True)
         return (
-            Phase(SOURCE, self.pretrain, adapts=False, separate=True),
+            Phase(SOURCE, self.pretrain, adapts=False, uses_target=False, separate=True),
             *([rotation] if self.rotation else []),
             Phase(TARGET, self.adapting, frozen=("head",), uses_source=False, separate=True),
             Phase(MIXING, uses_source=False, separate=True),

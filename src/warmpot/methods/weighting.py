@@ -246,6 +246,8 @@ class Plan(Weighting[Memory]):
             return memory.weights[batch.rows]
         labels, progress = batch.labels, context.progress.share
         assert labels is not None
+        if not len(context.target.features):  # a phase on the source alone: there is nothing to match with
+            return torch.ones_like(batch.outputs.logits[:, 0]).detach()
         solved = self._method().batch_plan(batch.outputs, labels, context.target, progress, context.loss)
         weights: Tensor = len(labels) * plan_weights(solved.solution.plan)
         return weights

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import socket
 import sys
 import warnings
 from collections.abc import Mapping
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +26,7 @@ from warmpot.nets._split import split_network, split_points
 
 __all__ = [
     "Backbone", "BackboneSettings", "FrozenStem", "PixelNormalization", "PretrainedView", "are_weights_here",
-    "build_backbone", "import_timm", "last_block", "train_from_names",
+    "build_backbone", "check_weights", "freeze_statistics", "import_timm", "last_block", "train_from_names",
 ]  # fmt: skip
 
 BATCH_NORMS = ("train", "frozen", "sync")
@@ -34,6 +37,7 @@ WEIGHT_KEYS = ("state_dict", "model", "model_state_dict")  # keys under which tr
 BLOCK = 4  # images per pass of the stem on a CPU, where the last bits of a convolution depend on the size of its batch
 WORTH_TRAINING = 0.05  # share of the parameters: a block of a transformer has 1/12, its last norm less than 1/1000
 FEW_PARTS = 5  # a ResNet has more: conv1, bn1 and four layers
+CONNECT_SECONDS = 5.0  # until the hub counts as not reachable
 MAX_SHOWN = 3  # names of tensors that a message lists
 
 
@@ -135,6 +139,13 @@ def _padded(x: Tensor) -> Tensor:
     return torch.cat([x, x[-1:].expand(BLOCK - len(x), *x.shape[1:])]) if len(x) < BLOCK else x
 
 
+def freeze_statistics(network: nn.Module) -> None:
+    """Let BatchNorm normalise by its running statistics, and keep them; scale and shift are still trained."""
+    for module in network.modules():
+        if isinstance(module, _BatchNorm):
+            module.eval()
+
+
 class Backbone(nn.Module):
     """Images to pooled features (n, width): ``tail(stem(pixels))``, a frozen and a trained part."""
 
@@ -154,9 +165,7 @@ class Backbone(nn.Module):
         """Set the mode of the tail; frozen BatchNorm and the stem stay in evaluation mode."""
         super().train(mode)
         if self.settings.batch_norm == "frozen":
-            for module in self.tail.modules():
-                if isinstance(module, _BatchNorm):
-                    module.eval()
+            freeze_statistics(self.tail)
         return self
 
     def forward(self, x: Tensor) -> Tensor:
@@ -232,6 +241,28 @@ def are_weights_here(settings: BackboneSettings) -> bool:
     return repository is None or any(isinstance(try_to_load_from_cache(repository, name), str) for name in files)
 
 
+def check_weights(settings: BackboneSettings) -> None:
+    """Raise an `InputError` if weights would have to be downloaded and cannot be."""
+    if settings.weights == "pretrained" and settings.name == V1:
+        raise _no_weights(settings.name, "timm has none")
+    if not are_weights_here(settings) and (problem := _why_no_download()):
+        raise _no_weights(settings.name, problem)
+
+
+def _why_no_download() -> str:
+    """Return why the hub cannot be reached, or ""; the hub's own client would try again for a minute."""
+    from huggingface_hub.constants import ENDPOINT
+
+    hub = urlsplit(ENDPOINT)
+    if getproxies():  # it may be reachable through a proxy only
+        return ""
+    try:
+        socket.create_connection((hub.hostname or "", hub.port or 443), CONNECT_SECONDS).close()
+    except OSError as error:
+        return f"not on this machine, and {hub.hostname} cannot be reached: {error}"
+    return ""
+
+
 def _make_network(name: str, seed: int, *, pretrained: bool = False) -> Any:
     """Make a network without a head, with random weights or those that timm provides."""
     timm = import_timm()
@@ -239,8 +270,8 @@ def _make_network(name: str, seed: int, *, pretrained: bool = False) -> Any:
         near = get_close_matches(name, timm.list_models(), n=3)
         remedy = f"Did you mean {' or '.join(near)}?" if near else "timm.list_models() lists them."
         raise InputError("backbone", got=repr(name), allowed=f"{V1}, or a model of timm", remedy=remedy)
-    if pretrained and name == V1:
-        raise _no_weights(name, "timm has none")
+    if pretrained:
+        check_weights(BackboneSettings(name))
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         try:

@@ -6,12 +6,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from warmpot.report.plots import (
+        plot_class_weights,
+        plot_classes,
+        plot_confusion,
+        plot_projection,
+        plot_training,
+        plot_weights,
+    )
     from warmpot.report.run_page import report_run
     from warmpot.report.sections.bounds import draw_bounds
 
-__all__ = ["draw_bounds", "report_run"]
+__all__ = [
+    "draw_bounds", "plot_class_weights", "plot_classes", "plot_confusion", "plot_projection", "plot_training",
+    "plot_weights", "report_run",
+]  # fmt: skip
 
 _MODULES = {"draw_bounds": "warmpot.report.sections.bounds", "report_run": "warmpot.report.run_page"}
+_MODULES |= {name: "warmpot.report.plots" for name in __all__ if name.startswith("plot_")}
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,8 @@ from warmpot.report.sections.parts import calibration_words
 from warmpot.report.sections.provenance import repeat_command, status
 from warmpot.train.config import LAST
 from warmpot.train.export import Agreement
-from warmpot.train.finished_run import UNKNOWN, FinishedRun, read_run
+from warmpot.train.finished_run import UNKNOWN, FinishedRun
+from warmpot.train.run_reader import read_run
 
 __all__ = ["model_card"]
 
@@ -128,6 +129,7 @@ def _bounds(run: FinishedRun) -> Iterator[tuple[str, ...]]:
         remark = "vacuous" if bound.total >= 1 else ""
         if bound.confidence is not None:
             valid = f"with probability {bound.confidence:g}"
-            remark = "not valid: its features depend on the target" if run.adapted else valid
+            invalid = run.adapted and bound.needs_fixed_features
+            remark = "not valid: its features depend on the target" if invalid else valid
         numbers = (f"{value:.3g}" for value in (bound.alpha, bound.beta, bound.total))
         yield (escape_markdown(name), escape_markdown(bound.loss), *numbers, remark)

@@ -14,7 +14,7 @@ from warmpot.bench.store import BINS, LAST, ORACLE, Record
 from warmpot.bench.summary import Score, Summary, TaskKey, Variant, describe_rule
 from warmpot.errors import InputError
 from warmpot.report.page import Picture
-from warmpot.report.style import ACCENT, COLOURS, INK, MUTED, PAPER, heat, label, legend, new_axes, series, ticks
+from warmpot.report.style import ACCENT, COLOURS, INK, MUTED, PAPER, WIDTH, heat, label, legend, new_axes, series, ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ __all__ = [
     "draw_weights",
 ]  # fmt: skip
 
-MAX_VARIANTS = 30
+MAX_VARIANTS = 40
 """Variants that a figure can name; grids with more vary settings, and have figures of sensitivity."""
 MAX_COLOURED = 8
 ROW = 0.3
@@ -33,14 +33,14 @@ ROW = 0.3
 
 def draw_tasks(summary: Summary, rule: str, number: int, dataset: str) -> Picture | None:
     """Draw every task of a data set: a dot for the mean of each variant, a stroke from its worst to its best seed."""
-    tasks = [task for task in summary.tasks if task[0] == dataset]
+    tasks = [task for task in summary.finished_tasks if task[0] == dataset]
     if not _drawable(summary, rule, tasks):
         return None
     few = len(summary.variants) <= MAX_COLOURED
     colours = _colours(summary, rule)
     step = 0.72 / max(len(summary.variants) - 1, 1) if few else 0.0
     slot = max(2 * ROW, 0.13 * len(summary.variants)) if few else 2 * ROW
-    figure, axes = new_axes(4.6, 1.3 + slot * len(tasks))
+    figure, axes = new_axes(WIDTH, 1.3 + slot * len(tasks))
     tips: dict[str, list[str]] = {}
     entries: list[tuple[Any, str]] = []
     others = None
@@ -73,19 +73,19 @@ def draw_tasks(summary: Summary, rule: str, number: int, dataset: str) -> Pictur
 
 def draw_gains(summary: Summary, rule: str) -> Picture | None:
     """Draw the gain of each variant over the baseline on each task, in points."""
-    base = summary.baseline
+    base, tasks = summary.baseline, summary.finished_tasks
     variants = [variant for variant in summary.variants if variant != base]
-    if base is None or not variants or not _drawable(summary, rule, summary.tasks):
+    if base is None or not variants or not _drawable(summary, rule, tasks):
         return None
-    means = [[summary.score(variant, task, rule).mean for task in summary.tasks] for variant in (base, *variants)]
+    means = [[summary.score(variant, task, rule).mean for task in tasks] for variant in (base, *variants)]
     scores = np.array(means, float)  # None becomes NaN
     gains = scores[1:] - scores[0]
     if not np.isfinite(gains).any():
         return None
-    figure, axes = new_axes(max(4.6, 2.6 + 0.62 * len(summary.tasks)), 1.7 + ROW * len(variants))
+    figure, axes = new_axes(max(WIDTH, 3.0 + 0.66 * len(tasks)), 1.7 + ROW * len(variants))
     heat(axes, gains, signed=True, form="{:+.1f}").set_gid("tip-gain")
-    short = [arrow(task) for _, task in summary.tasks]
-    names = [f"{data}, {task}" for (data, _), task in zip(summary.tasks, short, strict=True)]
+    short = [arrow(task) for _, task in tasks]
+    names = [f"{data}, {task}" for (data, _), task in zip(tasks, short, strict=True)]
     ticks(axes.yaxis, [variant.label for variant in variants])
     ticks(axes.xaxis, short if len(set(short)) == len(short) else names)
     axes.tick_params(axis="x", rotation=35)
@@ -113,14 +113,15 @@ def draw_ranks(summary: Summary, rule: str) -> Picture | None:
     axes.plot([1, count], [0, 0], color=MUTED, linewidth=1.2)
     for tick in range(1, count + 1):
         axes.plot([tick, tick], [0, -0.09], color=MUTED, linewidth=1.2)
-        axes.text(tick, -0.2, str(tick), ha="center", va="bottom", color=MUTED, fontsize=9)
+        if tick % (1 + count // 14) == 0 or tick == 1:  # numbers side by side must not touch
+            axes.text(tick, -0.2, str(tick), ha="center", va="bottom", color=MUTED)
     for k, (variant, rank) in enumerate(zip(ranking.variants, ranking.ranks, strict=True)):
         ahead = k < half
         height, end = first + 0.4 * (k if ahead else count - 1 - k), 1 - margin if ahead else count + margin
         axes.plot([rank, rank, end], [0, height, height], color=MUTED, linewidth=0.9)
         text, gap = f"{label(variant.label)}  {rank:.2f}", -0.01 if ahead else 0.01
         side = "right" if ahead else "left"
-        axes.text(end + gap * count, height, text, ha=side, va="center", fontsize=9.5, color=INK)
+        axes.text(end + gap * count, height, text, ha=side, va="center", color=INK)
     dots = {"s": 34, "color": ACCENT, "edgecolor": PAPER, "linewidth": 0.8, "zorder": 4, "gid": "tip-rank"}
     axes.scatter(ranking.ranks, [0.0] * count, **dots)
     for k, group in enumerate(ranking.groups):
@@ -128,7 +129,7 @@ def draw_ranks(summary: Summary, rule: str) -> Picture | None:
         axes.plot(ends, [0.22 + 0.22 * k] * 2, color=INK, linewidth=3.5, solid_capstyle="round", zorder=3)
     axes.plot([1, 1 + ranking.difference], [-0.75] * 2, color=INK, linewidth=1.2, marker="|", markersize=6)
     words = f"critical difference {ranking.difference:.2f}"
-    axes.text(1 + ranking.difference / 2, -0.85, words, ha="center", va="bottom", fontsize=9, color=INK)
+    axes.text(1 + ranking.difference / 2, -0.85, words, ha="center", va="bottom", color=INK)
     axes.set(ylim=(first + 0.4 * half, -1.3))
     axes.set_axis_off()
     grouped = {index for group in ranking.groups for index in group}
@@ -151,7 +152,7 @@ def draw_choices(summary: Summary) -> Picture | None:
     if not complete:
         return None
     complete.sort(key=lambda variant: -(scores[variant][0].mean or 0))
-    figure, axes = new_axes(4.6, 1.5 + ROW * len(complete))
+    figure, axes = new_axes(WIDTH, 1.5 + ROW * len(complete))
     means = np.array([[float(score.mean or 0) for score in scores[variant]] for variant in complete])
     axes.hlines(range(len(complete)), means.min(axis=1), means.max(axis=1), color=MUTED, linewidth=1.2, alpha=0.5)
     handles, tips = [], {}
@@ -163,11 +164,11 @@ def draw_choices(summary: Summary) -> Picture | None:
         handles.append(axes.scatter(means[:, k], range(len(complete)), gid=f"tip-rule{k}", **style))
         tips[f"rule{k}"] = [f"{variant.label}\n{rule}: {scores[variant][k].text}" for variant in complete]
     _name_rows(axes, [variant.label for variant in complete])
-    tasks = f"{summary.task_count()}" if summary.excluded_note else "all"
-    axes.set_xlabel(f"accuracy, per cent, mean over {tasks} tasks")
+    axes.set_xlabel("accuracy, per cent")
     legend(figure, handles, summary.rules)
-    caption = "Effect of the choice of the iterate. The oracle uses target labels, which are not available in "
-    caption += "practice: it shows how much a better choice could gain."
+    tasks = f"{summary.task_count()}" if summary.excluded_note else "all"
+    caption = f"Effect of the choice of the iterate, mean over {tasks} tasks. The oracle uses target labels, "
+    caption += "which are not available in practice: it shows how much a better choice could gain."
     alt = f"Accuracy of {len(complete)} rows by {', '.join(summary.rules)}; the tables have the numbers."
     return Picture("choices", figure, alt, caption, tips)
 
@@ -181,7 +182,7 @@ def draw_outliers(summary: Summary) -> Picture | None:
     figure, axes, order = _bars(shown)
     axes.axvline(share, color=COLOURS["orange"], linewidth=1.4, linestyle=(0, (4, 3)))
     axes.set_xlim(0, max(100.0, share) if max(shown.values()) > 60 else None)
-    axes.set_xlabel("share of the source weight, per cent")
+    axes.set_xlabel("% of the source weight")
     tips = [f"{variant.label}\n{shown[variant]:.1f}% of the weight" for variant in order]
     caption = "Weight on source classes that the target does not have, mean over tasks at the last iterate. The dashed "
     caption += f"line is their share of the samples, {share:.1f}%: their weight if all samples had equal weights."
@@ -196,9 +197,9 @@ def draw_time(summary: Summary) -> Picture | None:
     figure, axes, order = _bars(shown)
     if max(shown.values()) > 50 * min(shown.values()):
         axes.set_xscale("log")
-    axes.set_xlabel("seconds per training, one thread")
+    axes.set_xlabel("seconds per training")
     tips = [f"{variant.label}\n{shown[variant]:.1f} s per training" for variant in order]
-    caption = "Seconds per training, mean over tasks and seeds."
+    caption = "Seconds per training on one thread, mean over tasks and seeds."
     return Picture("time", figure, "Seconds per training by row.", caption, {"bar": tips})
 
 
@@ -267,7 +268,7 @@ def draw_sensitivity(summary: Summary, rule: str) -> list[Picture]:
 def _curve(summary: Summary, rule: str, block: Mapping[str, Sequence[float]], name: str, number: int) -> Picture | None:
     """Draw accuracy against one setting of a block, for each value of the other if there are two."""
     values, (other, others) = block[name], next((pair for pair in block.items() if pair[0] != name), ("", [math.nan]))
-    figure, axes = new_axes(4.6, 3.2)
+    figure, axes = new_axes(WIDTH, 3.2)
     tips, handles, names = {}, [], []
     for k, (row, data, value) in enumerate(product(summary.grid.rows, summary.datasets, others)):
         fixed = {other: value} if other else {}
@@ -292,7 +293,7 @@ def _curve(summary: Summary, rule: str, block: Mapping[str, Sequence[float]], na
         axes.xaxis.set_ticks([], minor=True)
     axes.set(xlabel=_short(name), ylabel="accuracy, per cent")
     if len(handles) > 1:
-        legend(figure, handles, names, columns=2)
+        legend(figure, handles, names)
     caption = f"Accuracy against {_short(name)}, mean over tasks, {describe_rule(rule)}; bars are one std over seeds."
     alt = f"Accuracy for {len(values)} values of {_short(name)}; the tables have the numbers."
     return Picture(f"curve-{number + 1}", figure, alt, caption, tips)
@@ -304,7 +305,7 @@ def _map(summary: Summary, rule: str, row: str, block: Mapping[str, Sequence[flo
     means = np.array([[score.mean for score in score_row] for score_row in scores], float)  # None becomes NaN
     if not np.isfinite(means).any():
         return None
-    figure, axes = new_axes(4.6, 1.2 + 0.34 * len(ys))
+    figure, axes = new_axes(WIDTH, 1.2 + 0.34 * len(ys))
     heat(axes, means, form="{:.1f}").set_gid("tip-map")
     ticks(axes.xaxis, [f"{x:g}" for x in xs])
     ticks(axes.yaxis, [f"{y:g}" for y in ys])
@@ -364,7 +365,7 @@ def _name_rows(axes: Axes, names: Sequence[str], most: int = 22) -> None:
 def _bars(values: Mapping[Variant, float]) -> tuple[Any, Axes, list[Variant]]:
     """Draw horizontal bars, the smallest on top; return the order as well."""
     order = sorted(values, key=lambda variant: values[variant])
-    figure, axes = new_axes(4.6, 1.0 + ROW * len(order))
+    figure, axes = new_axes(WIDTH, 1.0 + ROW * len(order))
     for bar in axes.barh(range(len(order)), [values[variant] for variant in order], height=0.62, color=COLOURS["blue"]):
         bar.set_gid("tip-bar")
     _name_rows(axes, [variant.label for variant in order])

@@ -25,7 +25,11 @@ __all__ = ["write_grid_page"]
 
 MAX_OPEN_HISTOGRAMS, MAX_HISTOGRAMS = 2, 6
 """Histograms shown, and drawn at all; those beyond the first limit are folded."""
+MAX_OPEN_ROWS = 12
+"""Rows of the table of missing trainings above which it is folded."""
 MAX_TRACES = 20
+MAX_LISTED = 8
+"""Names in a sentence."""
 MAX_NOTES = 3
 """Notes shown below the comparison with the paper; the others are folded."""
 FEWER = "*: fewer seeds or tasks than requested."
@@ -42,7 +46,7 @@ def write_grid_page(
     every figure as PNG and SVG, too; `summary` are the results of the folder, if they were read already.
     """
     folder = Path(folder)
-    summary = summary or load_summary(folder)
+    summary = (summary or load_summary(folder)).ranked()
     tables = table_sections(summary)
     varied = bool(summary.grid.vary)  # one row at many points: curves and maps, no comparison of the points
     sections = [
@@ -71,8 +75,8 @@ def _result(summary: Summary) -> Section:
     best = best_variant(summary, LAST)
     tiles: list[tuple[str, str, str]] = []
     if best is not None:
-        score = summary.mean(best, LAST)
-        label = "best point" if summary.grid.vary else "best row"
+        score, clear = summary.mean(best, LAST), summary.grid.vary or not _rivals(summary, best)
+        label = "best point" if summary.grid.vary else "best row" if clear else "highest mean, no clear winner"
         tiles.append((best.label, label, f"{describe_rule(LAST)}, mean over {_number_of_tasks(summary)}"))
         spread = f"± {score.std:.1f} over {len(score.values)} seeds" if score.std is not None else "one run"
         tiles.append((f"{score.mean:.1f}%", "its accuracy", spread))
@@ -93,12 +97,14 @@ def _conclusion(summary: Summary, best: Variant | None) -> str:
     """Name the best variant, its lead, and whether the lead is significant."""
     if best is None:
         missing = "No row has results for all tasks yet, so there is no best row."
-        return " ".join(filter(None, [missing, summary.excluded_note]))
+        return " ".join(filter(None, [missing, figures.arrow(summary.excluded_note)]))
     means = {variant: mean for variant in summary.variants if (mean := summary.mean(variant, LAST).mean) is not None}
     others = [variant for variant in summary.variants if variant not in means]
     rank = "the only one with results for all tasks" if others and len(means) == 1 else "best"
     average = f"{means[best]:.1f}% on average over {_number_of_tasks(summary)}"
-    sentences = [f"{best.label} is {rank}: {average}.", summary.excluded_note]
+    sentences = [f"{best.label} is {rank}: {average}.", figures.arrow(summary.excluded_note)]
+    if not summary.grid.vary and _rivals(summary, best):
+        sentences[0] = f"There is no clear winner. {best.label} has the highest mean: {average}."
     if summary.grid.vary:
         low, high, points = min(means.values()), max(means.values()), _count(len(means), "point")
         sentences.append(f"The {points} with results for all of these range from {low:.1f}% to {high:.1f}%.")
@@ -107,11 +113,24 @@ def _conclusion(summary: Summary, best: Variant | None) -> str:
         texts = {"better": "which is significant", "": "which is not significant"}
         text = texts.get(verdict(gain.tasks, gain.tasks_holm), _mixed(gain.tasks.better, gain.tasks.worse))
         sentences.append(f"Compared with {gain.other.label}, that is {gain.tasks.difference:+.1f} points, {text}.")
-    sentences += _significance(summary, [c for c in compare_variants(summary, LAST, best) if c.variant in means])
+    sentences += _significance(summary, _compared(summary, best))
     if others:
         names = _listed([variant.label for variant in others])
         sentences.append(f"Not compared, since results of some tasks are missing: {names}.")
     return " ".join(filter(None, sentences))
+
+
+def _compared(summary: Summary, best: Variant) -> list[VariantComparison]:
+    """Compare the other variants that have a mean with the best one."""
+    return [
+        comparison for comparison in compare_variants(summary, LAST, best)
+        if summary.mean(comparison.variant, LAST).mean is not None
+    ]  # fmt: skip
+
+
+def _rivals(summary: Summary, best: Variant) -> list[Variant]:
+    """Return the variants that the best one does not beat significantly, on average and on most tasks."""
+    return [c.variant for c in _compared(summary, best) if verdict(c.tasks, c.tasks_holm) != "worse"]
 
 
 def _significance(summary: Summary, comparisons: Sequence[VariantComparison]) -> list[str]:
@@ -125,9 +144,7 @@ def _significance(summary: Summary, comparisons: Sequence[VariantComparison]) ->
     if not similar and not mixed:
         sentences.append("It is significantly better than every other row.")
     elif len(similar) == len(comparisons):
-        sentences.append(
-            "There is no clear winner: no other row differs significantly from it in the conservative test over tasks."
-        )
+        sentences.append("No other row differs significantly from it in the conservative test over tasks.")
     elif similar:
         test = "In the conservative test over tasks"
         sentences.append(f"{test} it does not differ significantly from {_listed(similar)}.")
@@ -219,7 +236,8 @@ def _tests(summary: Summary, result_tables: Sequence[ResultTable], varied: bool)
 
 
 def _failures(summary: Summary, result_tables: Sequence[ResultTable]) -> Section:
-    blocks: list[Block] = [_for_page(table) for table in result_tables]
+    tables = [_for_page(table) for table in result_tables]
+    blocks: list[Block] = [_folded(table) if len(table.rows) > MAX_OPEN_ROWS else table for table in tables]
     for group in group_failures(summary.failed)[:MAX_TRACES]:
         seeds = ["" if record.any_seed else f", seed {record.seed}" for record in group]
         first, where = group[0], [f"{record.dataset}, {figures.arrow(record.task)}" for record in group]
@@ -263,7 +281,8 @@ def _for_page(table: ResultTable) -> ResultTable:
     rows = [[_cell(cell) for cell in row] for row in table.cells]
     fewer = [FEWER] if any(cell and cell.title for row in rows for cell in row) else []
     columns = [replace(column, name=figures.arrow(column.name)) for column in table.columns]
-    return replace(table, columns=columns, rows=rows, title=figures.arrow(table.title), notes=[*table.notes, *fewer])
+    notes = [*map(figures.arrow, table.notes), *fewer]
+    return replace(table, columns=columns, rows=rows, title=figures.arrow(table.title), notes=notes)
 
 
 def _folded(table: ResultTable) -> Details:
@@ -296,6 +315,8 @@ def _count(number: int, what: str) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
+    if len(names) > MAX_LISTED + 1:
+        return f"{', '.join(names[:MAX_LISTED])} and {len(names) - MAX_LISTED} more"
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 

@@ -16,13 +16,15 @@ from warmpot.report.run_view import RunView, view_run
 from warmpot.report.sections.answer import answer_section
 from warmpot.report.sections.bounds import bound_section, run_bounds
 from warmpot.report.sections.evaluation import evaluation_section
+from warmpot.report.sections.projection import EMBEDDINGS, projection_section
 from warmpot.report.sections.provenance import provenance_section
 from warmpot.report.sections.samples import samples_section
-from warmpot.report.sections.training import EMBEDDINGS, embedding_section, training_section
+from warmpot.report.sections.training import training_section
 from warmpot.report.sections.trust import baselines_section, candidates_section, trust_section
 from warmpot.report.sections.weights import left_out_section, weights_section
 from warmpot.train import Fitted
-from warmpot.train.finished_run import from_fitted, read_run, shareable
+from warmpot.train.finished_run import from_fitted, shareable
+from warmpot.train.run_reader import read_run
 
 __all__ = ["RunLocation", "locate_run", "report_run", "run_sections"]
 
@@ -56,7 +58,7 @@ def report_run(
     truth: Truth | None = None,
     *,
     out: Path | str | None = None,
-    embedding: str = "pca",
+    embedding: str = "auto",
     figures: bool = True,
     missing: str = "",
 ) -> Path:
@@ -74,8 +76,9 @@ def report_run(
         Target labels, for evaluation only: accuracy, confusion, which classes are shared.
     out : path, optional
         The file. Default: ``report.html`` in the folder; required for a `Fitted` without a folder.
-    embedding : "pca" or "tsne"
-        How features are projected to a plane.
+    embedding : "auto", "pca" or "tsne"
+        How features are projected to a plane. "auto": by principal axes, or by t-SNE of at most 400 samples per domain
+        if two axes show less than 20 % of the variance.
     figures : bool
         Whether to write every figure as PNG and SVG, too, into the folder ``figures`` next to the page.
     missing : str
@@ -117,20 +120,20 @@ def report_run(
 
 
 def run_sections(
-    view: RunView, baselines: Mapping[str, RunView] | None = None, *, home: Path | None = None, embedding: str = "pca"
+    view: RunView, baselines: Mapping[str, RunView] | None = None, *, home: Path | None = None, embedding: str = "auto"
 ) -> list[Section]:
     """Return the sections of the page; `home` is the folder of the run, or of the sweep that it won."""
     baselines, bounds = baselines or {}, run_bounds(view)
     sections = [
         answer_section(view),
+        candidates_section(home),
         trust_section(view, bounds[0], baselines),
         baselines_section(view, baselines),
-        candidates_section(home),
         samples_section(view),
         weights_section(view),
         left_out_section(view),
         training_section(view),
-        embedding_section(view, embedding),
+        projection_section(view, embedding),
         evaluation_section(view),
         bound_section(view, bounds),
         provenance_section(view),

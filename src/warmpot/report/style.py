@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "ACCENT", "COLD", "COLOURS", "GRID", "HEAT", "INK", "MUTED", "PAPER", "THEME", "heat", "label", "legend",
-    "new_axes", "new_figure", "series", "styled", "ticks", "visible",
+    "ACCENT", "COLD", "COLOURS", "GRID", "HEAT", "INK", "MIN_TEXT", "MUTED", "PAPER", "THEME", "WIDTH", "heat",
+    "label", "legend", "new_axes", "new_figure", "series", "styled", "ticks", "visible",
 ]  # fmt: skip
 
 THEME: Mapping[str, tuple[str, str]] = {
@@ -47,6 +47,15 @@ COLOURS: Mapping[str, str] = {
     name: THEME[name][0] for name in ("blue", "orange", "green", "purple", "red", "teal", "pink", "brown", "grey")
 }
 """Colours of series; each has a contrast of at least 3 with the page in both themes."""
+
+MIN_TEXT = 12.0
+"""Smallest size of text in points. On a phone one point of a figure is at least one pixel; see ``page.css``."""
+WIDTH = 4.4
+"""Width of a figure in inches that a phone shows completely at one pixel per point."""
+LETTER = 7.0
+"""Width of a letter of that size, about."""
+LINE = 0.26
+"""Height of a line of a legend in inches."""
 
 HIDDEN_CATEGORIES = {"Cc", "Cs", "Cn"}
 """Unicode categories without a glyph: control characters, surrogates, unassigned."""
@@ -86,16 +95,19 @@ def series(index: int) -> str:
 def _settings() -> Any:
     from cycler import cycler
 
+    size: float = MIN_TEXT
     axes: dict[str, Any] = {
-        "axisbelow": True, "edgecolor": MUTED, "facecolor": "none", "grid": True, "labelcolor": MUTED, "labelsize": 9.5,
-        "linewidth": 0.8, "prop_cycle": cycler(color=[series(index) for index in range(len(COLOURS) - 1)]),
+        "axisbelow": True, "edgecolor": MUTED, "facecolor": "none", "grid": True, "labelcolor": MUTED,
+        "labelsize": size, "linewidth": 0.8,
+        "prop_cycle": cycler(color=[series(index) for index in range(len(COLOURS) - 1)]),
         "spines.right": False, "spines.top": False, "titlecolor": INK, "titlelocation": "left", "titlepad": 8,
-        "titlesize": 10.5, "titleweight": "bold",
+        "titlesize": 12.5, "titleweight": "bold",
     }  # fmt: skip
-    ticks = {"color": MUTED, "labelsize": 9, "major.size": 0, "minor.size": 0}
+    ticks = {"color": MUTED, "labelsize": size, "major.size": 0, "minor.size": 0}
     groups: dict[str, dict[str, Any]] = {
-        "axes": axes, "figure": {"facecolor": "none"}, "font": {"size": 9.5}, "grid": {"color": GRID, "linewidth": 0.8},
-        "legend": {"fontsize": 9, "frameon": False, "labelcolor": INK}, "lines": {"linewidth": 1.8, "markersize": 5},
+        "axes": axes, "figure": {"facecolor": "none"}, "font": {"size": size},
+        "grid": {"color": GRID, "linewidth": 0.8}, "legend": {"fontsize": size, "frameon": False, "labelcolor": INK},
+        "lines": {"linewidth": 1.8, "markersize": 5},
         "savefig": {"facecolor": PAPER}, "svg": {"fonttype": "none", "hashsalt": "warmpot"},
         "text": {"color": INK, "parse_math": False}, "xtick": ticks, "ytick": ticks,
     }  # fmt: skip
@@ -125,7 +137,7 @@ def _figure_class() -> type[Figure]:
     return StyledFigure
 
 
-def new_figure(width: float = 4.6, height: float = 3.0) -> Figure:
+def new_figure(width: float = WIDTH, height: float = 3.0) -> Figure:
     """Create an empty figure, without pyplot's global state; up to 6 inches wide it takes one of two columns."""
     with styled():
         return _figure_class()(figsize=(width, height), layout="constrained")
@@ -172,7 +184,7 @@ def heat(
         spine.set_visible(False)
     for (i, j), value in np.ndenumerate(matrix if form else np.empty((0, 0))):
         text = form.format(value) if shown[i, j] else ABSENT
-        axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=9, color=INK)
+        axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", color=INK)
     return mesh
 
 
@@ -181,12 +193,15 @@ def ticks(axis: Any, names: Sequence[Any], *, most: int = 28, start: float = 0.5
     axis.set_ticks([index + start for index in range(len(names))], labels=[label(name, most) for name in names])
 
 
-def legend(figure: Figure, handles: Sequence[Any], names: Sequence[Any], columns: int = 4) -> None:
-    """Draw a legend above the axes, in as many columns as fit."""
-    labels = [label(name, 24) for name in names]
+def legend(figure: Figure, handles: Sequence[Any], names: Sequence[Any], place: str = "upper") -> None:
+    """Draw the legend of a figure, "upper" or "lower" than its axes, in as many columns as fit."""
+    labels = [label(name, 40) for name in names]
     labels = [" " * text.startswith("_") + text for text in labels]  # matplotlib hides labels that start with "_"
-    # A letter is about 6 points wide; the handle and the spaces take about 5 letters.
-    fitting = int(figure.get_figwidth() * 72 / (6 * (5 + max(map(len, labels)))))
+    # the handle and the spaces take about 5 letters
+    fitting = int(figure.get_figwidth() * 72 / (LETTER * (5 + max(map(len, labels)))))
     with styled():
-        count = max(1, min(columns, len(labels), fitting))
-        figure.legend(handles, labels, loc="outside upper left", ncols=count, columnspacing=1.4, handletextpad=0.4)
+        style: dict[str, Any] = {"columnspacing": 1.2, "handletextpad": 0.4, "handlelength": 1.6}
+        style["loc"] = f"outside {place} left"
+        count = max(1, min(len(labels), fitting))
+        figure.set_figheight(figure.get_figheight() + LINE * -(-len(labels) // count))  # the axes keep their size
+        figure.legend(handles, labels, ncols=count, **style)

@@ -16,7 +16,7 @@ import numpy as np
 
 from warmpot._files import atomic_write
 from warmpot.errors import InputError
-from warmpot.report.style import PAPER, THEME, styled, visible
+from warmpot.report.style import MIN_TEXT, PAPER, THEME, styled, visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,6 +34,7 @@ NUMBER = re.compile(r"-?\d+\.\d+")
 REFERENCE = re.compile(r"#([\w.-]+)")
 NO_ROTATION = re.compile(r"rotate\(-?0 [^)]*\)")
 FONT_FAMILY = re.compile(r"font-family:[^;]*;?\s*")
+FONT_SIZE = re.compile(r"font-size:\s*([\d.]+)px")
 PNG_DPI = 160
 CIRCLE_CURVES = 8
 """Number of Bezier curves with which matplotlib draws a circle."""
@@ -131,6 +132,7 @@ def _prepare(figure: Figure) -> None:
     for text in figure.findobj(Text):
         text.set_parse_math(False)
         text.set_text(visible(text.get_text()))
+        text.set_fontsize(max(text.get_fontsize(), MIN_TEXT))
 
 
 def _visible_ticks(formatter: Any, values: Any) -> list[str]:
@@ -183,6 +185,7 @@ def _adapt(element: ElementTree.Element, name: str) -> None:
             lambda colour: f"var(--{VARIABLES[colour[0]]})" if colour[0] in VARIABLES else colour[0],
             FONT_FAMILY.sub("", element.attrib["style"]),
         )
+        style = FONT_SIZE.sub(r"font-size:calc(\1px*var(--text))", style)
         element.set("style", style.replace(": ", ":").replace("; ", ";"))
 
 

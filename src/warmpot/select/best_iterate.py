@@ -24,6 +24,7 @@ from warmpot.select.candidate import Candidate, Validator, collapse_reason, effe
 from warmpot.select.validators import make_validator
 from warmpot.train import Fitted, RunConfig, fit
 from warmpot.train.config import LAST
+from warmpot.train.fitting import with_holdout
 from warmpot.train.predictor import apply_network
 from warmpot.train.run_folder import RunFolder
 from warmpot.train.snapshots import Snapshot
@@ -158,7 +159,7 @@ def fit_chosen(
     Target labels are not used. If the validator needs a held-out part of the source, the share ``config.held`` of every
     class is not trained on: the weights of these samples are 0, and the plan, which has no rows for them, is left out.
     """
-    out = None if out is None else Path(out)
+    out, task = None if out is None else Path(out), with_holdout(task, config)
     if config.choose == LAST:
         return fit(task, config, out=out, resume=resume, progress_bar=progress_bar, facts=facts)
     validator, rest, held = make_validator(config.choose), task, None

@@ -32,9 +32,11 @@ from warmpot.select.candidate import Validator, collapse_reason, effective_targe
 from warmpot.select.space import DEFAULT_SPACE, REFERENCE, GridProposer, OptunaProposer, Point, Proposer, Space
 from warmpot.select.validators import DEFAULT_VALIDATOR, make_validator
 from warmpot.train import Fitted, RunConfig, load_config
+from warmpot.train.fitting import with_holdout
 from warmpot.train.predictor import apply_network
 from warmpot.train.run_folder import fingerprint
 from warmpot.train.snapshots import Snapshot
+from warmpot.train.target_use import CANDIDATES
 
 __all__ = ["SweepResult", "Trial", "sweep"]
 
@@ -160,6 +162,9 @@ def sweep(
     """
     settings = {"seed": seed, **(changes or {})}
     candidates, out = Space(space, settings), Path(out)
+    task = with_holdout(
+        task, load_config(REFERENCE, changes={k: v for k, v in settings.items() if k in ("seed", "holdout")})
+    )
     needs_held = _check_arguments(task, candidates, make_validator(validator), trials, workers, held)
     description = {"fingerprint": fingerprint(task), "space": space, "validator": validator, "changes": settings}
     study = _Study(out, candidates, {**description, "held": held})
@@ -182,7 +187,9 @@ def sweep(
     best = study.best(validator)
     config = candidates.config(best.point) if best.point else reference
     write_text(out / BEST_CONFIG, config.dump())
-    fitted = _fit_best(task, config, out / BEST_RUN, facts, progress_bar)
+    # The target sample chose, so a bound for new samples must hold for every candidate at once.
+    listed = None if trials is not None else sum(1 for _ in candidates.points()) + 1
+    fitted = _fit_best(task, config, out / BEST_RUN, {**(facts or {}), CANDIDATES: listed}, progress_bar)
     return SweepResult(best, config, fitted, study.trials, validator, candidates)
 
 

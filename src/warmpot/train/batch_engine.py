@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import logging
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from warmpot.data.table import Rows
 from warmpot.errors import DivergedError, InputError
 from warmpot.methods import BatchContext, DatasetPass, Learner, NamedBatch, Setup, StepResult, TrainProgress
 from warmpot.nets import Network, Outputs, Pair, build_network
+from warmpot.nets.backbone import freeze_statistics
 from warmpot.train.batches import Batches, DomainBatch, StepBatches, blocks
 from warmpot.train.config import RunConfig
 from warmpot.train.hardware import asked_to_stop, quiet_gathers
@@ -121,6 +122,8 @@ class _Trainer:
         frozen = [getattr(self.network, part) for part in self.learner.phase(step).frozen]
         for part in frozen:
             part.eval()
+        if self.learner.phase(step).keeps_statistics:
+            freeze_statistics(self.network)
         context = self._context(step, {name: batch.to(self.fabric.device) for name, batch in batches.items()})
         outputs = (*context.source[:2], *context.target[:2])  # what went into the bottleneck is finite if these are
         if not all(bool(torch.isfinite(part).all()) for part in outputs):
@@ -146,8 +149,9 @@ class _Trainer:
     def _context(self, step: int, batches: StepBatches) -> BatchContext:
         """Apply the network to the batches of a step; over several processes, to the joined batches."""
         inputs = {name: batch.x for name, batch in batches.items()}
-        uses_source = self.learner.phase(step).uses_source
-        passed = {name: x for name, x in inputs.items() if uses_source or name != "source"}
+        phase = self.learner.phase(step)
+        unused = {name for name, used in (("source", phase.uses_source), ("target", phase.uses_target)) if not used}
+        passed = {name: x for name, x in inputs.items() if name not in unused}
         outputs: dict[str, Outputs] = self.model(passed)
         for name, other in (("source", "target"), ("target", "source")):
             if name not in outputs:
@@ -259,12 +263,12 @@ class _Trainer:
         numbers = self.fabric.all_gather(torch.tensor(float(number), device=self.fabric.device))
         return int(torch.as_tensor(numbers).max())
 
-    def snapshot(self, step: int, task: Task, result: StepResult) -> Snapshot:
-        """Show the network as it is now, apart from the one that is trained."""
+    def snapshot(self, step: int, task: Task, metrics: Mapping[str, Any]) -> Snapshot:
+        """Show the network as it is now, apart from the one that is trained; `metrics` are those of the last step."""
         self.align()
         network, rows = self.predicting_network(), self.learner.source_rows()
         source, target = self.results(network, task, rows)
-        cost, mass = result.metrics.get("transport"), float(result.metrics.get("alpha", 0.0))
+        cost, mass = metrics.get("transport"), float(metrics.get("alpha", 0.0))
         transport = float(cost) / mass if cost is not None and mass > 0 else None
         return Snapshot(step, network, source, target, transport, None if rows is None else rows.cpu())
 
@@ -357,6 +361,8 @@ def train_in_batches(
         trainer.model.train()
         with closing(trainer.steps(begin)) as steps:
             for step, batches in steps:
+                if step == 0 and chooser is not None and config.built_method.starts_trained:
+                    log({"step": 0, **chosen.offer(trainer.snapshot(0, task, {}), trainer.network)})
                 result, target = trainer.step(step, batches)
                 done = step + 1
                 if len(target.logits):
@@ -369,7 +375,7 @@ def train_in_batches(
                 stopping = trainer.agreed(stop())
                 due = done % settings.checkpoint_every == 0 or done == settings.steps
                 if due and chooser is not None:
-                    log({"step": done, **chosen.offer(trainer.snapshot(done, task, result), trainer.network)})
+                    log({"step": done, **chosen.offer(trainer.snapshot(done, task, result.metrics), trainer.network)})
                 if run is not None and (due or stopping):
                     if fabric.is_global_zero:
                         run.save(trainer.checkpoint(done, chosen))

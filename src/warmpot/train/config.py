@@ -206,6 +206,8 @@ class RunConfig:
         Which iterate is the result: "last", or the best by a validator of `warmpot.select.VALIDATORS`.
     held : float
         Share of the source kept out of the training for a validator that needs it.
+    holdout : float
+        Share of the target, in [0, 1), that nothing depends on: `warmpot bound` certifies the classifier with it.
     tensorboard : bool
         Write metrics for TensorBoard too (extra ``track``).
     full, minibatch
@@ -227,6 +229,7 @@ class RunConfig:
     seed: int = 0
     choose: str = LAST
     held: float = 0.2
+    holdout: float = 0.0
     tensorboard: bool = False
     full: FullSettings = field(default_factory=FullSettings)
     minibatch: MinibatchSettings = field(default_factory=MinibatchSettings)
@@ -243,6 +246,8 @@ class RunConfig:
         self._set("label_loss", get_label_loss(self.loss))
         check_count("seed", self.seed, minimum=0)
         check_fraction("held", self.held)
+        if not 0 <= check_nonnegative("holdout", self.holdout, maximum=1.0) < 1:
+            raise InputError("holdout", got=1, allowed="0 <= holdout < 1", remedy="Leave target samples to train on.")
         method = make_method(self.method, self.params)
         if self.engine not in method.engines:
             got, allowed = f"{self.engine!r} with the method {method.name!r}", " or ".join(map(repr, method.engines))

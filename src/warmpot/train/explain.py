@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from base64 import b64encode
+from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,16 @@ import numpy as np
 from warmpot._run_files import PLAN
 from warmpot.data import Table
 from warmpot.errors import InputError
-from warmpot.train.finished_run import FinishedRun, read_run
+from warmpot.train.finished_run import FinishedRun
 from warmpot.train.predictor import Predictor
 from warmpot.train.run_folder import read_plan
+from warmpot.train.run_reader import read_run
+from warmpot.train.sample_images import Opener, encode_thumbnail, image_opener
 
 __all__ = ["Explanation", "MatchedSample", "explain_sample"]
+
+MAX_IMAGES = 12
+"""Matches that have a thumbnail, those with the largest shares."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,8 @@ class MatchedSample:
         Share of the target sample that is matched with this one, 0 to 1.
     training_weight : float
         How much it counted in training; uniform weights are 1 / n_s.
+    image : bytes
+        A thumbnail, as a JPEG or PNG file; empty if the sample is no image, and for those with small shares.
     """
 
     row: int
@@ -37,6 +46,7 @@ class MatchedSample:
     label: str | float
     share: float
     training_weight: float
+    image: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,8 @@ class Explanation:
         Of every class, the largest first; empty without the data of the target, and in regression.
     n_source : int
         Number of source samples.
+    image : bytes
+        A thumbnail, as a JPEG or PNG file; empty if the sample is no image.
     """
 
     row: int
@@ -67,6 +79,7 @@ class Explanation:
     left_out: float
     probabilities: dict[str, float]
     n_source: int
+    image: bytes = field(default=b"", repr=False)
 
     @property
     def labels(self) -> dict[str, float]:
@@ -76,6 +89,30 @@ class Explanation:
             if isinstance(match.label, str):
                 shares[match.label] = shares.get(match.label, 0.0) + match.share
         return dict(sorted(shares.items(), key=lambda item: -item[1]))
+
+    def _repr_html_(self) -> str:
+        """Show it in a notebook, with thumbnails of images; every name is escaped."""
+        sure = "" if self.confidence is None else f" ({self.confidence:.0%})"
+        head = f"{self.name or f'target sample {self.row}'}: predicted {_text(self.prediction)}{sure}, "
+        head += f"{1 - self.left_out:.0%} matched"
+        figures = [_figure(self.image, self.name or f"row {self.row}")]
+        figures += [
+            _figure(match.image, f"{_text(match.label)}: {match.share:.0%}, {match.name or f'source row {match.row}'}")
+            for match in self.matches[:MAX_IMAGES]
+        ]
+        more = len(self.matches) - MAX_IMAGES
+        rest = f"<p>and {more} more</p>" if more > 0 else ""
+        return f"<p>{escape(head)}</p><div style='display:flex;flex-wrap:wrap;gap:8px'>{''.join(figures)}</div>{rest}"
+
+
+def _text(label: str | float) -> str:
+    return label if isinstance(label, str) else f"{label:.4g}"
+
+
+def _figure(image: bytes, caption: str) -> str:
+    kind = "png" if image.startswith(b"\x89PNG") else "jpeg"
+    drawn = f"<img src='data:image/{kind};base64,{b64encode(image).decode()}' alt=''><br>" if image else ""
+    return f"<figure style='margin:0;max-width:12em'>{drawn}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def explain_sample(run: Path | str, sample: str | int, target: Table | None = None) -> Explanation:
@@ -102,7 +139,13 @@ def explain_sample(run: Path | str, sample: str | int, target: Table | None = No
     column = plan[:, [row]].tocoo()
     shares = column.data * plan.shape[1]  # a target sample has mass 1 / n_t
     order = np.lexsort((column.row, -shares))
-    matches = tuple(_match(finished, int(column.row[k]), float(shares[k])) for k in order if shares[k] > 0)
+    open_source = image_opener(finished, "source", None, finished.source_names)
+    matches = tuple(
+        _match(finished, int(column.row[k]), float(shares[k]), open_source if place < MAX_IMAGES else None)
+        for place, k in enumerate(order)
+        if shares[k] > 0
+    )
+    open_target = image_opener(finished, "target", None if target is None else target.x, finished.target_names)
     return Explanation(
         row=row,
         name=finished.target_names[row] if finished.target_names else "",
@@ -112,6 +155,7 @@ def explain_sample(run: Path | str, sample: str | int, target: Table | None = No
         left_out=float(np.clip(1.0 - shares.sum(), 0.0, 1.0)),
         probabilities=_probabilities(folder, finished, target, row),
         n_source=plan.shape[0],
+        image=_thumbnail(open_target, row),
     )
 
 
@@ -136,9 +180,14 @@ def _label(run: FinishedRun, code: Any) -> str | float:
     return run.classes[int(code)] if run.classes else float(code)
 
 
-def _match(run: FinishedRun, row: int, share: float) -> MatchedSample:
-    name = run.source_names[row] if run.source_names else ""
-    return MatchedSample(row, name, _label(run, run.labels[row]), share, float(run.training_weights[row]))
+def _match(run: FinishedRun, row: int, share: float, open_row: Opener | None) -> MatchedSample:
+    name, image = run.source_names[row] if run.source_names else "", _thumbnail(open_row, row)
+    return MatchedSample(row, name, _label(run, run.labels[row]), share, float(run.training_weights[row]), image)
+
+
+def _thumbnail(open_row: Opener | None, row: int) -> bytes:
+    image = None if open_row is None else open_row(row)
+    return b"" if image is None else encode_thumbnail(image)
 
 
 def _probabilities(folder: Path, run: FinishedRun, target: Table | None, row: int) -> dict[str, float]:

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from warmpot._checks import check_count
-from warmpot._files import atomic_folder, is_unused
+from warmpot._files import atomic_folder, is_unused, read_json
 from warmpot._run_files import MODEL_FACTS, MODEL_TENSORS
 from warmpot._settings import to_mapping
 from warmpot.errors import InputError, MissingExtraError, WarmpotError
@@ -170,8 +171,18 @@ def _check_folder(folder: Path) -> None:
         got = "a file"
     elif not is_unused(folder) and (other := sorted({entry.name for entry in folder.iterdir()} - EXPORT_FILES)):
         got = f"a folder with {other[0]!r} in it"
+    elif not is_unused(folder) and not _is_export(folder):
+        got = f"a folder with {min(entry.name for entry in folder.iterdir())!r}, but without a model that was exported"
     if got:
         raise InputError(str(folder), got=got, allowed=allowed, remedy=remedy)
+
+
+def _is_export(folder: Path) -> bool:
+    """Whether the files in a folder are of an export: other programs, too, call a file model.json."""
+    with suppress(ValueError, OSError):
+        facts = read_json(folder / MODEL_FACTS)
+        return isinstance(facts, dict) and {"network", "facts"} <= set(facts) and (folder / MODEL_TENSORS).is_file()
+    return False
 
 
 def _check_onnx(opset: int) -> None:

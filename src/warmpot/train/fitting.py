@@ -17,13 +17,15 @@ from warmpot._memory import check_memory
 from warmpot._progress import progress
 from warmpot._typing import FloatArray, IntArray
 from warmpot.data import Task
+from warmpot.data.pixels import Pixels
+from warmpot.data.task import draw_rows, hold_out_target
 from warmpot.errors import InputError
 from warmpot.nets import Backbone
 from warmpot.nets.network import NARROW
 from warmpot.train.batch_engine import train_in_batches
 from warmpot.train.config import LAST, RunConfig
 from warmpot.train.hardware import make_fabric
-from warmpot.train.images import ImageSettings, make_backbone
+from warmpot.train.images import ImageSettings, make_backbone, prepare
 from warmpot.train.predictor import Predictor
 from warmpot.train.round_engine import train_in_rounds
 from warmpot.train.run_folder import RunFolder
@@ -31,7 +33,7 @@ from warmpot.train.snapshots import Chooser, Trained
 from warmpot.transport import Solution
 from warmpot.weights import ClassPresence, calibration_temperature, estimate_presence, predicted_shares, uniform_weights
 
-__all__ = ["Fitted", "fit"]
+__all__ = ["Fitted", "fit", "with_holdout"]
 
 logger = logging.getLogger(__name__)
 
@@ -149,6 +151,7 @@ def fit(
         got, remedy = f"{config.choose!r} and no chooser", "Call warmpot.select.fit_chosen."
         raise InputError("choose", got=got, allowed=f"{LAST!r} here", remedy=remedy)
     _check_data(task, config)
+    task = with_holdout(_prepared(task, config.images, progress_bar), config)
     _check_size(task, config)
     frozen = _frozen_backbone(task, config.images)  # before anything is written, because its weights may be missing
     run = RunFolder(Path(out), tensorboard=config.tensorboard) if out is not None else None
@@ -174,7 +177,8 @@ def fit(
         raise
     if frozen is not None:
         trained.network.backbone = frozen
-    predictor = Predictor(trained.network, trained.settings, task.classes, centre, scale, task.columns, config.images)
+    meaning: dict[str, Any] = {"columns": task.columns, "images": config.images, "text_labels": task.text_labels}
+    predictor = Predictor(trained.network, trained.settings, task.classes, centre, scale, **meaning)
     if trained.agreement is not None:
         temperature = calibration_temperature(trained.target.logits.numpy(), trained.agreement)
         predictor = dataclasses.replace(predictor, temperature=temperature)
@@ -182,6 +186,26 @@ def fit(
     if run is not None and lead:
         run.write_results(fitted, task)
     return dataclasses.replace(fitted, task=task, folder=None if run is None else run.folder)
+
+
+def _prepared(task: Task, images: ImageSettings | None, progress_bar: bool | None) -> Task:
+    """Give images the view of the settings, and pass them through what is not trained if its output is to be stored."""
+    if images is None or not isinstance(task.xs, Pixels) or not isinstance(task.xt, Pixels):
+        return task
+    if images.fine_tunes and not images.cache:
+        return dataclasses.replace(task, xs=task.xs.with_view(images.view), xt=task.xt.with_view(images.view))
+    domains = (task.unlabelled("source"), task.unlabelled("target"))
+    source, target = prepare(*domains, settings=images, progress_bar=progress_bar)
+    # pooled features are read, activations stay on disk
+    xs, xt = (np.asarray(table.x[:], np.float32) if table.x.ndim == 2 else table.x for table in (source, target))
+    return dataclasses.replace(task, xs=xs, xt=xt)
+
+
+def with_holdout(task: Task, config: RunConfig) -> Task:
+    """Return the task without the target samples that the settings hold out; the same ones every time."""
+    if not config.holdout or task.held_out is not None:
+        return task
+    return hold_out_target(task, draw_rows(task.n_target, config.holdout, config.seed))
 
 
 def _writable(x: Any) -> Any:

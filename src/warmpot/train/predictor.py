@@ -19,6 +19,7 @@ from warmpot._run_files import MODEL_FACTS
 from warmpot._settings import from_mapping, to_mapping
 from warmpot._typing import FloatArray, IntArray
 from warmpot.bounds import BoundProblem, head_lipschitz
+from warmpot.bounds.levels import at_level
 from warmpot.bounds.losses import DEFAULT_LOSS
 from warmpot.data import Table, Task
 from warmpot.data._columns import find_columns
@@ -91,6 +92,8 @@ class Predictor:
     temperature : float
         Outputs are divided by it before they become probabilities (`warmpot.weights.calibration_temperature`); 1 leaves
         them as they were trained. It does not change which class is predicted.
+    text_labels : bool
+        Whether the labels that it was trained on were texts.
     """
 
     network: Network
@@ -101,6 +104,7 @@ class Predictor:
     columns: tuple[str, ...] = ()
     images: ImageSettings | None = None
     temperature: float = 1.0
+    text_labels: bool = False
 
     @property
     def width(self) -> int:
@@ -121,8 +125,8 @@ class Predictor:
 
     @property
     def labels(self) -> NDArray[Any]:
-        """The classes as predictions have them: integers if all of their names are whole numbers, else texts."""
-        numbers = all(re.fullmatch(WHOLE, name) for name in self.classes)
+        """The classes as predictions have them: integers if they were given as such, or read as such, else texts."""
+        numbers = not self.text_labels and all(re.fullmatch(WHOLE, name) for name in self.classes)
         return np.array([int(name) for name in self.classes] if numbers else self.classes)
 
     def predict(self, x: Any, name: str = "X") -> NDArray[Any]:
@@ -194,7 +198,7 @@ class Predictor:
     def facts(self) -> dict[str, Any]:
         """Return the meaning of its inputs and outputs, ready for JSON."""
         facts: dict[str, Any] = {"classes": list(self.classes), "centre": self.centre, "scale": self.scale}
-        facts |= {"columns": list(self.columns), "temperature": self.temperature}
+        facts |= {"columns": list(self.columns), "temperature": self.temperature, "text_labels": self.text_labels}
         if self.images is not None:
             # the weights are in the file; the path they were read from is not for those who receive the model
             backbone = replace(self.images.backbone, weights=Path(self.images.backbone.weights).name)
@@ -217,11 +221,12 @@ class Predictor:
             temperature = float(facts.get("temperature", 1.0))  # absent from older files
             if not 0 < temperature < float("inf"):
                 raise ValueError(f"temperature {temperature}")
+            texts = bool(facts.get("text_labels", False))  # absent from older files
         except (KeyError, TypeError, ValueError) as error:
             got, remedy = f"a model without the meaning of its outputs ({error})", "Train again, or restore the file."
             what = str(Path(folder) / MODEL_FACTS)
             raise InputError(what, got=got, allowed="what `warmpot fit` wrote", remedy=remedy) from error
-        return cls(network, settings, classes, *unit, columns, images, temperature)
+        return cls(network, settings, classes, *unit, columns, images, temperature, texts)
 
     def class_shares(self, probabilities: FloatArray) -> dict[str, float]:
         """Return the classes estimated to be present, with the share of samples predicted as each, largest first."""
@@ -231,13 +236,14 @@ class Predictor:
 
 @dataclass(frozen=True, eq=False)
 class BoundInputs:
-    """Features of both domains, class codes of the source, class probabilities, and the head, in logits.
+    """Features of both domains, labels of the source, predictions, and the head, in logits.
 
-    No target label is in it.
+    Labels are class codes and predictions class probabilities; of a regressor both are values, in standard deviations
+    of the source labels. No target label is in it.
     """
 
     source: FloatArray
-    labels: IntArray
+    labels: IntArray | FloatArray
     target: FloatArray
     source_proba: FloatArray
     target_proba: FloatArray
@@ -245,19 +251,49 @@ class BoundInputs:
     bias: FloatArray
 
     @property
-    def points(self) -> tuple[FloatArray, IntArray, FloatArray, FloatArray, FloatArray]:
+    def continuous(self) -> bool:
+        """Whether the labels are values."""
+        return len(self.weight) == 1
+
+    @property
+    def points(self) -> tuple[FloatArray, IntArray | FloatArray, FloatArray, FloatArray, FloatArray]:
         """The arguments of `joint_bound`."""
         return self.source, self.labels, self.target, self.source_proba, self.target_proba
 
-    def problem(self, kind: str = "joint") -> BoundProblem:
-        """Return the problem of Theorem 3.2 ("features") or 3.3 ("joint"), with the head's own constant."""
-        loss = DEFAULT_LOSS.get(kind, "tv")
-        points = self.points if kind == "joint" else self.points[:4]
-        return BoundProblem(kind, *points, gamma=head_lipschitz(self.weight, loss), loss=loss)
+    def loss(self, kind: str = "joint") -> str:
+        """Return the loss of Theorem 3.2 ("features") or 3.3 ("joint"), unless another is named."""
+        return "absolute" if self.continuous else DEFAULT_LOSS.get(kind, "tv")
+
+    def problem(self, kind: str = "joint", level: str = "features") -> BoundProblem:
+        """Return the problem of Theorem 3.2 ("features") or 3.3 ("joint"), with the head's own constant.
+
+        `level` is one of `warmpot.bounds.levels`.
+        """
+        loss = self.loss(kind)
+        if level != "features":
+            source, target, gamma = at_level(level, *self._sides, self.weight)
+            return BoundProblem(kind, source, self.labels, target, *self._sides[2:], gamma=gamma, loss=loss)
+        return BoundProblem(kind, *self.points, gamma=head_lipschitz(self.weight, loss), loss=loss)
+
+    @property
+    def _sides(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        return self.source, self.target, self.source_proba, self.target_proba
+
+    def with_target(self, predictor: Predictor, x: Any, name: str = "fresh samples") -> BoundInputs:
+        """Return the same classifier and source with other target samples."""
+        target, proba = _side(predictor, x, name, source=False)
+        return replace(self, target=target, target_proba=proba)
+
+
+def _side(predictor: Predictor, x: Any, name: str, *, source: bool) -> tuple[FloatArray, FloatArray]:
+    """Return features and predictions of samples of one domain."""
+    outputs = predictor.outputs(x, name, source=source)
+    proba = torch.softmax(outputs.logits, dim=1) if predictor.classes else outputs.logits
+    return outputs.features.numpy(), proba.numpy()
 
 
 def bound_inputs(predictor: Predictor, task: Task) -> BoundInputs:
-    """Apply a classifier to both domains of the task that it was trained on.
+    """Apply a classifier or regressor to both domains of the task that it was trained on.
 
     Parameters
     ----------
@@ -265,9 +301,6 @@ def bound_inputs(predictor: Predictor, task: Task) -> BoundInputs:
         ``Fitted.predictor``, ``WarmpotClassifier.predictor_`` or ``Predictor.load(run)``.
     task : Task
     """
-    if not predictor.classes:
-        remedy = "The theorems need a loss that is a metric with values in [0, 1]."
-        raise InputError("predictor", got="a regressor", allowed="a classifier", remedy=remedy)
     if not predictor.network.has_linear_head:
         remedy = "The theorems need the Lipschitz constant of the head, which is known for linear heads."
         raise InputError("predictor", got="a head of class centres", allowed="a linear head", remedy=remedy)
@@ -275,10 +308,11 @@ def bound_inputs(predictor: Predictor, task: Task) -> BoundInputs:
     if predictor.classes != task.classes or (features and predictor.width != task.width):
         got, remedy = "a model with other classes or features", "Pass the data that it was trained on."
         raise InputError("predictor", got=got, allowed="a model that was trained on this task", remedy=remedy)
-    source = predictor.outputs(task.unlabelled("source"), "source", source=True)
-    target = predictor.outputs(task.unlabelled("target"), "target")
+    source, proba_s = _side(predictor, task.unlabelled("source"), "source", source=True)
+    target, proba_t = _side(predictor, task.unlabelled("target"), "target", source=False)
     head = predictor.network.head
-    proba_s, proba_t = (torch.softmax(outputs.logits, dim=1).numpy() for outputs in (source, target))
     weight, bias = (part.detach().cpu().double().numpy() for part in (head.weight, head.bias))
-    labels = np.asarray(task.ys, np.int64)
-    return BoundInputs(source.features.numpy(), labels, target.features.numpy(), proba_s, proba_t, weight, bias)
+    labels: IntArray | FloatArray = np.asarray(task.ys, np.int64)
+    if not task.classes:
+        labels = (np.asarray(task.ys, np.float64) - predictor.centre) / predictor.scale
+    return BoundInputs(source, labels, target, proba_s, proba_t, weight, bias)

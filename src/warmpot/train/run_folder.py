@@ -1,4 +1,4 @@
-"""The run folder: what both engines write, and what a resumed run reads; `warmpot.train.finished_run` reads results.
+"""The run folder: what both engines write, and what a resumed run reads; `warmpot.train.run_reader` reads results.
 
 Checkpoints are safetensors for tensors and JSON for the rest, in a folder that is written completely or not at all.
 """
@@ -15,7 +15,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -45,22 +45,26 @@ from warmpot.bounds import BoundReport, BoundSearch
 from warmpot.bounds.lipschitz import Lipschitz
 from warmpot.bounds.report import PlanRecord, Term
 from warmpot.data import Task
+from warmpot.data.task import HeldOutTarget
 from warmpot.errors import InputError, MissingExtraError
 from warmpot.train.config import RunConfig, load_config
 from warmpot.train.recipes import read_settings
+from warmpot.train.target_use import TARGET_USE, TargetUse, recorded_use, target_use
 
 if TYPE_CHECKING:
     from warmpot.train.fitting import Fitted
 
 __all__ = ["Bounds", "Checkpoint", "RunFolder", "check_finished", "fingerprint", "has_same_data", "latest_checkpoint",
-           "load_checkpoint", "parse_bounds", "read_config", "read_facts", "read_plan", "versions",
-           "write_bounds"]  # fmt: skip
+           "load_checkpoint", "new_record", "parse_bounds", "read_config", "read_facts", "read_plan", "read_use",
+           "versions", "write_bounds"]  # fmt: skip
 
 PACKAGES = ("warmpot", "torch", "numpy", "scipy", "numba", "POT", "scikit-learn", "lightning-fabric", "safetensors")
 IMAGE_PACKAGES = ("pillow", "timm", "torchvision")
 """Recorded if they are installed."""
 
 
+HELD_OUT = "holdout"
+"""The fact of a run that has the rows of the target that were held out."""
 TENSORS, FACTS = "state.safetensors", "state.json"
 KEEP = 2
 """Checkpoints kept: the last, and the one before it in case the last is damaged on disk."""
@@ -86,6 +90,15 @@ def fingerprint(task: Task) -> str:
     return digest.hexdigest()[:16]
 
 
+def new_record(config: RunConfig, task: Task, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of ``run.json``."""
+    use = asdict(target_use(config, facts))
+    if task.held_out is not None:
+        facts = {**facts, HELD_OUT: task.held_out.rows.tolist()}
+    record = {"fingerprint": fingerprint(task), "seed": config.seed, "versions": versions(), TARGET_USE: use}
+    return {**record, "facts": dict(facts)}
+
+
 def has_same_data(folder: Path, task: Task) -> bool:
     """Whether a run was trained on these data; True if its record does not say."""
     try:
@@ -109,6 +122,15 @@ def read_config(folder: Path) -> RunConfig:
         got, remedy = "an empty file", "Restore it, or train again."
         raise InputError(str(file), got=got, allowed="what `warmpot fit` wrote", remedy=remedy)
     return load_config(file=file)
+
+
+def read_use(folder: Path) -> TargetUse:
+    """Return what the target samples have touched in a run."""
+    try:
+        record = read_json(folder / names.RECORD)
+    except ValueError:
+        record = {}
+    return recorded_use(record if isinstance(record, Mapping) else {}, read_config(folder), folder)
 
 
 def check_finished(folder: Path) -> None:
@@ -209,7 +231,7 @@ class RunFolder:
 
         `facts` are recorded for resuming and reports, such as the paths of the data.
         """
-        record = {"fingerprint": fingerprint(task), "seed": config.seed, "versions": versions(), "facts": facts or {}}
+        record = new_record(config, task, facts or {})
         if resume and (self.folder / names.RECORD).exists():
             self._check_same(config, record["fingerprint"])
             checkpoint = self.latest()
@@ -308,7 +330,10 @@ class RunFolder:
             columns["unknown"] = fitted.unknown.tolist()
         if (first := fitted.unadapted) is not None:
             columns["unadapted"] = [task.classes[k] for k in first] if task.classes else first.tolist()
-        self._write_rows(names.PREDICTIONS, task.target_names, columns)
+        held = task.held_out
+        self._write_rows(names.PREDICTIONS, task.target_names, columns, None if held is None else held.kept)
+        if held is not None:
+            self._write_held_out(fitted, held)
         self.write_weights(fitted.plan_weights, fitted.training_weights, task)
         if fitted.solution is not None:
             self.write_plan(fitted.solution.plan)
@@ -331,9 +356,22 @@ class RunFolder:
         columns["training_weight"] = training_weights.tolist()
         self._write_rows(names.SOURCE_WEIGHTS, task.source_names, columns)
 
-    def _write_rows(self, file: str, samples: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> None:
+    def _write_held_out(self, fitted: Fitted, held: HeldOutTarget) -> None:
+        """Write the predictions of the held-out target samples, which no other file has."""
+        model = fitted.predictor
+        columns: dict[str, Sequence[Any]] = {"prediction": model.predict(held.x, "held-out target").tolist()}
+        if model.classes:
+            proba = model.probabilities(held.x, "held-out target")
+            columns["prediction"] = [model.classes[k] for k in proba.argmax(axis=1)]
+            columns["confidence"] = proba.max(axis=1).tolist()
+        self._write_rows(names.HOLDOUT, held.names, columns, held.rows)
+
+    def _write_rows(
+        self, file: str, samples: Sequence[str], columns: Mapping[str, Sequence[Any]], rows: Any = None
+    ) -> None:
         """Write one row per sample, with its number, and its name if it has one."""
-        table = {"row": range(len(next(iter(columns.values())))), **({"name": samples} if samples else {}), **columns}
+        numbers = range(len(next(iter(columns.values())))) if rows is None else rows.tolist()
+        table = {"row": numbers, **({"name": samples} if samples else {}), **columns}
         write_csv(self.folder / file, list(table), zip(*table.values(), strict=True))
 
 
@@ -352,16 +390,25 @@ def read_plan(folder: Path) -> csr_array | None:
         raise InputError(str(file), got=got, allowed="a plan that `warmpot fit` wrote", remedy=remedy) from error
 
 
+TABLES = "tables"
+"""The key of bound.json that is not the name of a bound."""
 Bounds = tuple[dict[str, BoundReport], dict[str, tuple[BoundReport, ...]]]
 """Bounds by name, and the same bounds on a grid of alpha and beta."""
 
 
-def write_bounds(folder: Path, reports: Mapping[str, BoundReport], searches: Mapping[str, BoundSearch]) -> None:
-    """Write bounds, and the curves over alpha of those that were searched for."""
-    entries = {
+def write_bounds(
+    folder: Path,
+    reports: Mapping[str, BoundReport],
+    searches: Mapping[str, BoundSearch],
+    tables: Mapping[str, Any] | None = None,
+) -> None:
+    """Write bounds, the curves over alpha of those that were searched for, and tables of numbers."""
+    entries: dict[str, Any] = {
         name: {**report.to_dict(), "curve": searches[name].to_dict()["curve"] if name in searches else []}
         for name, report in reports.items()
     }
+    if tables:
+        entries[TABLES] = tables
     write_text(folder / names.BOUNDS, json.dumps(entries, indent=1))
 
 
@@ -371,11 +418,14 @@ def parse_bounds(entries: Mapping[str, Any]) -> Bounds:
     curves: dict[str, tuple[BoundReport, ...]] = {}
     plain = ("theorem", "alpha", "beta", "loss", "form", "union_bound", "confidence", "target_loss", "total_refined")
     for name, entry in entries.items():
+        if name == TABLES:
+            continue
         report = reports[name] = BoundReport(
             terms=tuple(Term(**term) for term in entry["terms"]),
             lipschitz=Lipschitz(**entry["lipschitz"]),
             plan=PlanRecord(**entry["plan"]),
             notes=tuple(entry["notes"]),
+            guess=entry.get("guess"),  # absent from older files
             **{key: entry[key] for key in plain},
         )
         if entry.get("curve"):

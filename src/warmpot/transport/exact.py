@@ -70,7 +70,7 @@ def _solve_arcs(
     Above the largest cost the slack route goes unused where every pair is allowed; with forbidden pairs `slack_cost`
     must exceed the detour over all rows or columns.
     """
-    from ot.lp.emd_wrap import emd_c_sparse
+    from warmpot.transport._simplex import emd_c_sparse
 
     (rows, cols, cost), n, m = arcs, a.size, b.size
     shift = float(cost.min()) if cost.size else 0.0

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import eigh
+from scipy.linalg import cholesky, solve_triangular, svd
 from scipy.sparse import csr_array
 
 from warmpot._checks import check_count, check_matrix
@@ -231,18 +231,24 @@ def discriminant_axes(
     (d, k) array
         With ``k = min(d, max(C - 1, 2))``, the best axis first.
     """
+    width, kept = x.shape[1], min(x.shape[1], max(targets.shape[1] - 1, 2))
     x = x - weights @ x / weights.sum()  # an offset of all samples separates nothing
-    weighted = x * weights[:, None]
+    x *= np.sqrt(weights)[:, None]
     sizes = targets.T @ weights
-    means = targets.T @ weighted / np.maximum(sizes, 1e-300)[:, None]
-    total = x.T @ weighted
-    between = means.T @ (means * sizes[:, None])
-    width = x.shape[1]
+    # the class means, times the roots of the sizes: B is their product with themselves, of rank C at most
+    means = targets.T @ (x * np.sqrt(weights)[:, None]) / np.sqrt(np.maximum(sizes, 1e-300))[:, None]
+    total = x.T @ x
     variance = float(np.trace(total)) / width
     ridge = shrinkage * variance if variance > 1e-30 else 1.0  # features that are all the same have no axes
-    kept = min(width, max(targets.shape[1] - 1, 2))
-    within = total - between + ridge * np.eye(width)
-    return with_signs(eigh(between, within, subset_by_index=[width - kept, width - 1])[1][:, ::-1])
+    within = total - means.T @ means
+    within[np.diag_indices(width)] += ridge
+    # In coordinates where the scatter within is the identity (R'R = W) the axes are singular vectors of the means.
+    root = cholesky(within, overwrite_a=True)
+    whitened = solve_triangular(root, means.T, trans=1)
+    if whitened.shape[1] < kept:
+        whitened = np.pad(whitened, ((0, 0), (0, kept - whitened.shape[1])))
+    axes = svd(whitened, full_matrices=False)[0][:, :kept]
+    return with_signs(solve_triangular(root, axes))
 
 
 def _look(xs: FloatArray, labels: IntArray, xt: FloatArray, n_classes: int, unit: bool) -> _Look:
@@ -286,8 +292,15 @@ def _nearest_class(
     k = min(max(round(NEIGHBOURS * float(counts @ counts) / len(target)), 1), len(target) - 1)
     if k < 1:
         return predicted, np.ones(len(target))
-    near = np.argpartition(_distances(target), k - 1, axis=1)[:, :k]
-    return predicted, (predicted[near] == predicted[:, None]).mean(axis=1)
+    distances, same = _distances(target), predicted[:, None] == predicted
+    reach = np.partition(distances, k - 1, axis=1)[:, k - 1 : k]
+    near = distances <= reach
+    agree, excess = np.count_nonzero(near & same, axis=1).astype(float), np.count_nonzero(near, axis=1) - k
+    if excess.any():  # copies of samples are equally far: they share the places that are left
+        rows = np.flatnonzero(excess)
+        last = distances[rows] == reach[rows]
+        agree[rows] -= excess[rows] * np.count_nonzero(last & same[rows], axis=1) / np.count_nonzero(last, axis=1)
+    return predicted, agree / k
 
 
 def _distances(x: FloatArray) -> FloatArray:

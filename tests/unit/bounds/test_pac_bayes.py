@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from warmpot.bounds import feature_bound, head_lipschitz, joint_bound
-from warmpot.bounds._gaussian import GaussianHead, gaussian_kl, mean_upper_bound
+from warmpot.bounds._gaussian import GaussianHead, gaussian_kl
+from warmpot.bounds.intervals import mean_upper_bound
 from warmpot.bounds.pac_bayes import lambda_grid, pac_bayes_bound, pac_bayes_penalty
 from warmpot.errors import InputError
 from warmpot.transport import round_to_feasible

@@ -425,9 +425,65 @@ def test_too_small_a_constant_proved_a_loss_that_is_exceeded() -> None:
         feature_bound(*args, gamma=0.01)
     valid = feature_bound(*args, gamma=0.9)
     assert with_labels(valid, *args, target_labels=np.array([0])).total_refined >= 0.95
-    false = BoundProblem("features", *args, gamma=Lipschitz(0.01, "of another head", "tv"), loss="tv").report()
-    report = with_labels(false, *args, target_labels=np.array([0]))
-    assert report.total_refined < report.target_loss == pytest.approx(0.95)  # type: ignore[operator]
+    with pytest.raises(InputError, match=r"gamma: got 0\.01; allowed: at least 0\.9"):  # computed, of another head
+        BoundProblem("features", *args, gamma=Lipschitz(0.01, "of another head", "tv"), loss="tv").report()
+
+
+@pytest.mark.parametrize("kind", ["features", "joint"])
+def test_probabilities_of_another_temperature_than_the_constant_are_refused(kind: str) -> None:
+    """Calibrated probabilities are those of a steeper or flatter head than its weights say."""
+    weight, xs, xt = np.array([[-1.0], [1.0]]), np.array([[-0.1], [2.0]]), np.array([[0.1], [1.9]])
+    gamma = head_lipschitz(weight, "tv")
+    for factor, refused in ((0.5, False), (6.0, True)):
+        hot = [softmax(factor * x @ weight.T) for x in (xs, xt)]
+        problem = BoundProblem(kind, xs, np.array([0, 1]), xt, *hot, gamma=gamma, loss="tv")
+        if refused:
+            with pytest.raises(InputError, match=r"gamma: got .*; allowed: at least"):
+                problem.report()
+        else:
+            assert problem.report().notes == ()
+
+
+def test_below_one_is_undecided_without_the_ideal_term() -> None:
+    """Swapped labels: the computable part is the same, the true loss near 1."""
+    data = task()
+    gamma = head_lipschitz(3 * data["weight"], "tv")
+    steep = {f"{side}_proba": softmax(3 * data[side] @ data["weight"].T) for side in ("source", "target")}
+    data |= steep
+    report = joint_bound(*inputs(data, "joint"), gamma=gamma, loss="tv", beta=0.5, form="sharp")
+    if report.total >= 1:
+        report = tightest_bound("joint", *inputs(data, "joint"), gamma=gamma, loss="tv", form="sharp").best
+    assert report.total < 1
+    assert (report.vacuous, report.verdict) == (None, "undecided")
+    assert "undecided" in str(report)
+    assert report.to_dict()["vacuous"] is None
+    swapped = with_labels(report, *inputs(data, "joint"), 1 - data["target_labels"])
+    assert swapped.target_loss is not None
+    assert swapped.target_loss > 0.9
+    assert swapped.verdict == "vacuous"
+    assert with_labels(report, *inputs(data, "joint"), data["target_labels"]).vacuous is not None
+
+
+def test_a_bound_that_contains_the_true_loss_says_so() -> None:
+    data = task()
+    gamma = head_lipschitz(data["weight"], "tv")
+    report = joint_bound(*inputs(data, "joint"), gamma=gamma, loss="tv")
+    own = with_labels(report, *inputs(data, "joint"), data["target_labels"], iterations=0)
+    assert any("contains the true loss" in note for note in own.notes)
+    wrong = {
+        **data,
+        "target_proba": data["target_proba"][:, [1, 0, 2]],
+        "source_proba": data["source_proba"][:, [1, 0, 2]],
+    }
+    report = joint_bound(*inputs(wrong, "joint"), gamma=gamma, loss="tv")
+    other = with_labels(report, *inputs(wrong, "joint"), data["target_labels"])
+    assert not any("contains the true loss" in note for note in other.notes)
+
+
+def test_a_given_constant_that_cannot_be_checked_is_noted() -> None:
+    data = task()
+    assert "not checked on the target" in feature_bound(*inputs(data, "features"), **SETTINGS).notes[0]
+    assert feature_bound(*inputs(data, "joint"), **SETTINGS).notes == ()
 
 
 def test_a_constant_is_checked_on_the_source_if_the_target_is_not_predicted() -> None:

@@ -17,7 +17,8 @@ from warmpot.data import as_table, make_task
 from warmpot.train import Predictor, fit, load_config
 
 POPULATION = "PAC-Bayes"
-NAMES = {"Theorem 3.2", "Theorem 3.2, sharp", "Theorem 3.3", "Theorem 3.3, sharp", POPULATION}
+NAMES = {"Theorem 3.2", "Theorem 3.2, sharp", "Theorem 3.3", "Theorem 3.3, sharp", "Plan labels", POPULATION}
+NEW = {"Theorem 3.3, new samples", "Plan labels, new samples"}
 
 
 def invoke(*words: str) -> Any:
@@ -53,7 +54,12 @@ def test_terms_are_printed_and_written(data: Path) -> None:
     assert "evaluation" not in result.output  # there are no target labels
     assert "needs target labels" in result.output
     found = json.loads((data / "full" / "bound.json").read_text())
+    tables = found.pop("tables")
     assert set(found) == NAMES
+    assert [row["name"] for row in tables["coverage"]][-1] == "all"
+    assert [row["level"] for row in tables["levels"]] == ["features", "head", "outputs"]
+    assert tables["coverage"][-1]["joint"] == pytest.approx(found["Theorem 3.3, sharp"]["total"])
+    assert "nothing; hold some out" in result.output
     for report in found.values():
         values = [term["value"] for term in report["terms"] if term["computable"]]
         assert all(value >= 0 for value in values)
@@ -86,12 +92,16 @@ def test_labels_only_add_their_terms(data: Path, tmp_path: Path) -> None:
         result = invoke("bound", str(data / "full"), *files, "--out", str(out))
         assert result.exit_code == 0, result.output
         outs.append(json.loads((out / "bound.json").read_text()))
+    tables = [out.pop("tables") for out in outs]
+    assert [row["total"] for row in tables[0]["levels"]] == [row["total"] for row in tables[1]["levels"]]
+    assert tables[0]["classes"] == tables[1]["classes"]
     assert "evaluation only" in result.output
     for name in NAMES - {POPULATION}:
         plain, labelled = (out[name] for out in outs)
         assert labelled["total"] == plain["total"]
         assert labelled["target_loss"] <= labelled["total_with_labels"]
-        assert labelled["target_loss"] <= labelled["total_refined"] + 1e-9
+        if labelled["total_refined"] is not None:
+            assert labelled["target_loss"] <= labelled["total_refined"] + 1e-9
 
 
 def test_only_features_that_never_saw_the_target_give_a_pac_bayes_certificate(data: Path) -> None:
@@ -123,17 +133,60 @@ def test_mistakes_are_reported_in_one_line(data: Path, words: list[str], message
     assert re.search(message, result.output)
 
 
-def test_a_regression_run_is_refused(tmp_path: Path) -> None:
+def test_a_regression_run_is_bounded(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(20, 2))
-    np.savez(tmp_path / "s.npz", X=x, y=x[:, 0])
-    np.savez(tmp_path / "t.npz", X=x)
+    x = rng.normal(size=(40, 2))
+    np.savez(tmp_path / "s.npz", X=x, y=3 * x[:, 0])
+    np.savez(tmp_path / "t.npz", X=x[::2] + 0.05, y=3 * x[::2, 0])
     files = [str(tmp_path / "s.npz"), str(tmp_path / "t.npz")]
-    words = [*files, "--regression", "--out", str(tmp_path / "run"), "--quiet", "--no-report"]
+    words = [*files, "--regression", "--out", str(tmp_path / "run"), "--quiet", "--no-report", "--holdout", "0.4"]
     assert invoke("fit", *words).exit_code == 0
     result = invoke("bound", str(tmp_path / "run"))
-    assert result.exit_code == 2
-    assert "got a regressor; allowed: a classifier" in result.output
+    assert result.exit_code == 0, result.output
+    found = json.loads((tmp_path / "run" / "bound.json").read_text())
+    assert set(found) == (NAMES | NEW) - {POPULATION}
+    for report in found.values():
+        assert report["loss"] == "absolute"
+        assert report["target_loss"] <= report["total_with_labels"] + 1e-9
+
+
+def test_held_out_samples_certify_and_reach_nothing(data: Path, tmp_path: Path) -> None:
+    """Other values in the held-out rows change neither the model nor anything else but their own predictions."""
+    t = arrays(data / "labelled.npz")
+    models, found = [], {}
+    for name, shift in (("a", 0.0), ("b", 5.0)):
+        x = t["X"].copy()
+        rows = json.loads((tmp_path / "a" / "run.json").read_text())["facts"]["holdout"] if models else []
+        x[rows] += shift
+        target = tmp_path / f"{name}.npz"
+        np.savez(target, X=x, y=t["y"])
+        words = [str(data / "s.npz"), str(target), "--out", str(tmp_path / name), "--holdout", "0.4", "--quiet"]
+        few = ["--set", "full.rounds=2", "--set", "full.iterations=5", "--no-report"]
+        assert invoke("fit", *words, *few).exit_code == 0
+        models.append(
+            [(tmp_path / name / f).read_bytes() for f in ("model.safetensors", "predictions.csv", "classes.csv")]
+        )
+    assert models[0] == models[1]
+    assert len(rows) == 12
+    held = (tmp_path / "a" / "holdout.csv").read_text().splitlines()
+    assert [int(line.split(",")[0]) for line in held[1:]] == rows
+    kept = (tmp_path / "a" / "predictions.csv").read_text().splitlines()
+    assert sorted([*rows, *(int(line.split(",")[0]) for line in kept[1:])]) == list(range(30))
+    result = invoke("bound", str(tmp_path / "a"), "--delta", "0.2")
+    assert result.exit_code == 0, result.output
+    assert "have changed" not in result.output
+    assert "New target samples, each line with probability 0.8" in result.output
+    found = json.loads((tmp_path / "a" / "bound.json").read_text())
+    assert set(found) == NAMES | NEW | {"tables"}
+    assert list(found)[:2] == ["Theorem 3.3, new samples", "Plan labels, new samples"]
+    np.savez(tmp_path / "fresh.npz", X=t["X"][rows])
+    assert invoke("bound", str(tmp_path / "a"), "--fresh", str(tmp_path / "fresh.npz"), "--delta", "0.2").exit_code == 0
+    named = json.loads((tmp_path / "a" / "bound.json").read_text())
+    for name in NEW:  # the same samples, named
+        assert named[name]["total"] == pytest.approx(found[name]["total"])
+        assert named[name]["target_loss"] is None
+    assert invoke("fit", "--resume", str(tmp_path / "a"), "--quiet").exit_code == 0
+    assert invoke("report", str(tmp_path / "a"), "--quiet", "--no-figures").exit_code == 0
 
 
 def test_a_run_from_python_needs_its_files_named(tmp_path: Path, data: Path) -> None:
@@ -145,3 +198,48 @@ def test_a_run_from_python_needs_its_files_named(tmp_path: Path, data: Path) -> 
     assert "Name the files" in result.output
     named = invoke("bound", str(tmp_path / "run"), str(data / "s.npz"), str(data / "t.npz"))
     assert named.exit_code == 0, named.output
+
+
+def test_the_winner_of_a_sweep_pays_for_the_choice(data: Path, tmp_path: Path) -> None:
+    """The target chose among five classifiers: the certificate of the winner is that of all five."""
+    space = tmp_path / "space.yaml"
+    space.write_text("- {preset: source-only, full.penalty: [0.0001, 0.001, 0.01, 0.1]}\n")
+    files = [str(data / "s.npz"), str(data / "t.npz")]
+    words = ["sweep", *files, "--space", str(space), "--out", str(tmp_path / "w"), "--quiet", "--no-report"]
+    assert invoke(*words).exit_code == 0
+    best = tmp_path / "w" / "best"
+    record = json.loads((best / "run.json").read_text())
+    assert record["target_use"] == {"features": False, "iterate": False, "candidates": 5}
+    result = invoke("bound", str(best))
+    assert "NOT A CERTIFICATE" not in result.output
+    paid = json.loads((best / "bound.json").read_text())[POPULATION]
+    assert "divided by the 5 candidates" in paid["union_bound"]
+    (best / "run.json").write_text(json.dumps({**record, "target_use": {**record["target_use"], "candidates": 1}}))
+    assert invoke("bound", str(best)).exit_code == 0
+    free = json.loads((best / "bound.json").read_text())[POPULATION]
+    confidence = [next(t["value"] for t in one["terms"] if t["name"] == "confidence") for one in (free, paid)]
+    assert confidence[0] < confidence[1]
+    # a folder of an older version does not say it
+    del record["target_use"], record["facts"]["candidates"]
+    (best / "run.json").write_text(json.dumps(record))
+    assert "NOT A CERTIFICATE (settings searched on the target)" in invoke("bound", str(best)).output
+
+
+def test_what_the_target_touched_is_recorded(data: Path, tmp_path: Path) -> None:
+    found = json.loads((data / "source" / "run.json").read_text())["target_use"]
+    assert found == {"features": False, "iterate": False, "candidates": 1}
+    assert json.loads((data / "full" / "run.json").read_text())["target_use"]["features"] is True
+    few = ["--set", "engine=minibatch", "--set", "minibatch.steps=4", "--set", "minibatch.network.bottleneck=bn"]
+    outs = []
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "other.npz", X=9 + 5 * rng.normal(size=(30, 6)))
+    for name, target in (("a", data / "t.npz"), ("b", tmp_path / "other.npz")):
+        words = [str(data / "s.npz"), str(target), "--preset", "source-only", "--out", str(tmp_path / name), *few]
+        assert invoke("fit", *words, "--quiet", "--no-report").exit_code == 0
+        outs.append((tmp_path / name / "model.safetensors").read_bytes())
+    assert outs[0] == outs[1]  # no target batch went through BatchNorm
+    assert "NOT A CERTIFICATE" not in invoke("bound", str(tmp_path / "a")).output
+    record = json.loads((tmp_path / "a" / "run.json").read_text())
+    del record["target_use"]  # of an older version, where one did
+    (tmp_path / "a" / "run.json").write_text(json.dumps(record))
+    assert "NOT A CERTIFICATE (adapted features)" in invoke("bound", str(tmp_path / "a")).output

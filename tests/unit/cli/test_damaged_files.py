@@ -24,8 +24,8 @@ from warmpot.data.table import as_table
 from warmpot.errors import InputError, WarmpotError
 from warmpot.report.run_page import report_run
 from warmpot.train import Predictor, fit, load_config
-from warmpot.train.finished_run import read_run
 from warmpot.train.run_folder import Checkpoint, RunFolder, read_config, read_facts
+from warmpot.train.run_reader import read_run
 
 rng = np.random.default_rng(0)
 YS, YT = np.arange(30) % 3, np.arange(20) % 2

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from warmpot.cli import app
+from warmpot.cli.methods import LISTING, listing
 from warmpot.methods import METHODS, WEIGHTINGS
 from warmpot.train import load_config, preset_names
 from warmpot.train.recipes import preset_for, presets_of
@@ -42,6 +46,18 @@ def test_every_method_weighting_and_preset_is_listed(monkeypatch: pytest.MonkeyP
     assert "such as row sums of its plan (warmpot, " in own
     assert "iwan" in own
     assert "dann" not in own
+
+
+def test_the_stored_listing_is_that_of_the_classes() -> None:
+    remedy = 'python -c "from warmpot.cli.methods import write_listing; write_listing()"'
+    assert json.loads(LISTING.read_text(encoding="utf-8")) == listing(), f"write it again: {remedy}"
+
+
+def test_they_are_listed_without_torch() -> None:
+    code = "import sys; from warmpot.cli import main\ntry: main()\nfinally: print(*sys.modules)"
+    process = subprocess.run([sys.executable, "-c", code, "methods", "--all"], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert not {"torch", "numpy", "scipy"} & set(process.stdout.splitlines()[-1].split())
 
 
 def test_what_to_use_first_comes_first_and_presets_on_request() -> None:

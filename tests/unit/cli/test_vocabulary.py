@@ -153,3 +153,35 @@ def test_every_method_is_known_without_importing_it() -> None:
     from warmpot.train.recipes import preset_names, read_preset
 
     assert {read_preset(name)["method"] for name in preset_names()} == set(METHODS)
+
+
+FIRST_LINES = """
+import builtins, sys
+from warmpot.cli import main
+real = builtins.__import__
+
+def light(name, *rest, **more):
+    if name.partition(".")[0] in ("numpy", "torch", "scipy"):
+        raise SystemExit("too late")
+    return real(name, *rest, **more)
+
+builtins.__import__ = light
+for words in ("predict run data", "export run", "explain run 0", "report run", "bound run", "extract data",
+              "weights data data", "fit data data", "sweep data data"):
+    print("COMMAND", words, file=sys.stderr)
+    sys.argv = ["warmpot", *words.split()]
+    try:
+        main()
+    except SystemExit as stop:
+        print(stop, file=sys.stderr)
+"""
+
+
+def test_the_first_line_comes_before_heavy_imports(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "data").mkdir()
+    process = subprocess.run([sys.executable, "-c", FIRST_LINES], cwd=tmp_path, capture_output=True, text=True)
+    blocks = [block.splitlines() for block in process.stderr.split("COMMAND ")[1:]]
+    assert len(blocks) == 9
+    for command, first, *_ in blocks:
+        assert first.startswith("reading "), (command, first)

@@ -249,7 +249,7 @@ def test_an_error_is_one_line_and_leaves_nothing(files: Files, case: str) -> Non
     result = files.run(*flags, **given)
     assert result.exit_code == 2
     assert result.stdout == ""
-    assert re.fullmatch(rf"error: .*{message}.*\n", result.stderr)
+    assert re.fullmatch(rf"(reading .*\n)?error: .*{message}.*\n", result.stderr)
     assert {path.name: path.lstat().st_mtime_ns for path in files.folder.iterdir()} == before
 
 
@@ -298,7 +298,9 @@ def test_a_stopped_solver_ends_in_one_line(
 
     monkeypatch.setattr(warmpot.transport, "solve_partial_points", solve)
     result = files.run()
-    assert (result.exit_code, result.output, result.stderr) == (code, line, line)
+    reading, said = result.stderr.split("\n", 1)
+    assert (result.exit_code, said, result.stdout) == (code, line, "")
+    assert reading.startswith("reading ")
     assert files.names() == {"s.npz", "t.npz"}
 
 

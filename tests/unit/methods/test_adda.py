@@ -125,8 +125,8 @@ def test_the_phases_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(network.head.weight, start["head.weight"])
     assert torch.equal(network.head.bias, start["head.bias"])
     assert not torch.equal(network.bottleneck[0].weight, start["bottleneck.0.weight"])
-    # 3 steps with both domains, then 9 with the target only
-    assert int(network.bottleneck[1].num_batches_tracked) == 3 * 2 + 9
+    # 3 steps with the source only, then 9 with the target only
+    assert int(network.bottleneck[1].num_batches_tracked) == 3 + 9
 
 
 @pytest.mark.parametrize("bad", [{"pretraining": 1.0}, {"pretraining": -0.1}, {"ceiling": -1.0}])

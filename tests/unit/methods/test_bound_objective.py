@@ -207,3 +207,17 @@ def test_what_has_no_such_bound_is_refused(tmp_path: Path) -> None:
         config(objective="bounds")
     with pytest.raises(InputError, match="bound_beta"):
         config(bound_beta=0.0)
+
+
+def test_beta_is_at_most_half_of_the_shared_classes() -> None:
+    """Forty source samples, of which two classes with 2 % of them are shared: .1 would force matches across classes."""
+    rng = np.random.default_rng(0)
+    centres = 8.0 * rng.normal(size=(6, 10))
+    ys, yt = np.repeat(np.arange(6), [4, 4, 100, 100, 100, 92]), np.repeat(np.arange(2), 30)
+    xs, xt = (centres[y] + rng.normal(size=(len(y), 10)) for y in (ys, yt))
+    rare = make_task(as_table(xs, ys), as_table(xt))[0]
+    changes = {"rounds": 2, "bound_rounds": 2, "iterations": 5}
+    few = {line["beta"] for line in fit(rare, config(**changes)).history if "bound" in line}
+    assert len(few) == 1
+    assert 1 / 400 <= few.pop() <= 0.03
+    assert {line["beta"] for line in fit(small_task(), config(**changes)).history if "bound" in line} == {0.1}

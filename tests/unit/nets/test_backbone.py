@@ -16,7 +16,15 @@ from torch import Tensor, nn
 
 from warmpot.errors import InputError, MissingExtraError
 from warmpot.nets._split import split_network, split_points
-from warmpot.nets.backbone import BLOCK, Backbone, BackboneSettings, _make_network, build_backbone, import_timm
+from warmpot.nets.backbone import (
+    BLOCK,
+    Backbone,
+    BackboneSettings,
+    _make_network,
+    build_backbone,
+    check_weights,
+    import_timm,
+)
 
 if importlib.util.find_spec("timm") is None:  # not importorskip: its import may need mending
     pytest.skip("needs timm", allow_module_level=True)
@@ -300,15 +308,33 @@ class TestWeights:
         with pytest.raises(InputError, match="UnpicklingError"):
             self.load(tmp_path / "object.pth")
 
+    def test_an_unreachable_hub_is_asked_once(self, monkeypatch, tmp_path):
+        calls = []
+
+        def refuse(address, timeout):
+            calls.append((address, timeout))
+            raise OSError("Name or service not known")
+
+        monkeypatch.setattr("warmpot.nets.backbone.getproxies", dict)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+        monkeypatch.setattr("socket.create_connection", refuse)
+        monkeypatch.setattr(import_timm(), "create_model", lambda *_, **__: pytest.fail("it would try for a minute"))
+        with pytest.raises(InputError, match=r"huggingface.co cannot be reached: Name or .* Name a file"):
+            build_backbone(BackboneSettings("resnet18.tv_in1k"))
+        (call,) = calls
+        assert call[0] == ("huggingface.co", 443)
+        with pytest.raises(InputError, match="timm has none"):
+            check_weights(BackboneSettings("resnet50_v1"))
+        check_weights(BackboneSettings("resnet18.tv_in1k", weights="none"))
+
     def test_downloads_that_fail_name_the_remedy(self, monkeypatch):
         def offline(*args, **kwargs):
             raise OSError("no route to host")
 
         monkeypatch.setattr(import_timm(), "create_model", offline)
+        monkeypatch.setattr("warmpot.nets.backbone.check_weights", lambda _: None)
         with pytest.raises(InputError, match=r"no route to host.*weights=PATH"):
             build_backbone(BackboneSettings())
-        with pytest.raises(InputError, match="timm has none"):
-            build_backbone(BackboneSettings("resnet50_v1"))
 
     @pytest.mark.parametrize(("name", "part"), [(LITE, "blocks.6"), ("resnet50_v1", "layer4")])
     def test_real_files(self, name, part):

@@ -33,7 +33,7 @@ from warmpot.report.page import (
     make_table,
     write_page,
 )
-from warmpot.report.style import COLOURS, PAPER, THEME, heat, label, legend, new_figure, series, ticks, visible
+from warmpot.report.style import COLOURS, PAPER, THEME, WIDTH, heat, label, legend, new_figure, series, ticks, visible
 from warmpot.report.svg import PNG_DPI, draw_svg, inline_svg, save_figure
 
 HOSTILE = [
@@ -253,12 +253,12 @@ def test_a_figure_follows_the_theme() -> None:
     axes.text(0, 0, "plain")
     axes.legend()
     svg, width = inline_svg(draw_svg(figure), "a", "what one sees")
-    assert width == pytest.approx(4.6 * 72)
+    assert width == pytest.approx(WIDTH * 72)
     assert "var(--red)" in svg
     assert "var(--muted)" in svg
     assert not re.search(r"#[0-9a-f]{6}\b(?!\))", re.sub(r'(href|id|clip-path)="[^"]*"', "", svg))
     root = ElementTree.fromstring(svg)
-    assert root.attrib == {"viewBox": "0 0 331.2 216", "role": "img", "aria-label": "what one sees"}
+    assert root.attrib == {"viewBox": "0 0 316.8 216", "role": "img", "aria-label": "what one sees"}
     assert "plain" in [text.text for text in root.iter("text")]
     assert all(element.get("id", "a-").startswith("a-") for element in root.iter())
 
@@ -378,7 +378,7 @@ def test_a_figure_saved_alone(tmp_path: Path) -> None:
     assert THEME["paper"][0] in (tmp_path / "one.svg").read_text("utf-8")  # readable on a dark page too
     assert "var(--paper)" not in inline_svg(drawn, "one", "alt")[0]  # the page has its own
     with Image.open(tmp_path / "one.png") as image:
-        assert image.size == (round(4.6 * PNG_DPI), 3 * PNG_DPI)
+        assert image.size == (round(WIDTH * PNG_DPI), 3 * PNG_DPI)
         assert "#{:02x}{:02x}{:02x}".format(*image.getpixel((0, 0))) == THEME["paper"][0]
 
 

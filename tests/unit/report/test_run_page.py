@@ -25,7 +25,7 @@ from warmpot.bounds import joint_bound
 from warmpot.cli import app
 from warmpot.data import Task, Truth, as_table, make_task
 from warmpot.errors import InputError
-from warmpot.report import report_run
+from warmpot.report import plot_weights, report_run
 from warmpot.report.card import model_card
 from warmpot.report.page import Details, Pair, Thumbnails, Tiles
 from warmpot.report.run_view import RunView, view_run
@@ -33,13 +33,15 @@ from warmpot.report.sections.answer import answer_section, run_warnings
 from warmpot.report.sections.bounds import bound_section
 from warmpot.report.sections.evaluation import evaluation_section
 from warmpot.report.sections.parts import opener, samples
+from warmpot.report.sections.projection import embed
 from warmpot.report.sections.provenance import repeat_command
-from warmpot.report.sections.training import embed, training_curves
+from warmpot.report.sections.training import training_curves
 from warmpot.report.sections.trust import candidates_section, trust_section
-from warmpot.report.sections.weights import left_out_section, weight_histogram, weights_section
+from warmpot.report.sections.weights import left_out_section, weights_section
 from warmpot.train import fit, load_config
-from warmpot.train.finished_run import FinishedRun, read_run
+from warmpot.train.finished_run import FinishedRun
 from warmpot.train.run_folder import parse_bounds
+from warmpot.train.run_reader import read_run
 from warmpot.weights import ClassPresence
 
 LIMIT = 3_000_000
@@ -181,13 +183,13 @@ def test_shares_and_weights_are_those_of_the_files(trained: tuple[Path, Task, Tr
     assert seen.weight_shares == pytest.approx([seen.weights[task.ys == k].sum() for k in range(4)])
     assert sorted([*seen.present, *seen.absent]) == [0, 1, 2, 3]
     outlier = np.isin(task.ys, [2, 3])
-    axes = weight_histogram(seen).figure.axes[0]
+    axes = plot_weights(seen)
     below, above = (bars.get_data() for bars in axes.patches)
     counts = np.histogram(seen.relative_weights[outlier], above.edges)[0]
     np.testing.assert_array_equal(above.values - above.baseline, counts)  # stacked on the shared classes
     np.testing.assert_array_equal(above.baseline, below.values)
-    assert axes.patches[1].get_label() == f"outlier: 24 samples, {100 * seen.weights[outlier].sum():.2f}% of the weight"
-    assert "estimated absent" in weight_histogram(view_run(read_run(run), task, None)).alt
+    assert axes.patches[1].get_label() == f"outlier: {100 * seen.weights[outlier].sum():.1f}% of the weight"
+    assert "estimated absent" in plot_weights(view_run(read_run(run), task, None)).get_legend().texts[1].get_text()
     assert seen.candidate is not None
     assert set(seen.scores) == {"neighbours", "reverse"}
 
@@ -393,7 +395,7 @@ def test_numbers_that_are_none_are_left_out_and_told(tmp_path: Path) -> None:
     assert "nan" not in text.replace("nano", "")
     seen = RunView(read_run(tmp_path / "run"))
     assert seen.mean_confidence == pytest.approx(0.95)
-    assert sum(bars.get_data().values.sum() for bars in weight_histogram(seen).figure.axes[0].patches[-1:]) == 38
+    assert sum(bars.get_data().values.sum() for bars in plot_weights(seen).patches[-1:]) == 38
     none = dataclasses.replace(run, training_weights=np.full(40, np.nan))
     section = weights_section(RunView(none))
     assert section is not None
@@ -468,7 +470,7 @@ def test_numbers_are_reported_too(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert "estimated present" not in text
     assert "t-SNE" in text
     assert "t-SNE of 100 samples, before the network" in caplog.text
-    assert "tsne takes longer" in " ".join(run_cli("report", "--help").output.split())
+    assert "tsne if that shows less than 20 % of the variance" in " ".join(run_cli("report", "--help").output.split())
     assert "Histogram of predictions" in text
 
 
@@ -697,7 +699,10 @@ def test_a_sweep_says_what_it_chose_and_by_how_much(tmp_path: Path) -> None:
         assert section is not None
         return section.lead
 
-    assert "Chosen: full, params.alpha 0.9, with 0.75, 0.25 more than full, params.alpha 0.5." in lead(0.5, 0.75)
+    assert lead(0.5, 0.75) == (
+        "Chosen: full, params.alpha 0.9, by neighbours (0.750), from 2 candidates, without target labels. "
+        "The score is 0.250 more than that of full, params.alpha 0.5, the second."
+    )
     assert "no clear winner" in lead(0.5, 0.5)
 
 
@@ -709,7 +714,7 @@ def test_a_sweep_s_page_lists_its_candidates(files: Path, monkeypatch: pytest.Mo
     assert "report.html" in result.stdout
     assert "its report failed" not in result.output
     text = (files / "w" / "report.html").read_text("utf-8")
-    assert "What the sweep tried" in text
+    assert "What the sweep chose" in text
     assert "full, params.alpha 0.5" in text
     bare = report_run("w", figures=False, out="w/report.html").read_text("utf-8")
     assert commands(bare) == ["warmpot bound w/best", "warmpot report w --out w/report.html"]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +15,7 @@ from typer.testing import CliRunner
 from warmpot.cli import app
 from warmpot.data import Task, as_table, make_task
 from warmpot.errors import InputError
+from warmpot.report.explanation_page import write_explanation
 from warmpot.select import fit_chosen
 from warmpot.select.best_iterate import ValidatorChooser
 from warmpot.train import Fitted, explain_sample, fit, load_config
@@ -108,3 +113,42 @@ def test_the_command_prints_it(run: tuple[Path, Fitted], monkeypatch: pytest.Mon
         assert line.split()[:2] == [f"{match.share:.1%}", match.label]
     answer = CliRunner().invoke(app, ["explain", str(folder), "nothing"])
     assert (answer.exit_code, "error: ID: got 'nothing'" in answer.stderr) == (2, True)
+
+
+def test_images_are_shown_as_thumbnails(run: tuple[Path, Fitted], tmp_path: Path) -> None:
+    from PIL import Image
+
+    folder = shutil.copytree(run[0], tmp_path / "run")
+    for side, names in zip(("source", "target"), IDS, strict=True):
+        for k, name in enumerate(names[:-1]):  # the last file is gone
+            file = tmp_path / side / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (200, 100), (5 * k, 0, 0)).save(file, "PNG")
+    model, record = (json.loads((folder / name).read_text()) for name in ("model.json", "run.json"))
+    model["facts"]["images"] = {"backbone": {"name": "resnet50.tv_in1k", "train_from": ""}}
+    record["facts"] = {side: str(tmp_path / side) for side in ("source", "target")}
+    (folder / "model.json").write_text(json.dumps(model))
+    (folder / "run.json").write_text(json.dumps(record))
+    result = explain_sample(folder, 0)
+    for image in (result.image, *(match.image for match in result.matches if match.name != IDS[0][-1])):
+        assert Image.open(io.BytesIO(image)).size == (96, 48)
+    assert "image" not in repr(result)
+    shown = result._repr_html_()
+    assert shown.count("<img src='data:image/jpeg;base64,") == 1 + len(result.matches[:12])
+    page = write_explanation(result, tmp_path / "page.html").read_text("utf-8")
+    assert page.count("<img ") == 1 + len(result.matches[:12])
+    assert explain_sample(folder, 19).image == b""
+
+
+def test_a_notebook_shows_names_as_texts(run: tuple[Path, Fitted], tmp_path: Path) -> None:
+    result = replace(explain_sample(run[0], 0), name="<script>", prediction="<b>")
+    shown = result._repr_html_()
+    assert "<script>" not in shown
+    assert "&lt;script&gt;: predicted &lt;b&gt;" in shown
+    assert "<img" not in shown  # these are no images
+    done = CliRunner().invoke(app, ["explain", str(run[0]), "0", "--out", str(tmp_path / "why.html")])
+    assert done.exit_code == 0, done.output
+    assert "Matched source samples" in (tmp_path / "why.html").read_text("utf-8")
+    assert not list(run[0].glob("explain-*"))
+    refused = CliRunner().invoke(app, ["explain", str(run[0]), "0", "--out", str(run[0] / "predictions.csv")])
+    assert refused.exit_code == 2

@@ -13,7 +13,7 @@ from warmpot._files import read_csv, write_csv
 from warmpot.data import digits_task, make_task
 from warmpot.errors import InputError
 from warmpot.train import Predictor, fit, load_config
-from warmpot.train.finished_run import read_run
+from warmpot.train.run_reader import read_run
 
 SMALL = {"full": {"rounds": 3, "width": 16, "iterations": 5}}
 QUICK = {"minibatch": {"steps": 12, "checkpoint_every": 4, "log_every": 3}}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import importlib.metadata
+import itertools
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -47,7 +49,8 @@ from warmpot.nets import Network, NetworkSettings, Outputs, build_network
 from warmpot.select import fit_chosen
 from warmpot.train import fit, load_config
 from warmpot.train.batch_engine import _Trainer
-from warmpot.train.finished_run import read_run
+from warmpot.train.hardware import make_fabric
+from warmpot.train.run_reader import read_run
 
 N_SOURCE, N_TARGET, CLASSES, WIDTH, STEPS, BATCH = 40, 30, 4, 5, 6, 8
 FEW: dict[str, Any] = {
@@ -91,7 +94,7 @@ class TwoPhases(Method[CopyMemory]):
     @property
     def phases(self) -> tuple[Phase, ...]:
         second = Phase("target", frozen=("head",), uses_source=False, restarts_decay=True)
-        return Phase("source", 0.5, adapts=False), second
+        return Phase("source", 0.5, adapts=False, uses_target=False), second
 
     def make_memory(self, setup: Setup) -> CopyMemory:
         self.memories.append(CopyMemory(setup))
@@ -128,12 +131,13 @@ def method(monkeypatch: pytest.MonkeyPatch) -> TwoPhases:
     return TwoPhases()
 
 
-def test_a_phase_without_the_source(method: TwoPhases) -> None:
+def test_phases_of_one_domain(method: TwoPhases) -> None:
     changes = {**FEW, "method": method.name, "minibatch": {**FEW["minibatch"], "network": {"bottleneck": "bn"}}}
     fitted = fit(make_task(), load_config("frozen", changes=changes))
     (memory,) = method.memories
     first, second = memory.contexts[:3], memory.contexts[3:]
     assert [len(context.source.logits) for context in memory.contexts] == [BATCH] * 3 + [0] * 3
+    assert [len(context.target.logits) for context in memory.contexts] == [0] * 3 + [BATCH] * 3
     assert [context.progress.phase_share for context in second] == pytest.approx([0, 1 / 3, 2 / 3])
     for context in second:
         assert context.inputs is not None
@@ -148,9 +152,24 @@ def test_a_phase_without_the_source(method: TwoPhases) -> None:
     network = fitted.predictor.network
     assert torch.equal(network.head.weight, memory.encoder.head.weight)  # frozen since the copy
     assert not torch.equal(network.bottleneck[0].weight, memory.encoder.bottleneck[0].weight)
-    # BatchNorm has seen both domains in the first phase; then the target, and its second view
-    assert int(network.bottleneck[1].num_batches_tracked) == 3 * 2 + 3 * 2
+    # BatchNorm has seen the source in the first phase; then the target, and its second view
+    assert int(network.bottleneck[1].num_batches_tracked) == 3 + 3 * 2
     assert fitted.training_weights.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["adda", "drcn", "apda-ci", "shot-plus"])
+def test_source_phases_do_not_pass_the_target(name: str) -> None:
+    params = {"params": {"pretraining" if name == "adda" else "pretrain": 0.9}}
+    bottleneck = {"minibatch": {**FEW["minibatch"], "network": {"bottleneck": "bn", "head": "linear", "scale": "none"}}}
+    tasks = [make_task(), dataclasses.replace(make_task(), xt=make_task().xt + 100.0)]
+    config = load_config(f"{name}-frozen", changes={**FEW, **bottleneck, **params, "weights": "plan"})
+    trained = [_Trainer(task, config, make_fabric(config.minibatch.hardware)) for task in tasks]
+    for trainer in trained:
+        trainer.model.train()
+        for step, batches in itertools.islice(trainer.steps(0), 3):
+            trainer.step(step, batches)
+    first, second = (trainer.network.state_dict() for trainer in trained)
+    assert all(torch.equal(first[key], second[key]) for key in first)
 
 
 def test_samples_of_a_joined_batch_can_be_exchanged(method: TwoPhases) -> None:

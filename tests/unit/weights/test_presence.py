@@ -155,3 +155,37 @@ def test_large_sources_keep_samples_of_rare_classes(monkeypatch: pytest.MonkeyPa
     keep = np.r_[np.arange(380), 380, 381]  # two samples of the last class
     presence = estimate_presence(xs[keep], ys[keep], xt, unit=False)
     assert presence.probability[19] > 0
+
+
+@pytest.mark.parametrize(("classes", "width"), [(2, 5), (6, 5), (4, 12)])
+def test_discriminant_axes_solve_the_generalised_eigenproblem(classes: int, width: int) -> None:
+    from scipy.linalg import eigh
+
+    xs, ys, _ = blobs(classes, classes=classes, width=width)
+    weights = np.random.default_rng(1).random(len(xs))
+    one_hot = np.eye(classes)[ys]
+    axes = discriminant_axes(xs, one_hot, weights)
+    x = xs - weights @ xs / weights.sum()
+    means = (one_hot * weights[:, None]).T @ x / (weights @ one_hot)[:, None]
+    between = means.T @ (means * (weights @ one_hot)[:, None])
+    total = x.T @ (x * weights[:, None])
+    within = total - between + 0.3 * np.trace(total) / width * np.eye(width)
+    separation = eigh(between, within, eigvals_only=True)[::-1][: axes.shape[1]]
+    assert np.allclose(axes.T @ within @ axes, np.eye(axes.shape[1]))
+    assert np.allclose(axes.T @ between @ axes, np.diag(separation), atol=1e-9 * separation[0])
+
+
+def test_copies_of_a_sample_share_the_last_place_among_the_neighbours() -> None:
+    from warmpot.weights.axes import indicators
+    from warmpot.weights.presence import _nearest_class
+
+    xs, ys, xt = blobs(4, classes=4, apart=1.0)
+    arguments = xs, np.repeat(xt, 2, axis=0), indicators(ys, 4), np.eye(30), xs.mean(axis=0), False
+    predicted, consistency = _nearest_class(*arguments)
+    x = np.repeat(xt, 2, axis=0) - xt.mean(axis=0)
+    distances = np.square(x[:, None] - x[None]).sum(axis=2)
+    np.fill_diagonal(distances, np.inf)
+    counts = np.bincount(predicted)
+    k = round(0.25 * counts @ counts / len(x))
+    near = np.argsort(distances, axis=1, kind="stable")[:, :k]
+    assert np.allclose(consistency, (predicted[near] == predicted[:, None]).mean(axis=1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,12 +25,15 @@ from warmpot.report.page import (
 from warmpot.report.run_view import UNSURE, RunView
 from warmpot.report.sections import parts
 from warmpot.report.sections.provenance import repeat_command
-from warmpot.report.style import COLOURS, MUTED, label, new_figure
+from warmpot.report.style import COLOURS, MUTED, label
 from warmpot.select.candidate import collapse_reason
 from warmpot.train.health import LONE, SPREAD
 from warmpot.weights.presence import STATES
 
-__all__ = ["answer_section", "run_warnings"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["answer_section", "draw_classes", "run_warnings"]
 
 TITLE = "The answer"
 MAX_NAMES = 40
@@ -87,7 +90,9 @@ def _class_answer(view: RunView, notices: list[Block]) -> Section:
     table, suspects = _class_table(view), list(view.suspects)
     blocks: list[Block] = [Tiles(tiles), _states(view), *notices, *_suspicious_samples(view, suspects)]
     folded = parts.fold_if_long(table, f"All {len(table.rows)} predicted classes")
-    blocks += [Pair([_class_shares(view), folded]), Text(ALWAYS_A_CLASS)]
+    height = 0.9 + 0.27 * min(int((view.shares > 0).sum()), parts.MAX_BARS)
+    shares = parts.picture("predicted-classes", lambda axes: draw_classes(axes, view), height)
+    blocks += [Pair([shares, folded]), Text(ALWAYS_A_CLASS)]
     return Section(TITLE, blocks, lead=_lead(view))
 
 
@@ -166,18 +171,18 @@ def _suspicious_samples(view: RunView, suspects: list[int]) -> Iterator[Block]:
         yield Details(f"Samples predicted as {label(view.classes[k], 40)}", [block])
 
 
-def _class_shares(view: RunView) -> Picture:
+def draw_classes(axes: Axes, view: RunView) -> parts.Drawn:
+    """Draw the predicted shares of the classes, the largest first."""
     order = np.argsort(-view.shares, kind="stable")
     order = order[view.shares[order] > 0][: parts.MAX_BARS]
     texts = [f"{view.counts[k]:,} samples, {view.shares[k]:.1%}" for k in order]
-    picture = parts.class_bars(view, "predicted-classes", "target", view.shares, order, texts, margin=0.9)
-    axes = picture.figure.axes[0]
+    drawn = parts.class_bars(axes, view, "target", view.shares, order, texts)
     for index, k in enumerate(order):
-        axes.text(100 * view.shares[k], index + 0.5, f" {view.shares[k]:.1%}", va="center", fontsize=8.5, color=MUTED)
-    axes.set(xlabel="% of the target samples", xlim=(0, 118 * view.shares.max()))
+        axes.text(100 * view.shares[k], index + 0.5, f" {view.shares[k]:.1%}", va="center", color=MUTED)
+    axes.set(xlabel="% of the target samples", xlim=(0, 136 * max(view.shares.max(initial=0.0), 1e-9)))
     used = int((view.shares > 0).sum())
     more = f" The {len(order)} largest of {used}." if used > len(order) else ""
-    return replace(picture, caption=f"Predicted content of the target.{picture.caption}{more}")
+    return drawn._replace(caption=f"Predicted content of the target.{drawn.caption}{more}")
 
 
 def _class_table(view: RunView) -> ResultTable:
@@ -212,8 +217,12 @@ def _value_answer(view: RunView, notices: list[Block]) -> Section:
 
 def _values_histogram(view: RunView) -> Picture:
     """Plot the predictions of a regression next to the weighted source labels."""
-    figure = new_figure(5.2, 3.0)
-    axes, values = figure.add_subplot(), np.concatenate([view.predicted, view.labels])
+    return parts.picture("predicted-values", lambda axes: draw_values(axes, view), 3.2)
+
+
+def draw_values(axes: Axes, view: RunView) -> parts.Drawn:
+    """Draw the histogram of predicted values."""
+    values = np.concatenate([view.predicted, view.labels])
     values = values[np.isfinite(values)]
     low, high = values.min(), values.max()
     edges = np.linspace(low, high if high > low else low + 1.0, 41)
@@ -223,9 +232,8 @@ def _values_histogram(view: RunView) -> Picture:
         weighted = np.histogram(view.labels, edges, weights=view.weights)[0]
         axes.stairs(100 * weighted, edges, color=COLOURS["orange"], linewidth=1.6, label="weighted source labels")
     axes.set(xlabel="value", ylabel="% of the samples")
-    axes.legend(frameon=False)
     alt = f"Histogram of predictions from {np.nanmin(view.predicted):.4g} to {np.nanmax(view.predicted):.4g}"
-    return Picture("predicted-values", figure, alt, "Target predictions, compared with the weighted source labels.")
+    return parts.Drawn(alt, "Target predictions, compared with the weighted source labels.")
 
 
 def run_warnings(view: RunView) -> list[Notice]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +10,13 @@ from warmpot._files import atomic_write
 from warmpot.bounds import BoundReport
 from warmpot.report.page import EVALUATION, Block, Code, Details, Picture, Section, Text, make_table
 from warmpot.report.style import COLOURS, INK, MUTED, PAPER, label, new_figure, series
+from warmpot.train.run_bounds import FRESH, FRESH_LABELS, SHARP
+from warmpot.train.run_bounds import LABELS as LABEL_FORM
 
 if TYPE_CHECKING:
     from warmpot.report.run_view import RunView
 
-__all__ = ["RunBounds", "bound_section", "draw_bounds", "run_bounds"]
+__all__ = ["RunBounds", "bound_section", "draw_bounds", "draw_mismatch", "headline", "run_bounds"]
 
 TERMS = {
     "source loss": COLOURS["blue"], "transport, features": COLOURS["orange"], "transport, labels": COLOURS["brown"],
@@ -27,7 +29,7 @@ WIDEST = 8.0
 """Bars longer than this are cut, so that the short ones can be read; a loss is at most 1."""
 MAX_PAIRS = 40_000
 """Largest number of pairs for which the page computes the bound itself; this takes seconds."""
-JOINT = {"Theorem 3.3": "paper", "Theorem 3.3, sharp": "sharp"}
+JOINT = {SHARP: "sharp", "Theorem 3.3": "paper"}
 
 RunBounds = tuple[Mapping[str, BoundReport], Mapping[str, Sequence[BoundReport]]]
 """Bounds by name, and the same bounds on a grid of alpha and beta."""
@@ -124,13 +126,17 @@ def run_bounds(view: RunView) -> RunBounds:
         return {}, {}
     if task.xs.ndim > 2 or _no_constant(view):  # all images would have to go through the network again
         return {}, {}
-    from warmpot.bounds import head_lipschitz, tightest_bound
+    from warmpot.bounds import head_lipschitz, plan_label_bound, tightest_bound
     from warmpot.train import bound_inputs
 
     inputs = bound_inputs(view.run.load_predictor(), task)
     gamma = head_lipschitz(inputs.weight, "euclidean")
     searches = {name: tightest_bound("joint", *inputs.points, gamma=gamma, form=form) for name, form in JOINT.items()}
-    return {name: search.best for name, search in searches.items()}, {name: s.curve for name, s in searches.items()}
+    reports = {name: search.best for name, search in searches.items()}
+    problem, beta = inputs.problem(), reports[SHARP].beta
+    plan, _ = problem.planned(1.0, beta, form="sharp")
+    reports[LABEL_FORM] = plan_label_bound(problem, plan, problem.report(1.0, beta, plan=plan, form="sharp"))
+    return reports, {name: s.curve for name, s in searches.items()}
 
 
 def _no_constant(view: RunView) -> bool:
@@ -138,21 +144,119 @@ def _no_constant(view: RunView) -> bool:
     return view.candidate is not None and view.candidate.head is None
 
 
+def headline(reports: Mapping[str, BoundReport]) -> str | None:
+    """Return the name of the bound to quote: about new samples if there is one; None if none is below 1."""
+    order = (FRESH_LABELS, FRESH, SHARP, LABEL_FORM, *reports)
+    return next((name for name in order if name in reports and reports[name].total < 1), None)
+
+
+def draw_mismatch(reports: Mapping[str, BoundReport]) -> Any:
+    """Plot the plan-label bound as a line over its unknown M, with the estimate and, if it is known, the truth."""
+    figure = new_figure(5.2, 3.4)
+    axes = figure.add_subplot()
+    ends, highest = (0.0, 0.3), 0.0
+    shown = {FRESH_LABELS: "new samples", LABEL_FORM: "samples seen in training"}
+    names = [name for name in shown if name in reports]
+    for index, name in enumerate(names):
+        report, colour = reports[name], series(index)
+        sure = f", with probability {report.confidence:g}" if report.confidence is not None else ""
+        axes.plot(ends, [report.total + end for end in ends], color=colour, label=f"{shown[name]}{sure}")
+        highest = max(highest, report.total + ends[1])
+        style: dict[str, Any] = {"linestyle": "none", "color": colour}
+        if report.guess is not None and report.guess <= ends[1]:
+            known = None if index else "matched with classes estimated absent"
+            axes.plot([report.guess], [report.total + report.guess], marker="o", markersize=6, label=known, **style)
+        if report.ideal is not None and report.target_loss is not None:
+            known = None if index else "true M and true loss"
+            axes.plot([report.ideal], [report.target_loss], marker="x", markersize=7, label=known, **style)
+    axes.set(xlim=ends, ylim=(0, min(1.0, 1.05 * highest)), ylabel="target loss is at most",
+             xlabel="M: share of samples matched with another class")  # fmt: skip
+    axes.legend(fontsize=7, frameon=False, loc="upper left")
+    return figure
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _part_tables(tables: Mapping[str, Sequence[Mapping[str, Any]]], new: bool) -> Iterator[Block]:
+    """Yield the bounds of parts of the target, and of the levels."""
+    whose = "new samples; all rows hold together with the probability of the bound" if new else "the samples seen"
+    heads = {"coverage": "The most certain samples", "classes": "Samples by predicted class"}
+    for key, title in heads.items():
+        if tables.get(key):
+            rows = [[label(str(row.get("name")), 60), row.get("n"), *(_number(row.get(k)) for k in ("joint", "labels"))]
+                    for row in tables[key]]  # fmt: skip
+            yield make_table(
+                ["part", "samples", "loss at most, + ideal", "loss at most, + M"], rows, title, f"About {whose}."
+            )
+    if tables.get("levels"):
+        rows = [[row.get("level"), *(_number(row.get(k)) for k in ("total", "price")), label(str(row.get("heads")), 80)]
+                for row in tables["levels"]]  # fmt: skip
+        note = "The price is the ideal term over the heads of the level; it needs target labels."
+        yield make_table(["distances of", "total", "price", "heads"], rows, "Theorem 3.3, sharp, by level", note)
+
+
 def bound_section(view: RunView, bounds: RunBounds) -> Section | None:
-    """Plot the bounds, term by term; None in regression, which the theorems do not cover."""
-    if not view.classes:
-        return None
+    """Say what is proven about new samples, then about the samples seen, term by term; None if nothing was computed."""
     title, (reports, curves) = "What can be proven", bounds
+    if not view.classes and not reports:
+        return None
     if not reports and _no_constant(view):
         text = "Nothing: the theorems need the Lipschitz constant of the head, which is known for linear heads."
         return Section(title, [Text(text)])
     if not reports:
         text = "The bound of this run was not computed: with many samples it takes minutes. To compute it:"
         return Section(title, [Text(text), Code(f"warmpot bound {view.run.shown_folder}\n{view.command}")])
+    reason = view.run.target_use.reason
     invalid = {
-        name: "not valid: adapted features" for name, report in reports.items()
-        if report.confidence is not None and view.run.adapted
-    }  # fmt: skip
+        name: f"not valid: {reason}" for name, report in reports.items() if report.needs_fixed_features and reason
+    }
+    valid = {name: report for name, report in reports.items() if name not in invalid}
+    details = Details("The bounds, term by term", [*_pictures(reports, curves, invalid),
+                                                   *_part_tables(view.run.bound_tables, FRESH in reports)])  # fmt: skip
+    if (name := headline(valid)) is None:
+        best = min((report.total for report in valid.values()), default=None)
+        text = "no bound here is valid for adapted features." if best is None else (
+            f"the computable part of the best bound is {best:.2f}, and a loss is at most 1."
+        )  # fmt: skip
+        return Section(title, [details], lead=f"Nothing: {text}")
+    blocks: list[Block] = []
+    if any(one in valid for one in (LABEL_FORM, FRESH_LABELS)):
+        totals = "; ".join(f"{one}: {valid[one].total:.2f} + M" for one in (FRESH_LABELS, LABEL_FORM) if one in valid)
+        text = (
+            "The bound for every value of M, the share of target samples that the plan matches with a source sample of "
+        )
+        text += "another class. It is the only unknown, and can be checked by looking at some matches."
+        blocks.append(Picture("bound-mismatch", draw_mismatch(valid), f"Bound as a line over M: {totals}", text))
+    return Section(title, [*blocks, details], lead=_lead(view, valid, name))
+
+
+def _lead(view: RunView, valid: Mapping[str, BoundReport], name: str) -> str:
+    """Return the headline in words."""
+    seen = "Nothing is proven about new samples: hold some out with `warmpot fit --holdout 0.3`."
+    if FRESH_LABELS in valid and name in (FRESH, FRESH_LABELS):
+        labels, joint = valid[FRESH_LABELS], valid.get(FRESH)
+        text = (
+            f"With probability {labels.confidence:g}, the loss on new target samples is at most {labels.total:.2f} + M"
+        )
+        text += " (M: share of samples matched with another class"
+        text += f"; estimated {labels.guess:.2f})." if labels.guess is not None else ")."
+        if joint is not None and joint.total < 1:
+            text += f" Without M, but with what the best head loses on both domains: {joint.total:.2f}."
+        return text
+    report = valid[name]
+    adapted = " They were trained on, so the number is too good for new ones." if view.run.target_use.features else ""
+    text = (
+        f"For these target samples the computable part of {name} is {report.total:.2f}; the rest needs target labels."
+    )
+    return f"{text}{adapted} {seen}"
+
+
+def _pictures(
+    reports: Mapping[str, BoundReport], curves: Mapping[str, Sequence[BoundReport]], invalid: Mapping[str, str]
+) -> Iterator[Block]:
+    """Yield the terms as bars, the totals against alpha, and the meaning of every term."""
     tips = {
         f"{row}-{term.name}": f"{name}: {term.name} {term.value:.3g}, {term.meaning}"
         for row, (name, report) in enumerate(reports.items())
@@ -165,7 +269,7 @@ def bound_section(view: RunView, bounds: RunBounds) -> Section | None:
     caption += f" Hatched terms, and the black line (the true loss): {EVALUATION}." if labelled else ""
     figure = new_figure(7.6, 1.5 + 0.62 * len(reports))
     _bars(figure.add_subplot(), reports, invalid)
-    blocks: list[Block] = [Picture("bound", figure, f"Stacked bars of bounds: {totals}", caption, tips)]
+    yield Picture("bound", figure, f"Stacked bars of bounds: {totals}", caption, tips)
     shown = {name: curve for name, curve in curves.items() if name in JOINT} or dict(curves)
     if shown:
         totals_of = {name: [report.total for report in curve] for name, curve in shown.items()}
@@ -173,17 +277,10 @@ def bound_section(view: RunView, bounds: RunBounds) -> Section | None:
         text = "The computable part of the bound against the transported mass alpha; the bound holds for every alpha."
         figure = new_figure(5.2, 3.2)
         _curves(figure.add_subplot(), shown)
-        blocks.append(Picture("bound-alpha", figure, f"Total of the bound against alpha: {ends}", text))
+        yield Picture("bound-alpha", figure, f"Total of the bound against alpha: {ends}", text)
     rows = [
         [name, term.name, None if term.value is None else float(term.value), label(term.meaning, 120)]
         for name, report in reports.items()
         for term in report.terms
     ]
-    blocks.append(Details("Terms and what they mean", [make_table(["bound", "term", "value", "meaning"], rows)]))
-    best = min((report.total for name, report in reports.items() if name not in invalid), default=None)
-    if best is None or best >= 1:
-        text = f"Nothing: the computable part of the best bound is {best:.2f}, and a loss is at most 1." if best else ""
-        blocks = [Details("The bounds, term by term", blocks)]
-        return Section(title, blocks, lead=text or "Nothing: no bound here is valid for adapted features.")
-    lead = "A bound on the target loss is the sum of computable terms and one term that requires target labels."
-    return Section(title, blocks, lead=lead)
+    yield Details("Terms and what they mean", [make_table(["bound", "term", "value", "meaning"], rows)])

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from warmpot._tables import ABSENT, ResultTable, TableCell
 from warmpot._typing import FloatArray, IntArray
-from warmpot.data.pixels import Pixels, as_rgb, open_image
 from warmpot.report.page import EVALUATION, Block, Details, Picture, Thumb, Thumbnails, make_table
 from warmpot.report.run_view import VALIDATORS, RunView
-from warmpot.report.style import COLOURS, label, new_figure, ticks
+from warmpot.report.style import COLOURS, WIDTH, label, legend, new_axes, ticks
+from warmpot.report.svg import Tips
 from warmpot.train.config import LAST
 from warmpot.train.finished_run import UNKNOWN, FinishedRun
+from warmpot.train.sample_images import Opener, encode_thumbnail, image_opener
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
+    from matplotlib.axes import Axes
 
 __all__ = [
-    "MAX_BARS", "MAX_ROWS", "calibration_words", "chosen_iterate", "class_bars", "class_cell", "class_names",
-    "fold_if_long", "measured", "opener", "percent", "samples", "validator_name", "value_cell",
+    "MAX_BARS", "MAX_ROWS", "Drawn", "calibration_words", "chosen_iterate", "class_bars", "class_cell", "class_names",
+    "fold_if_long", "measured", "opener", "percent", "picture", "samples", "validator_name", "value_cell",
 ]  # fmt: skip
 
 MAX_ROWS = 100
@@ -32,16 +31,31 @@ MAX_ROWS = 100
 MAX_OPEN = 12
 """Rows above which a table is folded."""
 MAX_BARS = 15
-SIDE = 96
-"""Pixels of the longer side of a thumbnail."""
-IMAGE_SHAPE = "picture"
-"""Fact of a run whose features are the pixels of small grey images: their height and width."""
 TONES = {"present": "blue", "doubtful": "orange", "absent": "grey"}
 """Colours of classes by their state."""
 HOVER_LENGTH = 80
 """Characters of a name that is shown on hover."""
 
-Opener = Callable[[int], "Image | None"]
+
+class Drawn(NamedTuple):
+    """What a page says about a drawing on axes: a text for screen readers, a caption, texts that are shown on hover."""
+
+    alt: str
+    caption: str = ""
+    tips: Tips | None = None
+
+
+def picture(name: str, draw: Callable[[Axes], Drawn], height: float, width: float = WIDTH) -> Picture:
+    """Make a figure of a page from a function that draws on axes; a legend of several entries is above the axes.
+
+    `warmpot.report.plots` uses the same functions.
+    """
+    figure, axes = new_axes(width, height)
+    drawn = draw(axes)
+    handles, names = axes.get_legend_handles_labels()
+    if len(handles) > 1:
+        legend(figure, handles, names)
+    return Picture(name, figure, *drawn)
 
 
 def percent(share: float, digits: int = 1) -> TableCell:
@@ -106,71 +120,30 @@ def fold_if_long(table: ResultTable, title: str) -> ResultTable | Details:
     return Details(title, [table]) if len(table.rows) > MAX_OPEN else table
 
 
-def class_bars(
-    view: RunView, name: str, what: str, shares: FloatArray, order: IntArray, texts: list[str], margin: float
-) -> Picture:
+def class_bars(axes: Axes, view: RunView, what: str, shares: FloatArray, order: IntArray, texts: list[str]) -> Drawn:
     """Draw shares of classes as bars with these texts as tips; the caption explains orange and grey bars."""
     tones = [TONES[view.class_states[k]] for k in order.tolist()]
-    figure = new_figure(4.6, margin + 0.27 * len(order))
-    axes, colours = figure.add_subplot(), [COLOURS[tone] for tone in tones]
+    colours = [COLOURS[tone] for tone in tones]
     bars = axes.barh(np.arange(len(order)) + 0.5, 100 * shares[order], height=0.72, color=colours)
     for index, bar in enumerate(bars):
         bar.set_gid(f"tip-bar{index}")
-    ticks(axes.yaxis, [view.classes[k] for k in order], most=24)
+    ticks(axes.yaxis, [view.classes[k] for k in order], most=20)
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     alt = f"Share of the {what}: " + ", ".join(f"{label(view.classes[k])} ({shares[k]:.1%})" for k in order)
     meanings = {"orange": "doubtful", "grey": "estimated absent"}
-    legend = "".join(f" {tone.capitalize()}: {text}." for tone, text in meanings.items() if tone in tones)
+    caption = "".join(f" {tone.capitalize()}: {text}." for tone, text in meanings.items() if tone in tones)
     tips = [f"{label(view.classes[k], 60)}: {text}" for k, text in zip(order, texts, strict=True)]
-    return Picture(name, figure, alt, legend, {f"bar{index}": tip for index, tip in enumerate(tips)})
+    return Drawn(alt, caption, {f"bar{index}": tip for index, tip in enumerate(tips)})
 
 
 def opener(view: RunView, side: str) -> Opener:
     """Return a function that opens the image of a row of the "source" or "target", or returns None without one."""
-    task, facts = view.task, view.run.facts
+    task = view.task
     if task is None:
         return lambda _: None
     x, names = (task.xs, task.source_names) if side == "source" else (task.xt, task.target_names)
-    shape = facts.get(IMAGE_SHAPE)
-    if isinstance(x, Pixels):
-        pixels = x
-        return lambda row: _open_or_none(lambda: pixels.open(pixels.items[row]))
-    if isinstance(shape, list) and len(shape) == 2 and isinstance(x, np.ndarray) and np.prod(shape) == x.shape[1]:
-        rows, largest = x, float(np.abs(x[:2000]).max()) or 1.0  # the first rows suffice for the range
-        return lambda row: _grey(rows[row].reshape(shape) / largest)
-    data = Path(str(facts.get(side) or ""))
-    if view.run.images is None or not names or not data.exists():
-        return lambda _: None
-    root = data if data.is_dir() else Path(facts.get("root") or data.parent)
-    return lambda row: _open_or_none(lambda: open_image(root / names[row]))
-
-
-def _open_or_none(open_image: Callable[[], Image]) -> Image | None:
-    try:
-        with open_image() as image:
-            return as_rgb(image)
-    except Exception:  # decoders raise many types for missing or damaged files; the report must not fail on one image
-        return None
-
-
-def _grey(values: Any) -> Image:
-    """Make an enlarged image with large values dark."""
-    from PIL import Image
-
-    image = Image.fromarray(np.clip(255 * (1 - np.clip(values, 0, 1)), 0, 255).astype(np.uint8))
-    factor = max(SIDE // 2 // max(image.size), 1)
-    return image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
-
-
-def _encoded(image: Image) -> bytes:
-    stream = io.BytesIO()
-    if image.mode == "L":
-        image.save(stream, "PNG", optimize=True)
-    else:
-        image.thumbnail((SIDE, SIDE))
-        image.save(stream, "JPEG", quality=72, optimize=True)
-    return stream.getvalue()
+    return image_opener(view.run, side, x, names)
 
 
 def samples(
@@ -185,7 +158,7 @@ def samples(
             texts = [cell.text for cell in cells(row)]
             title = label(name, HOVER_LENGTH) if name else f"row {row}"
             facts = ", ".join(f"{column} {text}" for column, text in zip(head, texts, strict=True))
-            items.append(Thumb(_encoded(image), f"{title}: {facts}", f"{label(texts[0], 18)} · {texts[-1]}"))
+            items.append(Thumb(encode_thumbnail(image), f"{title}: {facts}", f"{label(texts[0], 18)} · {texts[-1]}"))
         return Thumbnails(items, f"{caption} Below each: {head[0]} · {head[-1]}.")
     named = any(names)
     table = [[row, *([_short(name, 48)] if named else []), *cells(row)] for row, name in zip(rows, names, strict=True)]

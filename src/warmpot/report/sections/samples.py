@@ -10,6 +10,7 @@ from warmpot.report.page import Block, Details, Section
 from warmpot.report.run_view import RunView
 from warmpot.report.sections import parts
 from warmpot.report.style import label
+from warmpot.train.sample_images import Opener
 
 __all__ = ["samples_section", "telling_columns"]
 
@@ -57,7 +58,7 @@ def samples_section(view: RunView) -> Section | None:
     return Section("Samples to look at", blocks, lead=lead)
 
 
-def _unknown(view: RunView, open_row: parts.Opener) -> list[Block]:
+def _unknown(view: RunView, open_row: Opener) -> list[Block]:
     unknown = view.run.unknown
     if unknown is None or not np.isfinite(unknown).any():
         return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from warmpot._files import parse_json, read_json, read_text
@@ -11,6 +11,7 @@ from warmpot._tables import TableCell, TableValue
 from warmpot.bounds import BoundReport
 from warmpot.report.page import EVALUATION, Block, Facts, Section, Text, make_table
 from warmpot.report.run_view import VALIDATORS, RunView
+from warmpot.report.sections.bounds import headline
 from warmpot.report.sections.parts import calibration_words, measured, percent, validator_name
 from warmpot.train.finished_run import UNKNOWN
 
@@ -39,15 +40,16 @@ def trust_section(view: RunView, bounds: Mapping[str, BoundReport], baselines: M
 
 
 def _proven(view: RunView, bounds: Mapping[str, BoundReport]) -> tuple[str, str]:
-    valid = {name: bound for name, bound in bounds.items() if bound.confidence is None or not view.run.adapted}
+    valid = {name: bound for name, bound in bounds.items() if not bound.needs_fixed_features or not view.run.adapted}
     if not valid:
         return "not computed", "the section What can be proven shows the command"
-    name = min(valid, key=lambda which: valid[which].total)
+    name = headline(valid) or min(valid, key=lambda which: valid[which].total)
     total = valid[name].total
     if total >= 1:
         return "nothing", f"the computable part of the best bound ({name}) is {total:.2f}, but a loss is at most 1"
     text = f"({name}, loss {valid[name].loss}), plus a term that cannot be computed without target labels"
-    return f"target loss at most {total:.2f}", text
+    new = f", with probability {valid[name].confidence:g}" if valid[name].confidence is not None else ""
+    return f"target loss at most {total:.2f}{new}", text
 
 
 def _choosing_score(view: RunView) -> Iterator[tuple[str, str, str]]:
@@ -101,7 +103,7 @@ def baselines_section(view: RunView, baselines: Mapping[str, RunView]) -> Sectio
 
 
 def candidates_section(folder: Path | None) -> Section | None:
-    """List the candidates of the sweep in a folder; None if there is no sweep in it."""
+    """Show what the sweep in a folder chose, and by how much, among its candidates; None if there is no sweep in it."""
     from warmpot.select.space import Space
 
     if folder is None:
@@ -111,22 +113,44 @@ def candidates_section(folder: Path | None) -> Section | None:
         trials = [parse_json(line) for line in read_text(folder / TRIALS).splitlines()]
         space = Space(study["space"])
         trials.sort(key=lambda trial: (trial["problem"] is not None, -(trial["score"] or 0.0), not trial["point"]))
+        scored = [trial for trial in trials if trial["problem"] is None and trial["score"] is not None]
+        excluded, best = len(scored) < len(trials), scored[0]["score"] if scored else None
         rows = [
-            [space.name(trial["point"]), trial["score"], trial["classes"], trial["step"], trial["seconds"],
-             TableCell(trial["problem"] or "", tone="warning")]
+            [TableCell(space.name(trial["point"]), bold=scored[:1] == [trial]), *_score_cells(trial["score"], best),
+             trial["classes"], trial["step"], trial["seconds"],
+             *([TableCell(trial["problem"] or "", tone="warning")] if excluded else [])]
             for trial in trials[:MAX_CANDIDATES]
         ]  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-    more = f"{len(trials) - len(rows)} more are in {TRIALS}." if len(trials) > len(rows) else ""
+    more = f" {len(trials) - len(rows)} more are in {TRIALS}." if len(trials) > len(rows) else ""
     validator = str(study.get("validator", "score"))
-    head = ["candidate", validator, "effective classes", "iterate", "seconds", "excluded because"]
-    lead = f"{len(trials)} candidates were tried; {validator} chose one, without target labels."
-    scored = [trial for trial in trials if trial["problem"] is None and trial["score"] is not None]
-    if scored:
-        lead += f" Chosen: {space.name(scored[0]['point'])}, with {scored[0]['score']:.3g}"
-        if len(scored) > 1:
-            ahead, second = scored[0]["score"] - scored[1]["score"], space.name(scored[1]["point"])
-            lead += f", {ahead:.2g} more than {second}" if ahead > 0 else f", as much as {second}: no clear winner"
-        lead += "."
-    return Section("What the sweep tried", [make_table(head, rows, note=more)], lead=lead)
+    head = ["candidate", validator, "less than the best", "effective classes", "iterate", "seconds"]
+    head += ["excluded because"] if excluded else []
+    note = f"{VALIDATORS[validator][0].capitalize()}: {VALIDATORS[validator][1]}." if validator in VALIDATORS else ""
+    lead = _chosen([(space.name(trial["point"]), trial["score"]) for trial in scored], validator, len(trials))
+    return Section("What the sweep chose", [make_table(head, rows, note=f"{note}{more}".strip())], lead=lead)
+
+
+def _score_cells(score: float | None, best: float | None) -> list[TableValue]:
+    """Return the cells of a score, and of its distance from the best."""
+    if score is None:
+        return [None, None]
+    less = TableCell(f"{best - score:.3f}", value=best - score) if best is not None and score < best else None
+    return [TableCell(f"{score:.3f}", value=score), less]
+
+
+def _chosen(ranked: Sequence[tuple[str, float]], validator: str, tried: int) -> str:
+    """Say what was chosen, and by how much, from names and scores, the best first."""
+    if not ranked:
+        return f"None of the {tried} candidates could be chosen."
+    (name, best), *others = ranked
+    lead = f"Chosen: {name}, by {validator} ({best:.3f}), from {tried} candidates, without target labels."
+    if not others:
+        return lead
+    second, score = others[0]
+    if best <= score:
+        return f"{lead} There is no clear winner: {second} has the same score."
+    lead += f" The score is {best - score:.3f} more than that of {second}, the second"
+    last, lowest = others[-1]
+    return lead + (f", and {best - lowest:.3f} more than that of {last}, the last." if len(others) > 1 else ".")

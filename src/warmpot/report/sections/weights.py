@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from warmpot._run_files import SOURCE_WEIGHTS
 from warmpot._tables import ResultTable, TableCell, TableValue
-from warmpot.report.page import EVALUATION, Block, Details, Picture, Section, Text, make_table
+from warmpot.report.page import EVALUATION, Block, Details, Section, Text, make_table
 from warmpot.report.run_view import RunView
 from warmpot.report.sections import parts
-from warmpot.report.style import COLOURS, INK, label, new_axes
+from warmpot.report.style import COLOURS, INK, label
 
-__all__ = ["left_out_section", "weight_histogram", "weights_section"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["draw_class_weights", "draw_weights", "left_out_section", "weights_section"]
 
 BINS = 50
 """As in the paper's histograms."""
@@ -37,14 +40,16 @@ def weights_section(view: RunView) -> Section | None:
         method = view.run.method
         reason = f": {view.run.setting('method')} does not weight them" if method and not method.uses_target else ""
         return Section(title, [Text(f"All source samples have the same training weight{reason}.")])
-    blocks: list[Block] = [weight_histogram(view)]
+    blocks: list[Block] = [parts.picture("weights-histogram", lambda axes: draw_weights(axes, view), 3.1)]
     if view.classes:
-        blocks += [_weights_by_class(view), parts.fold_if_long(_class_table(view), "Weights by class")]
+        height = 1.0 + 0.27 * min(len(view.classes), parts.MAX_BARS)
+        blocks += [parts.picture("weights-by-class", lambda axes: draw_class_weights(axes, view), height)]
+        blocks += [parts.fold_if_long(_class_table(view), "Weights by class")]
     return Section(title, [*blocks, *_extreme_samples(view)], lead=_lead(view))
 
 
-def weight_histogram(view: RunView) -> Picture:
-    """Plot the paper's histograms of training weights relative to the largest, shared and outlier classes stacked."""
+def draw_weights(axes: Axes, view: RunView) -> parts.Drawn:
+    """Draw the paper's histograms of training weights relative to the largest, shared and outlier classes stacked."""
     groups, note = {"all samples": view.has_weight}, ""
     if view.classes:  # by the target labels if they are known, else by the estimate
         known = view.truly_present
@@ -53,38 +58,39 @@ def weight_histogram(view: RunView) -> Picture:
         groups = {names[0]: view.has_weight & inside, names[1]: view.has_weight & ~inside}
         note = "" if known is None else f" Shared and outlier classes: {EVALUATION}."
     edges = np.linspace(0, 1, BINS + 1)
-    figure, axes = new_axes(4.6, 2.9)
     floor, texts = np.zeros(BINS), []
     for (name, mask), colour in zip(groups.items(), ("blue", "orange"), strict=False):
         counts = np.histogram(view.relative_weights[mask], edges)[0]
-        text = f"{name}: {int(mask.sum()):,} samples, {100 * float(view.weights[mask].sum()):.2f}% of the weight"
+        share = 100 * float(view.weights[mask].sum())
+        text = f"{name}: {share:.1f}% of the weight"
         axes.stairs(floor + counts, edges, baseline=floor, fill=True, color=COLOURS[colour], label=text)
         floor = floor + counts
-        texts.append(f"{text}, {counts[0]:,} samples in the lowest bin")
+        texts.append(
+            f"{name}: {int(mask.sum()):,} samples, {share:.2f}% of the weight, {counts[0]:,} samples in the lowest bin"
+        )
     axes.set(
         xlabel="training weight / largest", ylabel="source samples", xlim=(0, 1), ylim=(0, 1.05 * max(floor.max(), 1))
     )
     axes.grid(visible=False, axis="x")
-    figure.legend(loc="outside upper left")
     alt = f"Stacked histogram of training weights; {'; '.join(texts)}"
-    return Picture("weights-histogram", figure, alt, f"Training weights in {BINS} bins.{note}")
+    return parts.Drawn(alt, f"Training weights in {BINS} bins.{note}")
 
 
-def _weights_by_class(view: RunView) -> Picture:
+def draw_class_weights(axes: Axes, view: RunView) -> parts.Drawn:
+    """Draw the share of the training weight of each class, next to its share of the samples."""
     order = np.argsort(-view.weight_shares, kind="stable")[: parts.MAX_BARS]
     texts = [f"{view.weight_shares[k]:.1%} of the training weight" for k in order]
-    name, what = "weights-by-class", "training weight"
-    picture = parts.class_bars(view, name, what, view.weight_shares, order, texts, margin=1.2)
-    axes, places = picture.figure.axes[0], np.arange(len(order)) + 0.5
+    drawn = parts.class_bars(axes, view, "training weight", view.weight_shares, order, texts)
+    places = np.arange(len(order)) + 0.5
     marks = axes.scatter(100 * view.source_shares[order], places, s=70, marker="|", color=INK, linewidths=2, zorder=3)
     marks.set_gid("tip-samples")
     axes.set(xlabel="% of the training weight", xlim=(0, None))
     shares = [f"{label(view.classes[k], 60)}: {view.source_shares[k]:.1%} of the source samples" for k in order]
     caption = "Bar: share of the training weight, blue if the class is estimated present. Line: share of the samples."
-    caption += picture.caption
+    caption += drawn.caption
     if len(view.classes) > len(order):
         caption += f" The {len(order)} classes with the most weight, of {len(view.classes)}."
-    return replace(picture, caption=caption, tips={**(picture.tips or {}), "samples": shares})
+    return drawn._replace(caption=caption, tips={**(drawn.tips or {}), "samples": shares})
 
 
 def _lead(view: RunView) -> str:
