@@ -143,6 +143,22 @@ def test_citation_has_the_version_of_the_package() -> None:
     assert str(citation["version"]) == warmpot.__version__
 
 
+def test_readme_names_extras_status_and_paper_as_the_package_has_them() -> None:
+    readme, project = (ROOT / "README.md").read_text(), (ROOT / "pyproject.toml").read_text()
+    extras = re.findall(r"^(\w+) = \[", project.partition("[project.optional-dependencies]")[2], re.MULTILINE)
+    extras = extras[: extras.index("dev")]
+    install = readme.partition("## Install")[2].partition("## ")[0]
+    assert len(extras) == 6
+    assert not [name for name in extras if f"`{name}`" not in install and f".[{name}]" not in install]
+    assert "Development Status :: 3 - Alpha" in project
+    assert "**Status: alpha.**" in readme
+    paper = yaml.safe_load((ROOT / "CITATION.cff").read_text())["references"][0]
+    entry = readme.partition("```bibtex")[2].partition("```")[0].replace('{\\"o}', "ö")
+    people = " and ".join(f"{author['family-names']}, {author['given-names']}" for author in paper["authors"])
+    facts = [paper["title"], people, paper["url"], paper["collection-title"], f"{paper['start']}--{paper['end']}"]
+    assert not [fact for fact in facts if f"{{{fact}}}" not in entry]
+
+
 def test_images_are_light() -> None:
     images = list((DOCS / "img").glob("*.png"))
     assert images

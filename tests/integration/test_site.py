@@ -17,6 +17,7 @@ import pytest
 import typer
 import yaml
 
+import warmpot
 from warmpot.cli import app
 from warmpot.methods import METHODS, WEIGHTINGS
 
@@ -101,3 +102,12 @@ def test_api_has_every_public_class_and_function(site: Path) -> None:
         layer = re.escape(module.__name__)
         missing = [name for name in names if not re.search(rf'id="{layer}(\.\w+)?\.{name}"', text)]
         assert not missing, module.__name__
+
+
+def test_api_shows_inherited_methods(site: Path) -> None:
+    text = (site / "api" / "estimators.html").read_text()
+    own = {"PartialReweighter": ["fit"], "WarmpotRegressor": ["fit", "predict", "save", "load", "report"]}
+    shared = ["fit", "predict", "predict_proba", "save", "load", "report"]
+    names = [f"{kind}.{name}" for kind in warmpot.estimators.__all__ for name in own.get(kind, shared)]
+    assert len(names) > 20
+    assert not [name for name in names if f'id="warmpot.estimators.{name}"' not in text]
