@@ -219,9 +219,9 @@ def _commands() -> str:
     commands = {name: command for name, command in root.commands.items() if not hasattr(command, "commands")}
     for group in root.commands.values():
         commands |= {f"{group.name} {name}": command for name, command in getattr(group, "commands", {}).items()}
-    text = []
+    text, parent = [], typer.Context(root, **root.context_settings)  # the flags of help are inherited from it
     for name, command in commands.items():
-        context, tables = typer.Context(command, info_name=f"warmpot {name}"), _Tables()
+        context, tables = typer.Context(command, parent=parent), _Tables()
         usage = " ".join([f"warmpot {name}", *command.collect_usage_pieces(context)])
         command.format_options(context, tables)
         text += [f"## {name}", command.help, f"```text\n{usage}\n```", *tables.parts]

@@ -16,11 +16,9 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from warmpot._tables import markdown_grid
-
 DOCS = Path(__file__).resolve().parent
 EXAMPLES = DOCS.parent / "examples"
-COLUMNS = 4
+WIDTH = 170  # of the small pictures, in pixels: two fit on a phone
 HEAD = """# Gallery
 
 Programs of the folder `examples`, with what they print and draw. They need no data and no GPU; all of them together
@@ -66,13 +64,13 @@ def section(example: Example, printed: str) -> str:
 
 
 def contents() -> str:
-    """Write the table of small pictures."""
-    cells = []
+    """Write small pictures that lead to the sections."""
+    links = []
     for name, title, *_ in GALLERY:
         anchor = title.lower().replace(",", "").replace(" ", "-")
-        cells.append(f"[![{title}](img/gallery-{name}.png)<br>{title}](#{anchor})")
-    rows = [cells[k : k + COLUMNS] for k in range(0, len(cells), COLUMNS)]
-    return markdown_grid([""] * COLUMNS, rows)
+        picture = f'<img src="img/gallery-{name}.png" alt="{title}" title="{title}" width="{WIDTH}">'
+        links.append(f"[{picture}](#{anchor})")
+    return "\n".join(links)
 
 
 def run(name: str) -> str:

@@ -90,7 +90,8 @@ def test_reference_has_every_command_with_its_help_and_flags(site: Path) -> None
     for name, command in commands.items():
         assert " ".join(command.help.partition("\n\n")[0].split()) in sections[name]
         names = [word for param in command.params if not getattr(param, "hidden", False) for word in param.opts]
-        assert not [word for word in names if word.startswith("-") and word not in sections[name]], name
+        flags = ["-h, --help", *(word for word in names if word.startswith("-"))]
+        assert not [flag for flag in flags if flag not in sections[name]], name
 
 
 def test_api_has_every_public_class_and_function(site: Path) -> None:

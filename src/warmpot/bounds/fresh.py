@@ -70,10 +70,13 @@ def sample_bounds(problem: BoundProblem, plan: csr_array) -> SampleBounds:
     rows, cols, mass = entries.row, entries.col, m * entries.data
     unlike = problem.matched_label_losses(rows, cols)
     near = problem.lipschitz.value * problem.matched_distances(rows, cols) + problem.source_losses[rows]
-    matched: FloatArray = np.bincount(cols, mass, m).astype(np.float64)
-    left_out = np.maximum(0.0, 1.0 - matched)
-    labels = np.bincount(cols, mass * unlike, m) + left_out
-    return SampleBounds(np.bincount(cols, mass * near, m) + labels, labels, matched)
+
+    def per_sample(values: FloatArray) -> FloatArray:
+        return np.asarray(np.bincount(cols, mass * values, m), np.float64)
+
+    matched = per_sample(np.ones(mass.size))
+    labels = per_sample(unlike) + np.maximum(0.0, 1.0 - matched)
+    return SampleBounds(per_sample(near) + labels, labels, matched)
 
 
 def plan_label_bound(problem: BoundProblem, plan: csr_array, base: BoundReport) -> BoundReport:
@@ -146,15 +149,19 @@ def fresh_bounds(
         gamma=seen.lipschitz, loss=seen.loss.name,
     )  # fmt: skip
     plan, every = _matched(fresh, seen.prices(beta), 1.0), _matched(fresh, seen.prices(beta, whole=True), np.inf)
-    if not plan.nnz:
-        got, allowed = "none that can be matched at a cost below 1", "fresh samples near the source"
-        raise InputError("target", got=got, allowed=allowed, remedy="Nothing can be proven: train with preset bound.")
-    bases = [_report(fresh, one, beta, 1.0 - delta) for one in (plan, every)]
+    whole = _report(fresh, every, beta, 1.0 - delta)
     samples = SampleBounds(sample_bounds(fresh, plan).joint, *sample_bounds(fresh, every)[1:])
-    joint = _with_interval(bases[0], samples.joint, delta, interval)
-    labels = _with_interval(plan_label_bound(fresh, every, bases[1]), samples.labels, delta, interval)
+    base = _report(fresh, plan, beta, 1.0 - delta) if plan.nnz else _nothing(whole)
+    joint = _with_interval(base, samples.joint, delta, interval)
+    labels = _with_interval(plan_label_bound(fresh, every, whole), samples.labels, delta, interval)
     joint, labels = (replace(one, theorem=f"{one.theorem}{NEW}") for one in (joint, labels))
     return FreshBounds(joint, labels, samples, fresh, every)
+
+
+def _nothing(base: BoundReport) -> BoundReport:
+    """Return the bound if no sample can be matched at a cost below 1: it is 1."""
+    rest = Term("target left out", 1.0, "no fresh sample can be matched at a cost below 1")
+    return replace(base, alpha=0.0, terms=(rest, base.terms[-1]), p=None, q=None)
 
 
 def _report(problem: BoundProblem, plan: csr_array, beta: float, confidence: float) -> BoundReport:

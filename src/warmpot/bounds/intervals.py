@@ -43,7 +43,7 @@ def upper_bound_of_mean(values: FloatArray, delta: float, interval: str = "betti
     return min(1.0, mean + math.sqrt(2.0 * float(values.var(ddof=1)) * log / n) + 7.0 * log / (3.0 * (n - 1)))
 
 
-def mean_upper_bound(values: FloatArray, delta: float, population: int | None = None) -> float:
+def mean_upper_bound(values: FloatArray, delta: float) -> float:
     """Upper confidence bound on the mean of independent draws of a variable in [0, 1].
 
     By betting (Waudby-Smith and Ramdas, 2024): for the true mean mu and every fixed theta in [0, 1), the product of
@@ -53,33 +53,18 @@ def mean_upper_bound(values: FloatArray, delta: float, population: int | None = 
     bound have little variance, and there this is about a quarter of the width of Hoeffding's, of Maurer and Pontil's
     and of the inverted Bernoulli divergence. It may fail with probability `delta`.
 
-    With a `population`, the values are draws without replacement, in random order, from that many numbers, whose mean
-    is bounded: mu of draw k is the mean of the numbers that are left then, ``(N mu - x_1 - ... - x_(k-1)) / (N - k +
-    1)``.
-
     Examples
     --------
     >>> 0.5 < mean_upper_bound(np.full(100, 0.5), 0.01) < 0.54
     True
-    >>> mean_upper_bound(np.full(100, 0.5), 0.01, population=100)
-    0.5
     """
-    n = values.size
-    if population is not None and n >= population:
-        return float(values.mean())
-    before = np.concatenate([[0.0], np.cumsum(values)[:-1]])
-    left = np.inf if population is None else population - np.arange(n)
     low, high = float(values.mean()), 1.0
-    if population is not None:  # the numbers that were not drawn are at least 0 and at most 1
-        low, high = float(values.sum()) / population, (float(values.sum()) + population - n) / population
-    bets = np.geomspace(0.5 / n, 1.0 - 1e-3, BETS)[:, None]
+    bets = np.geomspace(0.5 / values.size, 1.0 - 1e-3, BETS)[:, None]
     for _ in range(40):
         middle = 0.5 * (low + high)
         if not low < middle < high:
             break
-        mean = middle if population is None else (population * middle - before) / left
-        mean = np.clip(mean, 0.0, 1.0 - 1e-12)
-        wealth = np.log1p(bets * ((mean - values) / (1.0 - mean))).sum(axis=1)
+        wealth = np.log1p(bets * ((middle - values) / (1.0 - middle))).sum(axis=1)
         if np.logaddexp.reduce(wealth) - np.log(BETS) < -np.log(delta):
             low = middle
         else:

@@ -120,8 +120,6 @@ def _show_bounds(found: RunBounds, invalid: dict[str, str], delta: float) -> Non
     from warmpot.train.run_bounds import FRESH, FRESH_LABELS, LABELS, SHARP
 
     reports = found.reports
-    for problem in found.problems:
-        show(f"Nothing is proven about {problem}.")
     if FRESH in reports:
         joint, labels = reports[FRESH], reports[FRESH_LABELS]
         show(f"New target samples, each line with probability {1 - delta:g}:", style="bold")
@@ -165,8 +163,7 @@ def _show_tables(found: RunBounds, new: bool, delta: float) -> None:
             show(*([f"and {len(rows) - MAX_ROWS} more in {BOUNDS}"] if len(rows) > MAX_ROWS else []))
     levels = found.tables.get("levels", [])
     if levels:
-        priced = any(row["price"] is not None for row in levels)
-        columns = ["distances of", "total", *(["price"] if priced else []), "ideal term over"]
-        rows = [[row["level"], f"{row['total']:.3f}", *([f"{row['price']:.3f}"] if priced else []), row["heads"]]
+        columns = ["distances of", "total", "price", "ideal term over"]
+        rows = [[row["level"], f"{row['total']:.3f}", "" if row["price"] is None else f"{row['price']:.3f}", row["heads"]]
                 for row in levels]  # fmt: skip
         show("", "Theorem 3.3 (sharp) by level:", table_grid(columns, rows, left=("distances of", "ideal term over")))

@@ -17,6 +17,8 @@ from warmpot.errors import InputError
 
 __all__ = ["evaluate"]
 
+STRATUM = "stratum"
+"""The column of to_label.csv that says that its samples were not drawn evenly."""
 FORM = "CSV file with the columns row (as in predictions.csv) or name, and label. [default: write to_label.csv]"
 LABELS = Annotated[Path | None, Argument(metavar="LABELS", help=FORM)]
 
@@ -32,28 +34,27 @@ def evaluate(
 ) -> None:
     """Estimate the accuracy of a finished RUN on the target from a few LABELS.
 
-    Without LABELS it draws the samples whose labels say most, and writes them into to_label.csv: fill in the column
-    label, and give that file as LABELS. Any other file must hold a random part of the target: then there is also an
-    interval for new samples. Writes evaluation.json.
+    Without LABELS it draws samples to label, and writes them into to_label.csv: fill in the column label, and give that
+    file as LABELS. Any other file must hold a random part of the target: then there is also an interval for new
+    samples. Writes evaluation.json.
     """
-    from warmpot.select.few_labels import accuracy_intervals, draw_to_label
+    from warmpot.select.few_labels import accuracy_intervals, draw_to_label, less_certain
 
     target = _predictions(run)
     confidence = np.array(target["confidence"], np.float64)
     file = out or run / (TO_LABEL if labels is None else EVALUATION)
     check_out_file(file, labels, own=run / file.name if out is None else None)
     if labels is None:
-        drawn = draw_to_label(confidence, number, seed)
-        columns: dict[str, Any] = {name: [column[k] for k in drawn.rows] for name, column in target.items()}
-        columns |= {"times": drawn.times.tolist(), "probability": drawn.probability.tolist()}
-        head = [*columns, "label"]
-        write_csv(file, head, zip(*columns.values(), [""] * len(drawn.rows), strict=True))
+        rows = draw_to_label(confidence, number, seed)
+        columns: dict[str, Any] = {name: [column[k] for k in rows] for name, column in target.items()}
+        columns[STRATUM] = np.where(less_certain(confidence)[rows], "less certain", "more certain").tolist()
+        write_csv(file, [*columns, "label"], zip(*columns.values(), [""] * len(rows), strict=True))
         if not quiet:
-            show(f"Wrote {file}: {len(drawn.rows)} samples. Fill in the column label, then run:")
+            show(f"Wrote {file}: {len(rows)} samples. Fill in the column label, then run:")
             show(f"warmpot evaluate {quoted(run)} {quoted(file)}")
         return
-    rows, correct, design = _labelled(labels, target)
-    found = accuracy_intervals(confidence, rows, correct, delta=delta, **design)
+    rows, correct, evenly = _labelled(labels, target)
+    found = accuracy_intervals(confidence, rows, correct, delta=delta, evenly=evenly)
     record = {
         "labels": len(rows),
         "samples": len(confidence),
@@ -82,15 +83,15 @@ def _predictions(run: Path) -> dict[str, tuple[str, ...]]:
     return {name: columns[name] for name in ("row", "name", "prediction", "confidence") if name in columns}
 
 
-def _labelled(file: Path, target: dict[str, tuple[str, ...]]) -> tuple[Any, Any, dict[str, Any]]:
-    """Return positions of the labelled samples, whether their predictions are correct, and how they were drawn."""
+def _labelled(file: Path, target: dict[str, tuple[str, ...]]) -> tuple[Any, Any, bool]:
+    """Return positions of the labelled samples, whether their predictions are correct, and if any was as likely."""
     head, *lines = read_csv(file, errors="surrogateescape")
     key = next((name for name in ("row", "name") if name in head and name in target), None)
     if key is None or "label" not in head:
         allowed, remedy = "columns row (or name) and label", "Write them as in to_label.csv."
         raise InputError(str(file), got=f"columns {', '.join(head)}", allowed=allowed, remedy=remedy)
     known = [dict(zip(head, line, strict=True)) for line in lines]
-    drawn = "probability" in head and "times" in head
+    drawn = STRATUM in head
     if drawn and any(not line["label"].strip() for line in known):
         got, allowed = "rows without a label", "a label in every row of to_label.csv"
         raise InputError(str(file), got=got, allowed=allowed, remedy="Label them too: leaving some out is a choice.")
@@ -103,8 +104,4 @@ def _labelled(file: Path, target: dict[str, tuple[str, ...]]) -> tuple[Any, Any,
         raise InputError(str(file), got=got, allowed=allowed, remedy="Label samples that the run predicted.")
     rows = np.array([position[line[key]] for line in known])
     correct = np.array([target["prediction"][k] == line["label"].strip() for k, line in zip(rows, known, strict=True)])
-    try:
-        design = {name: np.array([float(line[name]) for line in known]) for name in ("times", "probability")}
-    except (KeyError, ValueError):
-        design = {}
-    return rows, correct, {"times": design["times"].astype(int), "probability": design["probability"]} if drawn else {}
+    return rows, correct, not drawn

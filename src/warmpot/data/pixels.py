@@ -84,6 +84,7 @@ DEFAULT_VIEW = ViewSettings()
 class Pixels(LazyRows):
     """Images as lazy rows: ``pixels[rows]`` decodes images and returns their test views as bytes.
 
+    With a number `draw` it returns a random view of each image instead, always the same.
     `open` makes a Pillow image of one of the `items`, such as paths; both must be picklable, for workers. `stamp`
     returns a text that identifies an item and its content, if possible without decoding it; `name` its name in
     messages.
@@ -94,6 +95,7 @@ class Pixels(LazyRows):
     view: ViewSettings = DEFAULT_VIEW
     stamp: Callable[[Any], str] = str
     name: Callable[[Any], str] = str
+    draw: int | None = None
     dtype: ClassVar = np.dtype(np.uint8)
 
     @property
@@ -107,7 +109,8 @@ class Pixels(LazyRows):
     def __getitem__(self, rows: Any) -> NDArray[np.uint8]:
         """Decode the images given by integers, a slice or a mask; test views, (n, 3, crop, crop)."""
         chosen = np.arange(len(self))[rows]
-        views = self._views(np.atleast_1d(chosen), None, 0)
+        one_dimensional = np.atleast_1d(chosen)
+        views = self._views(one_dimensional, None if self.draw is None else one_dimensional, self.draw or 0)
         return views if np.ndim(chosen) else views[0]
 
     def augmented(self, rows: Any, draws: Any, seed: int = 0) -> NDArray[np.uint8]:
@@ -132,7 +135,7 @@ class Pixels(LazyRows):
 
     def fingerprint(self) -> str:
         """Return 16 hex digits that differ for other images, another order or another view."""
-        digest = hashlib.sha256(repr(astuple(self.view)).encode())
+        digest = hashlib.sha256(repr(astuple(self.view)).encode() + (b"" if self.draw is None else b"%d" % self.draw))
         for item in self.items:
             digest.update(self.stamp(item).encode("utf-8", "backslashreplace") + b"\0\n")
         return digest.hexdigest()[:16]

@@ -297,6 +297,9 @@ class Method(Component[M]):
     uses_target : bool
         Whether the target takes part. If not, it does not pass the network in training: BatchNorm has statistics of the
         source alone, `BatchContext.target` has no rows, and the scale of features is the source's.
+    starts_trained : bool
+        Whether it has an answer before its first step, such as a head that `refresh` has fitted. That iterate, step 0,
+        can be chosen, too.
     weights : str
         The weighting it has in its paper, by name; "own": it weighs source samples itself, by its plan for instance.
     status : str
@@ -309,6 +312,7 @@ class Method(Component[M]):
     tags: ClassVar[tuple[str, ...]] = ()
     engines: ClassVar[tuple[str, ...]] = ("minibatch",)
     uses_target: ClassVar[bool] = True
+    starts_trained: ClassVar[bool] = False
     weights: ClassVar[str] = "uniform"
 
     @classmethod

@@ -93,6 +93,7 @@ class Deep(Warmpot):
     status: ClassVar[str] = "ours"
     tags: ClassVar[tuple[str, ...]] = ("transport", "partial", "pseudo-labels")
     engines: ClassVar[tuple[str, ...]] = ("minibatch",)
+    starts_trained: ClassVar[bool] = True
     regression: ClassVar[bool] = False
     passes: ClassVar[Mapping[Domain, tuple[str, ...]]] = {"source": ("features",), "target": ("features",)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import logging
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -263,12 +263,12 @@ class _Trainer:
         numbers = self.fabric.all_gather(torch.tensor(float(number), device=self.fabric.device))
         return int(torch.as_tensor(numbers).max())
 
-    def snapshot(self, step: int, task: Task, result: StepResult) -> Snapshot:
-        """Show the network as it is now, apart from the one that is trained."""
+    def snapshot(self, step: int, task: Task, metrics: Mapping[str, Any]) -> Snapshot:
+        """Show the network as it is now, apart from the one that is trained; `metrics` are those of the last step."""
         self.align()
         network, rows = self.predicting_network(), self.learner.source_rows()
         source, target = self.results(network, task, rows)
-        cost, mass = result.metrics.get("transport"), float(result.metrics.get("alpha", 0.0))
+        cost, mass = metrics.get("transport"), float(metrics.get("alpha", 0.0))
         transport = float(cost) / mass if cost is not None and mass > 0 else None
         return Snapshot(step, network, source, target, transport, None if rows is None else rows.cpu())
 
@@ -361,6 +361,8 @@ def train_in_batches(
         trainer.model.train()
         with closing(trainer.steps(begin)) as steps:
             for step, batches in steps:
+                if step == 0 and chooser is not None and config.built_method.starts_trained:
+                    log({"step": 0, **chosen.offer(trainer.snapshot(0, task, {}), trainer.network)})
                 result, target = trainer.step(step, batches)
                 done = step + 1
                 if len(target.logits):
@@ -373,7 +375,7 @@ def train_in_batches(
                 stopping = trainer.agreed(stop())
                 due = done % settings.checkpoint_every == 0 or done == settings.steps
                 if due and chooser is not None:
-                    log({"step": done, **chosen.offer(trainer.snapshot(done, task, result), trainer.network)})
+                    log({"step": done, **chosen.offer(trainer.snapshot(done, task, result.metrics), trainer.network)})
                 if run is not None and (due or stopping):
                     if fabric.is_global_zero:
                         run.save(trainer.checkpoint(done, chosen))

@@ -14,6 +14,7 @@ from warmpot.data import Task, make_sampler
 from warmpot.data.pixels import Pixels
 from warmpot.data.samplers import Sampler
 from warmpot.data.table import Rows
+from warmpot.data.views import StoredViews
 from warmpot.data.workers import map_in_workers
 from warmpot.errors import InputError
 from warmpot.methods import BatchSpec, SamplePool
@@ -165,7 +166,7 @@ class Batches:
         # The draws of random views: three interleaved sequences, as many as a step had before there were more batches.
         draws = (3 * step + min(number, 2)) * LARGEST_BATCH + np.arange(len(rows))
         x = self.xs if domain == "source" else self.xt
-        if isinstance(x, Pixels) and x.view.augment:
+        if (isinstance(x, Pixels) and x.view.augment) or isinstance(x, StoredViews):
             inputs = torch.from_numpy(x.augmented(rows[mine], draws[mine], self._seed + max(number - 2, 0)))
         else:
             inputs = _tensor(x, rows[mine])

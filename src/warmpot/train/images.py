@@ -19,6 +19,7 @@ from warmpot.data import Table
 from warmpot.data.images import drop_samples
 from warmpot.data.pixels import Pixels, ViewSettings, find_corrupt
 from warmpot.data.shards import Shards
+from warmpot.data.views import StoredViews
 from warmpot.errors import InputError
 from warmpot.nets import Backbone, BackboneSettings, build_backbone
 from warmpot.nets.backbone import check_weights
@@ -46,7 +47,9 @@ class ImageSettings:
         What the network sees of an image.
     cache : bool
         For a network that is trained in part: store the frozen part's output for every image, and train on that. Much
-        faster, but images are only seen in their test view: there is no augmentation.
+        faster, but without `cache_views` images are only seen in their test view: there is no augmentation.
+    cache_views : int
+        Random views of every image that are stored besides the test view. A step draws one of them for each image.
     workers : int or None
         Processes that decode images; None: one per spare core, at most 8. No result depends on it.
     """
@@ -54,11 +57,15 @@ class ImageSettings:
     backbone: BackboneSettings = field(default_factory=BackboneSettings)
     view: ViewSettings = field(default_factory=ViewSettings)
     cache: bool = False
+    cache_views: int = 0
     workers: int | None = None
 
     def __post_init__(self) -> None:
         if self.workers is not None:
             check_count("workers", self.workers, minimum=0)
+        if check_count("cache_views", self.cache_views, minimum=0) and not (self.cache and self.view.augment):
+            got, remedy = f"{self.cache_views}", "Set `images.cache=true` and leave `images.view.augment` on."
+            raise InputError("cache_views", got=got, allowed="0 without a cache of random views", remedy=remedy)
         if self.cache and self.backbone.train_from in (None, "all"):
             what = "nothing" if self.backbone.train_from is None else "everything"
             got = f"true, and {what} is trained"
@@ -130,9 +137,10 @@ def prepare(
     backbone, torch_device = make_backbone(settings), resolve_device(device)
     backbone.to(torch_device).eval()
     made_from = {"backbone": settings.backbone.name, "before": settings.backbone.train_from}
-    prepared = []
-    for table in tables:
-        key = {**made_from, "weights": weights_fingerprint(backbone.stem), "images": _fingerprint(_pixels(table))}
+    weights = weights_fingerprint(backbone.stem)
+
+    def stored(table: Table) -> Shards:
+        key = {**made_from, "weights": weights, "images": _fingerprint(_pixels(table))}
         out = folder / hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:20]
         with locked(Path(f"{out}.lock"), wait=True):  # if several processes want the same features, one computes them
             # Without labels: they belong to the caller's list, and those of a target must not be stored here.
@@ -142,8 +150,15 @@ def prepare(
             )  # fmt: skip
         assert extracted is not None, "all shards were requested"
         assert isinstance(extracted.x, Shards)
-        skipped = np.setdiff1d(np.arange(table.n), extracted.x.samples)
-        prepared.append(replace(drop_samples(table, skipped), x=extracted.x))
+        return extracted.x
+
+    prepared = []
+    for table in tables:
+        test = stored(table)
+        drawn = [replace(_pixels(table), view=settings.view, draw=k) for k in range(settings.cache_views)]
+        views = [stored(replace(table, x=pixels)) for pixels in drawn]
+        skipped = np.setdiff1d(np.arange(table.n), test.samples)
+        prepared.append(replace(drop_samples(table, skipped), x=StoredViews(test, views) if views else test))
     return tuple(prepared)
 
 

@@ -23,7 +23,6 @@ from warmpot.bounds import (
 from warmpot.bounds.fresh import FreshBounds, SampleBounds, coverage_groups
 from warmpot.bounds.levels import LEVELS
 from warmpot.bounds.report import PAC_BAYES
-from warmpot.errors import InputError
 from warmpot.train.predictor import BoundInputs
 from warmpot.train.target_use import TargetUse
 from warmpot.weights import estimate_beta
@@ -54,14 +53,11 @@ class RunBounds:
     tables : mapping
         "coverage" and "classes": rows of `Group`; "levels": total and, with labels, the price of each level. They are
         about fresh samples if there are any, then with their confidence.
-    problems : tuple of str
-        What could not be proven, and why.
     """
 
     reports: dict[str, BoundReport]
     searches: dict[str, BoundSearch]
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    problems: tuple[str, ...] = ()
 
 
 def bound_run(
@@ -113,17 +109,13 @@ def bound_run(
         of_theorems = {name: with_labels(r, *points, target_labels=truth) for name, r in found.items() if name in FORMS}
         found |= of_theorems | {LABELS: with_plan_labels(found[LABELS], problem, every, truth)}
     samples = SampleBounds(sample_bounds(problem, plan).joint, *sample_bounds(problem, every)[1:])
-    chosen, problems = inputs, []
+    chosen = inputs
     new: FreshBounds | None = None
     if fresh is not None:
-        try:
-            new = fresh_bounds(problem, fresh.target, fresh.target_proba, beta=sharp.beta, delta=delta)
-        except InputError as error:
-            problems.append(f"new samples: {error.got}")
-    if fresh is not None and new is not None:
+        new = fresh_bounds(problem, fresh.target, fresh.target_proba, beta=sharp.beta, delta=delta)
         joint, labels = new.joint, _guessed(new.labels, inputs.labels, presence)
         if fresh_truth is not None:
-            joint = with_labels(joint, *fresh.points, target_labels=fresh_truth)
+            joint = with_labels(joint, *fresh.points, target_labels=fresh_truth) if joint.p is not None else joint
             labels = with_plan_labels(labels, new.problem, new.label_plan, fresh_truth)
         samples, chosen = new.samples, fresh
         found = {FRESH: joint, FRESH_LABELS: labels, **found}
@@ -142,7 +134,7 @@ def bound_run(
         sure = delta if new is not None else None
         tables = _groups(samples, inputs.target_proba, chosen.target_proba, classes, sure)
         tables["levels"] = _levels(inputs, fresh if new is not None else None, sharp.beta, delta, truth, fresh_truth)
-    return RunBounds(reports, searches, tables, tuple(problems))
+    return RunBounds(reports, searches, tables)
 
 
 def _search_theorems(
@@ -202,13 +194,10 @@ def _levels(
             known = truth
         else:
             target = fresh.problem(level=level)
-            try:
-                new = fresh_bounds(seen, target.target, fresh.target_proba, beta=beta, delta=delta)
-            except InputError:
-                continue
+            new = fresh_bounds(seen, target.target, fresh.target_proba, beta=beta, delta=delta)
             report, points, known = new.joint, new.problem, fresh_truth
         row: dict[str, Any] = {"level": level, "heads": heads, "total": report.total, "price": None}
-        if known is not None:
+        if known is not None and report.p is not None:
             assert points.target_proba is not None
             sides = points.source, points.labels, points.target, points.source_proba, points.target_proba
             row["price"] = with_labels(report, *sides, target_labels=known).ideal

@@ -14,6 +14,7 @@ from PIL import Image
 import warmpot
 from warmpot.data import Task, read_samples
 from warmpot.data.shards import Shards
+from warmpot.data.views import StoredViews
 from warmpot.errors import InputError
 from warmpot.estimators import ImageClassifier
 from warmpot.train import fit, load_config
@@ -115,3 +116,26 @@ def test_fit_stores_the_output_of_the_frozen_part() -> None:
     assert isinstance(frozen.task.xs, np.ndarray)
     assert frozen.predictor.probabilities(TARGET) == pytest.approx(frozen.outputs, abs=1e-5)
     assert dataclasses.asdict(frozen.config.images)["cache"] is False
+
+
+def test_random_views_are_stored_and_drawn() -> None:
+    backbone = {"name": "test_resnet", "weights": "none", "train_from": "layer4"}
+    view = {"resize": 40, "crop": 32}
+    images = {"workers": 0, "view": view, "backbone": backbone, "cache": True, "cache_views": 3}
+    config = load_config("tuned", changes={"images": images, "minibatch": SHORT})
+    fitted = fit(image_task(), config)
+    assert fitted.task is not None
+    xs = fitted.task.xs
+    assert isinstance(xs, StoredViews)
+    rows, stored = np.arange(len(SOURCE)), np.stack([xs.random[k][:] for k in range(3)])
+    assert not np.array_equal(stored[0], stored[1])
+    drawn = xs.augmented(rows, 7 * rows, seed=1)
+    matches = (stored == drawn).reshape(3, len(rows), -1).all(axis=2)
+    assert matches.any(axis=0).all()  # each is one of the stored views
+    assert len(set(matches.argmax(axis=0))) == 3
+    assert np.array_equal(xs.augmented(rows[::-1], 7 * rows[::-1], seed=1), drawn[::-1])
+    assert np.array_equal(xs[:], xs.test[:])
+    assert xs.subset(rows[:4]).fingerprint() != xs.fingerprint()
+    assert np.array_equal(fit(image_task(), config).outputs, fitted.outputs)
+    with pytest.raises(InputError, match="cache_views"):
+        load_config("tuned", changes={"images": {"cache_views": 2}})

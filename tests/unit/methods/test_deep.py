@@ -142,3 +142,28 @@ def test_images(cache: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> 
     assert fitted.history[0]["loss"] < 0.7  # the head was fitted before the first step
     tail = fitted.predictor.network.backbone.tail.state_dict()
     assert all(int(count) == 0 for name, count in tail.items() if name.endswith("num_batches_tracked"))
+
+
+class First:
+    """A chooser of the first iterate."""
+
+    def offer(self, snapshot: Any) -> tuple[bool, dict[str, Any]]:
+        return snapshot.step == 0, {"score": -snapshot.step}
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load(self, state: dict[str, Any]) -> None:
+        pass
+
+
+def test_the_answer_before_the_first_step_can_be_chosen() -> None:
+    xs, ys, xt, yt = domains()
+    task = Task(xs, ys, xt, tuple("0123"))
+    short = {"minibatch": {"steps": 6, "checkpoint_every": 3}, "params": {"periods": 1}}
+    found = fit(task, load_config("deep", changes=short), chooser=First())
+    assert [line["step"] for line in found.history if "score" in line] == [0, 3, 6]
+    assert found.step == 0
+    assert (found.outputs.argmax(axis=1) == yt).all()
+    last = fit(task, load_config("deep", changes=short))
+    assert not torch.equal(found.predictor.network.head.weight, last.predictor.network.head.weight)

@@ -313,7 +313,8 @@ def test_the_card_holds_nothing_of_target_labels_and_places(finished: Path, tmp_
     bound |= {"total": 0.25, "total_with_labels": 0.373456, "total_refined": 0.3, "confidence": None}
     bound |= {"theorem": "Theorem 3.2", "form": "paper", "union_bound": "none", "notes": []}
     bound |= {"lipschitz": {"value": 1.0, "origin": "given"}, "plan": vars(PlanRecord("exact", "OPTIMAL", 0.0, 0.0))}
-    (tmp_path / "bound.json").write_text(json.dumps({"Theorem 3.2": bound, "PAC-Bayes": {**bound, "confidence": 0.95}}))
+    chosen = {"confidence": 0.95, "theorem": "PAC-Bayes"}
+    (tmp_path / "bound.json").write_text(json.dumps({"Theorem 3.2": bound, "PAC-Bayes": {**bound, **chosen}}))
     card = model_card(tmp_path)
     assert "**not measured**" in card
     assert "| Theorem 3.2 | tv | 0.5 | 0.4 | 0.25 |  |" in card
