@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from typer import Argument, Option
 
 from warmpot._files import read_csv, write_csv, write_text
@@ -38,6 +37,8 @@ def evaluate(
     file as LABELS. Any other file must hold a random part of the target: then there is also an interval for new
     samples. Writes evaluation.json.
     """
+    import numpy as np
+
     from warmpot.select.few_labels import accuracy_intervals, draw_to_label, less_certain
 
     target = _predictions(run)
@@ -85,6 +86,8 @@ def _predictions(run: Path) -> dict[str, tuple[str, ...]]:
 
 def _labelled(file: Path, target: dict[str, tuple[str, ...]]) -> tuple[Any, Any, bool]:
     """Return positions of the labelled samples, whether their predictions are correct, and if any was as likely."""
+    import numpy as np
+
     head, *lines = read_csv(file, errors="surrogateescape")
     key = next((name for name in ("row", "name") if name in head and name in target), None)
     if key is None or "label" not in head:
