@@ -31,7 +31,7 @@ def evaluate(
     out: Annotated[Path | None, Option("--out", "-o", help="File to write. [default: in RUN]")] = None,
     quiet: _flags.QUIET = False,
 ) -> None:
-    """Estimate the accuracy of a finished RUN on the target from a few LABELS.
+    """Estimate the accuracy of a finished RUN from a few LABELS.
 
     Without LABELS it draws samples to label, and writes them into to_label.csv: fill in the column label, and give that
     file as LABELS. Any other file must hold a random part of the target: then there is also an interval for new
