@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from typer import Argument, Option
 
 from warmpot._files import read_csv, write_csv, write_text
@@ -38,6 +37,8 @@ def evaluate(
     file as LABELS. Any other file must hold a random part of the target: then there is also an interval for new
     samples. Writes evaluation.json.
     """
+    import numpy as np
+
     from warmpot.select.few_labels import accuracy_intervals, draw_to_label, less_certain
 
     target = _predictions(run)
@@ -102,6 +103,8 @@ def _labelled(file: Path, target: dict[str, tuple[str, ...]]) -> tuple[Any, Any,
         got = f"{key} {unknown[0]}" if unknown else "no label"
         allowed = f"samples of {PREDICTIONS}"
         raise InputError(str(file), got=got, allowed=allowed, remedy="Label samples that the run predicted.")
+    import numpy as np
+
     rows = np.array([position[line[key]] for line in known])
     correct = np.array([target["prediction"][k] == line["label"].strip() for k, line in zip(rows, known, strict=True)])
     return rows, correct, not drawn
