@@ -143,7 +143,7 @@ def ranks(results: list[dict[str, Any]]) -> list[str]:
     from scipy.stats import spearmanr
 
     tasks = [t for t in TASKS if {r["candidate"] for r in results if r["task"] == t} >= set(CANDIDATES)]
-    lines = [f"{len(CANDIDATES)} candidates ({', '.join(CANDIDATES)}) on {len(tasks)} tasks:", "",
+    lines = [f"{len(CANDIDATES)} candidates ({'; '.join(CANDIDATES)}) on {len(tasks)} tasks:", "",
              "| score | rank correlation | regret, points |", "|---|---|---|"]  # fmt: skip
     for name, score in SCORES.items():
         correlations, regrets = [], []
