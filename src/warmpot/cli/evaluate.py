@@ -105,7 +105,6 @@ def _labelled(file: Path, target: dict[str, tuple[str, ...]]) -> tuple[Any, Any,
         got = f"{key} {unknown[0]}" if unknown else "no label"
         allowed = f"samples of {PREDICTIONS}"
         raise InputError(str(file), got=got, allowed=allowed, remedy="Label samples that the run predicted.")
-    import numpy as np
 
     rows = np.array([position[line[key]] for line in known])
     correct = np.array([target["prediction"][k] == line["label"].strip() for k, line in zip(rows, known, strict=True)])
