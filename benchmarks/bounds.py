@@ -126,6 +126,7 @@ def tables() -> None:
     lines += [f"| {task} | " + " | ".join(_numbers(runs[task])) + " |" for task in TASKS if task in runs]
     between(ROOT / "docs" / "bounds.md", "bounds", "\n".join(lines))
     between(ROOT / "docs" / "bounds.md", "ranks", "\n".join(ranks(results)))
+    figure(results)
 
 
 def _numbers(r: dict[str, Any]) -> list[str]:
@@ -142,7 +143,7 @@ def ranks(results: list[dict[str, Any]]) -> list[str]:
     from scipy.stats import spearmanr
 
     tasks = [t for t in TASKS if {r["candidate"] for r in results if r["task"] == t} >= set(CANDIDATES)]
-    lines = [f"{len(CANDIDATES)} candidates ({', '.join(CANDIDATES)}) on {len(tasks)} tasks:", "",
+    lines = [f"{len(CANDIDATES)} candidates ({'; '.join(CANDIDATES)}) on {len(tasks)} tasks:", "",
              "| score | rank correlation | regret, points |", "|---|---|---|"]  # fmt: skip
     for name, score in SCORES.items():
         correlations, regrets = [], []
@@ -157,6 +158,53 @@ def ranks(results: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def figure(results: list[dict[str, Any]]) -> None:
+    """Draw the bounds for new samples and the true loss of the preset bound: docs/bounds.png."""
+    from matplotlib.figure import Figure
+
+    runs = [r for task in TASKS for r in results if (r["task"], r["candidate"]) == (task, "bound")]
+    page = Figure(figsize=(8.0, 0.6 + 0.36 * len(runs)), layout="constrained")
+    axes = page.subplots()
+    for row, r in enumerate(runs):
+        labels, joint = r["bounds"]["fresh, labels"], r["bounds"]["fresh, joint"]
+        known, whole = labels["total"], labels["total_with_labels"]
+        axes.barh(row, known, height=0.5, color="#4477aa", label=None if row else "plan labels, with probability .95")
+        axes.barh(row, whole - known, left=known, height=0.5, facecolor="none", edgecolor="#4477aa", hatch="////",
+                  label=None if row else "M (needs labels)")  # fmt: skip
+        marks = {"color": "#ee8866", "marker": "D", "s": 22}
+        axes.scatter([joint["total"]], [row], **marks, label=None if row else "Theorem 3.3, computable part")
+        axes.plot([labels["target_loss"]] * 2, [row - 0.4, row + 0.4], color="black", linewidth=2.0,
+                  label=None if row else "true loss on the held-out half")  # fmt: skip
+    axes.set(xlim=(0, 1), ylim=(len(runs) - 0.4, -0.6), xlabel="loss on new target samples")
+    axes.set_yticks(range(len(runs)), [r["task"] for r in runs], fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    page.legend(loc="outside upper center", ncols=2, fontsize=8, frameon=False)
+    page.savefig(ROOT / "docs" / "bounds.png", dpi=130)
+
+
+def line() -> None:
+    """Draw the plan-label bound of the built-in digits over M: docs/bound-mismatch.png."""
+    from warmpot.data import digits_task, make_task
+    from warmpot.report.sections.bounds import draw_mismatch
+    from warmpot.train import bound_inputs, fit, load_config
+    from warmpot.train.run_bounds import bound_run
+    from warmpot.train.target_use import TargetUse
+
+    task, truth = make_task(*digits_task())
+    fitted = fit(task, load_config("bound", changes={"holdout": 0.3}), progress_bar=False)
+    assert truth is not None
+    assert fitted.task is not None
+    assert fitted.task.held_out is not None
+    assert fitted.presence is not None
+    held, seen = fitted.task.held_out, bound_inputs(fitted.predictor, fitted.task)
+    found = bound_run(
+        seen, seen.with_target(fitted.predictor, held.x), use=TargetUse(features=True, iterate=False),
+        classes=task.classes, trained_beta=fitted.history[-1]["beta"], presence=fitted.presence.probability,
+        truth=truth.of_rows(held.kept).yt, fresh_truth=truth.of_rows(held.rows).yt,
+    )  # fmt: skip
+    draw_mismatch(found.reports).savefig(ROOT / "docs" / "bound-mismatch.png", dpi=130)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", default=TASKS, choices=TASKS, metavar="NAME")
@@ -167,6 +215,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.tables:
         tables()
+        line()
     else:
         bench(args)
     return 0

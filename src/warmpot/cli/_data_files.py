@@ -171,7 +171,7 @@ def remembered_files(
 
     `argument` is the flag that named the folder, for messages. `flags` replace those of the run.
     """
-    from warmpot.train.run_folder import HELD_OUT, read_facts
+    from warmpot.train.run_folder import held_out_rows, read_facts
 
     facts = read_facts(run)
     if not facts:
@@ -183,7 +183,7 @@ def remembered_files(
     root, classes = (Path(facts[name]) if facts.get(name) else None for name in ("root", "classes"))
     return DataFiles(
         source or Path(facts["source"]), target or Path(facts["target"]), flags.over(remembered_flags(facts)),
-        bool(facts.get("regression")), root, classes, facts.get("corrupt", "raise"), facts.get(HELD_OUT, ()),
+        bool(facts.get("regression")), root, classes, facts.get("corrupt", "raise"), held_out_rows(facts),
     )  # fmt: skip
 
 

@@ -164,6 +164,7 @@ def _show_tables(found: RunBounds, new: bool, delta: float) -> None:
     levels = found.tables.get("levels", [])
     if levels:
         columns = ["distances of", "total", "price", "ideal term over"]
-        rows = [[row["level"], f"{row['total']:.3f}", "" if row["price"] is None else f"{row['price']:.3f}", row["heads"]]
-                for row in levels]  # fmt: skip
+        prices = ["" if row["price"] is None else f"{row['price']:.3f}" for row in levels]
+        rows = [[row["level"], f"{row['total']:.3f}", price, row["heads"]]
+                for row, price in zip(levels, prices, strict=True)]  # fmt: skip
         show("", "Theorem 3.3 (sharp) by level:", table_grid(columns, rows, left=("distances of", "ideal term over")))

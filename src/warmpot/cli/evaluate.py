@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from typer import Argument, Option
 
 from warmpot._files import read_csv, write_csv, write_text
@@ -32,12 +31,14 @@ def evaluate(
     out: Annotated[Path | None, Option("--out", "-o", help="File to write. [default: in RUN]")] = None,
     quiet: _flags.QUIET = False,
 ) -> None:
-    """Estimate the accuracy of a finished RUN on the target from a few LABELS.
+    """Estimate the accuracy of a finished RUN from a few LABELS.
 
     Without LABELS it draws samples to label, and writes them into to_label.csv: fill in the column label, and give that
     file as LABELS. Any other file must hold a random part of the target: then there is also an interval for new
     samples. Writes evaluation.json.
     """
+    import numpy as np
+
     from warmpot.select.few_labels import accuracy_intervals, draw_to_label, less_certain
 
     target = _predictions(run)
@@ -85,6 +86,8 @@ def _predictions(run: Path) -> dict[str, tuple[str, ...]]:
 
 def _labelled(file: Path, target: dict[str, tuple[str, ...]]) -> tuple[Any, Any, bool]:
     """Return positions of the labelled samples, whether their predictions are correct, and if any was as likely."""
+    import numpy as np
+
     head, *lines = read_csv(file, errors="surrogateescape")
     key = next((name for name in ("row", "name") if name in head and name in target), None)
     if key is None or "label" not in head:
@@ -102,6 +105,7 @@ def _labelled(file: Path, target: dict[str, tuple[str, ...]]) -> tuple[Any, Any,
         got = f"{key} {unknown[0]}" if unknown else "no label"
         allowed = f"samples of {PREDICTIONS}"
         raise InputError(str(file), got=got, allowed=allowed, remedy="Label samples that the run predicted.")
+
     rows = np.array([position[line[key]] for line in known])
     correct = np.array([target["prediction"][k] == line["label"].strip() for k, line in zip(rows, known, strict=True)])
     return rows, correct, not drawn

@@ -77,20 +77,18 @@ def weights(
     named = out is not None
     out = out or default_out(source, target, "weights", suffix=".csv")
     check_out_file(out, source, target, new_folder=not named)
-
+    if not quiet:
+        complain(f"reading {source} and {target}", "dim")  # before the seconds that the following imports take
     import numpy as np
 
     from warmpot._checks import check_fraction, check_matrix, check_positive
+    from warmpot.transport import solve_partial_points
 
     # The solver checks these too, but only after the files are read, and without the names of the flags.
     check_fraction("--beta", beta)
     check_fraction("--alpha", alpha)
     check_positive("--tol", tol, maximum=0.1)
     check_positive("--max-memory", max_memory, remedy="Give it in GiB.")
-    if not quiet:
-        complain(f"reading {source} and {target}", "dim")  # before the seconds that the following imports take
-    from warmpot.transport import solve_partial_points
-
     data = DataFiles(source, target, ColumnFlags(label, ids, features or ()))
     images = frozen_network(data, [], backbone, backbone_weights)[1]
     with messages(not quiet):

@@ -147,7 +147,7 @@ def explain_sample(run: Path | str, sample: str | int, target: Table | None = No
     )
     open_target = image_opener(finished, "target", None if target is None else target.x, finished.target_names)
     return Explanation(
-        row=row,
+        row=int(finished.target_rows[row]),
         name=finished.target_names[row] if finished.target_names else "",
         prediction=_label(finished, finished.predictions[row]),
         confidence=float(finished.confidence[row]) if finished.classes else None,
@@ -160,7 +160,7 @@ def explain_sample(run: Path | str, sample: str | int, target: Table | None = No
 
 
 def _find(run: FinishedRun, sample: str | int) -> int:
-    """Return the row of a target sample."""
+    """Return the position of a target sample among those of the run."""
     names, n = list(run.target_names), len(run.predictions)
     rows = [row for row, name in enumerate(names) if name == str(sample)]
     if not rows:  # files by their last part, too
@@ -168,11 +168,12 @@ def _find(run: FinishedRun, sample: str | int) -> int:
     if len(rows) == 1:
         return rows[0]
     if rows:
-        allowed, remedy = "one sample", f"Give its row, such as {rows[0]}."
+        allowed, remedy = "one sample", f"Give its row, such as {run.target_rows[rows[0]]}."
         raise InputError("ID", got=f"{sample!r}, the name of {len(rows)} samples", allowed=allowed, remedy=remedy)
-    if str(sample).isdecimal() and int(sample) < n:
-        return int(sample)
-    allowed = f"a row from 0 to {n - 1}" + (f", or a name such as {names[0]!r}" if names else "")
+    if str(sample).isdecimal() and int(sample) in run.target_rows:
+        return int(np.searchsorted(run.target_rows, int(sample)))
+    allowed = f"a row from 0 to {n - 1}" if not run.held_out else "a row that was not held out"
+    allowed += f", or a name such as {names[0]!r}" if names else ""
     raise InputError("ID", got=repr(sample), allowed=allowed, remedy="predictions.csv lists the samples.")
 
 
@@ -191,8 +192,9 @@ def _thumbnail(open_row: Opener | None, row: int) -> bytes:
 
 
 def _probabilities(folder: Path, run: FinishedRun, target: Table | None, row: int) -> dict[str, float]:
-    if target is None or not run.classes or target.n != len(run.predictions):
+    if target is None or not run.classes or target.n != len(run.predictions) + len(run.held_out):
         return {}
+    row = int(run.target_rows[row])
     one = target.x[row : row + 1] if isinstance(target.x, np.ndarray) else target.x.subset(np.array([row]))
     sample = replace(target, x=one, y=None, classes=(), names=())
     shares = Predictor.load(folder).probabilities(sample, target.name)[0]

@@ -27,7 +27,7 @@ from warmpot.train.config import RunConfig, load_config
 from warmpot.train.fitting import Fitted
 from warmpot.train.predictor import Predictor
 from warmpot.train.recipes import preset_names
-from warmpot.train.run_folder import new_record
+from warmpot.train.run_folder import held_out_rows, new_record
 from warmpot.train.target_use import TargetUse, recorded_use
 from warmpot.weights import ClassPresence
 
@@ -154,6 +154,16 @@ class FinishedRun:
     def n_target(self) -> int:
         """Number of target samples; 0 if the file of predictions is missing."""
         return len(self.predictions)
+
+    @property
+    def held_out(self) -> list[int]:
+        """Rows of the target data that nothing depends on."""
+        return held_out_rows(self.facts)
+
+    @cached_property
+    def target_rows(self) -> IntArray:
+        """Row of each target sample in the target data, of which the run may have held out some."""
+        return np.setdiff1d(np.arange(self.n_target + len(self.held_out)), self.held_out)
 
     @property
     def unit(self) -> str:

@@ -54,9 +54,9 @@ from warmpot.train.target_use import TARGET_USE, TargetUse, recorded_use, target
 if TYPE_CHECKING:
     from warmpot.train.fitting import Fitted
 
-__all__ = ["Bounds", "Checkpoint", "RunFolder", "check_finished", "fingerprint", "has_same_data", "latest_checkpoint",
-           "load_checkpoint", "new_record", "parse_bounds", "read_config", "read_facts", "read_plan", "read_use",
-           "versions", "write_bounds"]  # fmt: skip
+__all__ = ["Bounds", "Checkpoint", "RunFolder", "check_finished", "fingerprint", "has_same_data", "held_out_rows",
+           "latest_checkpoint", "load_checkpoint", "new_record", "parse_bounds", "read_config", "read_facts",
+           "read_plan", "read_use", "versions", "write_bounds"]  # fmt: skip
 
 PACKAGES = ("warmpot", "torch", "numpy", "scipy", "numba", "POT", "scikit-learn", "lightning-fabric", "safetensors")
 IMAGE_PACKAGES = ("pillow", "timm", "torchvision")
@@ -114,6 +114,13 @@ def read_facts(folder: Path) -> dict[str, Any]:
         return {"seed": record["seed"], **record.get("facts", {})}
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}
+
+
+def held_out_rows(facts: Mapping[str, Any]) -> list[int]:
+    """Return the rows of the target that a run held out, from its facts."""
+    rows = facts.get(HELD_OUT)
+    valid = isinstance(rows, list) and all(isinstance(row, int) and row >= 0 for row in rows)
+    return sorted(set(rows)) if valid and rows else []
 
 
 def read_config(folder: Path) -> RunConfig:

@@ -186,6 +186,9 @@ def test_held_out_samples_certify_and_reach_nothing(data: Path, tmp_path: Path) 
         assert named[name]["total"] == pytest.approx(found[name]["total"])
         assert named[name]["target_loss"] is None
     assert invoke("fit", "--resume", str(tmp_path / "a"), "--quiet").exit_code == 0
+    there = next(k for k in range(30) if k not in rows and k > rows[0])
+    assert f"target sample {there}" in invoke("explain", str(tmp_path / "a"), str(there)).output
+    assert "a row that was not held out" in invoke("explain", str(tmp_path / "a"), str(rows[0])).output
     assert invoke("report", str(tmp_path / "a"), "--quiet", "--no-figures").exit_code == 0
 
 

@@ -171,5 +171,5 @@ def test_predict_refuses_in_one_line_and_leaves_the_old_file(folder: Path, monke
     for words, message in cases:
         result = run("predict", *words)
         assert (result.exit_code, result.stdout) == (2, "")
-        assert re.fullmatch(rf"error: .*{message}.*\n", result.stderr)
+        assert re.fullmatch(rf"(reading .*\n)?error: .*{message}.*\n", result.stderr)
     assert names(folder) == before

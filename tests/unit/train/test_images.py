@@ -477,7 +477,6 @@ def test_a_signal_to_all_processes_of_a_run_stops_it_in_order(folders: Any, tmp_
         (["fit", "nowhere", "{target}"], "nowhere: got No such file or directory"),
         (["fit", "{loose}", "{target}"], "Put its images into one folder per class"),
         (["predict", "{run}", "{image}", "--out", "said.csv"], "a folder or list of images"),
-        (["sweep", "{source}", "{target}", "--out", "swept"], "warmpot extract"),
     ],
 )
 def test_wrong_places_are_told_before_any_work(words: list[str], message: str, folders: Any, tmp_path: Path) -> None:
