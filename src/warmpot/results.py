@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warmpot._run_files import PAGE
+from warmpot._run_files import ACCEPT, PAGE
 from warmpot._settings import merged, with_value
 from warmpot._typing import FloatArray
 from warmpot.data import Truth, read_samples
@@ -26,6 +26,7 @@ from warmpot.report.run_page import locate_run, report_run
 from warmpot.select import fit_chosen
 from warmpot.train import Fitted, Predictor
 from warmpot.train.defaults import config_for_data, data_facts, task_from_tables
+from warmpot.train.explain import Explanation, explain_sample
 from warmpot.train.finished_run import FinishedRun, from_fitted
 from warmpot.train.run_folder import check_finished
 from warmpot.train.run_reader import read_run
@@ -77,32 +78,44 @@ class Result:
         return self.predictor.probabilities(x)
 
     @property
-    def classes(self) -> list[str]:
-        """Names of the source's classes; empty in regression."""
-        return self.run.classes
+    def classes(self) -> list[Any]:
+        """The source's classes, of the type that `predict` returns; empty in regression."""
+        return self.predictor.labels.tolist() if self.run.classes else []
 
     @property
-    def classes_present(self) -> dict[str, float]:
+    def classes_present(self) -> dict[Any, float]:
         """Classes that are more likely in the target than not, with their expected shares, the largest first."""
         present = {} if self.run.presence is None else self.run.presence.present
-        return {self.classes[k]: share for k, share in present.items()}
+        classes = self.classes
+        return {classes[k]: share for k, share in present.items()}
 
     @property
     def predictions(self) -> Any:
-        """One row per target sample: prediction, confidence (of classes), and the share of it that the plan matches.
+        """One row per target sample, with the columns of ``predictions.csv``.
 
-        A pandas data frame whose index is that of the target, or its ids; without pandas, a dict of arrays.
+        `prediction`; of classes `confidence`, and `review`: whether that is too low to accept; `weight`, the share of
+        the sample that the plan matches; if the run has them, `unknown`, how unsure the fit on the source alone is, and
+        `unadapted`, what it predicts. A pandas data frame whose index is that of the target, or its ids; without
+        pandas, a dict of arrays.
         """
-        run = self.run
-        labels = self.predictor.labels[run.predictions] if self.classes else run.predictions
-        columns = {"prediction": labels, **({"confidence": run.confidence} if self.classes else {})}
-        return _frame({**columns, "weight": run.matched}, run.target_names, self.index)
+        run, of_classes = self.run, bool(self.run.classes)
+        labels = self.predictor.labels if of_classes else None
+        columns: dict[str, NDArray[Any]] = {"prediction": _labelled(run.predictions, labels)}
+        if of_classes:
+            columns |= {"confidence": run.confidence, "review": run.confidence < ACCEPT}
+        columns["weight"] = run.matched
+        if run.unknown is not None:
+            columns["unknown"] = run.unknown
+        if run.unadapted is not None:
+            columns["unadapted"] = _labelled(run.unadapted, labels)
+        return _frame(columns, run.target_names, self.index)
 
     @property
     def weights(self) -> Any:
         """One row per source sample: label, plan weight (with a plan) and training weight; as `predictions`."""
         run = self.run
-        columns: dict[str, NDArray[Any]] = {"label": self.predictor.labels[run.labels] if self.classes else run.labels}
+        labels = self.predictor.labels if run.classes else None
+        columns: dict[str, NDArray[Any]] = {"label": _labelled(run.labels, labels)}
         if run.plan_weights is not None:
             columns["plan_weight"] = run.plan_weights
         return _frame({**columns, "training_weight": run.training_weights}, run.source_names)
@@ -111,6 +124,11 @@ class Result:
     def accuracy(self) -> float | None:
         """Accuracy on the target, if its labels were given: for evaluation only; None in regression."""
         return None if self.truth is None or not self.classes else self.truth.accuracy(self.run.predictions)
+
+    def explain(self, sample: str | int) -> Explanation:
+        """Explain the prediction of a target sample, given by its id or row; see `warmpot.train.explain_sample`."""
+        solution = None if self.fitted is None else self.fitted.solution
+        return explain_sample(self.run, sample, plan=None if solution is None else solution.plan)
 
     def report(self, path: Path | str | None = None, **options: Any) -> Path:
         """Write the HTML page and return its path; see `warmpot.report.report_run` for the options.
@@ -138,12 +156,17 @@ class Result:
     def _repr_html_(self) -> str:
         """Show the classes and the first predictions in a notebook; every name is escaped."""
         html, present = f"<p>{escape(repr(self))}</p>", self.classes_present
-        rows = [f"<tr><td>{escape(name)}</td><td>{share:.0%}</td></tr>" for name, share in present.items()]
+        rows = [f"<tr><td>{escape(str(name))}</td><td>{share:.0%}</td></tr>" for name, share in present.items()]
         if rows:
             more = f"<p>and {len(rows) - SHOWN} more</p>" if len(rows) > SHOWN else ""
             html += f"<table><tr><th>class</th><th>share</th></tr>{''.join(rows[:SHOWN])}</table>{more}"
         table = self.predictions
         return html + (table.head(SHOWN).to_html() if hasattr(table, "to_html") else "")
+
+
+def _labelled(values: NDArray[Any], labels: NDArray[Any] | None) -> NDArray[Any]:
+    """Return class codes as labels; the values of a regression as they are."""
+    return values if labels is None else labels[values]
 
 
 def _frame(columns: Mapping[str, NDArray[Any]], names: Sequence[str], index: Any = None) -> Any:
@@ -239,8 +262,12 @@ def fit(
     )  # fmt: skip
     roles: dict[str, Any] = {"label": label, "ids": id, "features": features}
     options: dict[str, Any] = {**roles, "needs_ids": True, "task": "regression" if regression else "classification"}
-    source_table = read_samples(source, name="source", needs_label=True, **options)
-    target_table = read_samples(target, name="target", **options)
+    try:
+        source_table = read_samples(source, name="source", needs_label=True, **options)
+        target_table = read_samples(target, name="target", **options)
+    except InputError as error:  # the argument has another name here
+        error.remedy = error.remedy.replace("`ids=`", "`id=`")
+        raise
     device = "cpu" if run_config.minibatch.hardware.accelerator == "cpu" else "auto"
     prepared: dict[str, Any] = {"corrupt": corrupt, "device": device, "progress_bar": progress_bar}
     task, truth = task_from_tables(source_table, target_table, run_config.images, **prepared)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import sys
 from pathlib import Path
@@ -15,8 +16,9 @@ from typer.testing import CliRunner
 
 import warmpot
 from warmpot.cli import app
+from warmpot.data import read_samples
 from warmpot.errors import InputError
-from warmpot.report import report_run
+from warmpot.report import plot_weights, report_run
 
 pd = pytest.importorskip("pandas")
 rng = np.random.default_rng(0)
@@ -71,7 +73,9 @@ def test_labels_come_back_as_they_were_given(of: Any, tmp_path: Path) -> None:
 def test_what_a_result_has(result: warmpot.Result) -> None:
     assert list(result.classes_present) == ["class 0", "class 1"]
     predictions, weights = result.predictions, result.weights
-    assert list(predictions) == ["prediction", "confidence", "weight"]
+    assert list(predictions) == ["prediction", "confidence", "review", "weight", "unknown", "unadapted"]
+    assert predictions.review.tolist() == (predictions.confidence < 0.8).tolist()
+    assert set(predictions.unadapted) <= set(result.classes)
     pd.testing.assert_index_equal(predictions.index, TARGET.index)  # so that it can be joined to the target
     assert predictions.prediction.tolist() == result.predict(TARGET).tolist()
     np.testing.assert_allclose(predictions.confidence, result.predict_proba(TARGET).max(axis=1), atol=1e-9)
@@ -95,6 +99,40 @@ def test_whole_numbers_stay_numbers() -> None:
     other = fit((XS, YS), XT)
     assert (other.predict(XT) == YT).mean() > 0.9
     assert other.predictions.prediction.dtype.kind == "i"
+    assert other.classes == [0, 1, 2, 3]
+    assert set(other.classes_present) == {0, 1}
+
+
+def test_a_live_result_is_explained_reported_and_plotted(result: warmpot.Result, tmp_path: Path) -> None:
+    live = result.explain(str(TARGET.index[3]))
+    assert live.matches[0].share > 0
+    assert report_run(result, out=tmp_path / "page.html").exists()
+    read = warmpot.load(result.save(tmp_path / "run")).explain(3)
+    assert (read.name, read.prediction, len(read.matches)) == (live.name, live.prediction, len(live.matches))
+    model = warmpot.WarmpotClassifier(progress_bar=False).fit(XS, YS, X_target=XT)
+    plot_weights(model)
+    assert report_run(model, out=tmp_path / "model.html").exists()
+    with pytest.raises(InputError, match="a run with a plan"):
+        fit((XS, YS), XT, preset="source-only").explain(0)
+
+
+def test_an_id_among_the_features_is_named_by_the_argument_of_fit() -> None:
+    frames = [frame.reset_index(drop=True).assign(id=range(len(frame))) for frame in (SOURCE, TARGET)]
+    with pytest.raises(InputError, match="Pass `id=` 'id'"):
+        fit(*frames, label="kind")
+
+
+def test_a_picture_of_the_caller_stays_open() -> None:
+    picture = Image.open(io.BytesIO(_png()))
+    table = read_samples([picture])
+    assert np.array_equal(table.x[:1], table.x[:1])
+    assert picture.convert("RGB").size == (40, 30)
+
+
+def _png() -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (40, 30), "red").save(stream, "png")
+    return stream.getvalue()
 
 
 def test_ids_of_a_column_and_without_pandas(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +142,7 @@ def test_ids_of_a_column_and_without_pandas(monkeypatch: pytest.MonkeyPatch) -> 
     assert other.weights.index.tolist() == source.key.tolist()
     monkeypatch.setitem(sys.modules, "pandas", None)
     columns = other.predictions
-    assert list(columns) == ["name", "prediction", "confidence", "weight"]
+    assert list(columns) == ["name", "prediction", "confidence", "review", "weight", "unknown", "unadapted"]
     assert columns["name"].tolist() == target.key.tolist()
     assert "<td>class 0</td>" in other._repr_html_()
 
@@ -165,7 +203,7 @@ def test_names_are_escaped_in_notebooks() -> None:
 def test_regression_and_other_methods(tmp_path: Path) -> None:
     other = fit((XS, XS[:, 0]), XT, regression=True)
     assert np.abs(other.predict(XT) - XT[:, 0]).mean() < 0.5
-    assert list(other.predictions) == ["prediction", "weight"]
+    assert list(other.predictions) == ["prediction", "weight", "unadapted"]
     assert (other.classes_present, other.accuracy) == ({}, None)
     with pytest.raises(InputError, match="predict_proba: got a regression"):
         other.predict_proba(XT)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from warmpot._files import write_csv
+from warmpot._run_files import ACCEPT
 from warmpot.cli import _flags
 from warmpot.cli._data_files import ColumnFlags, read_table, recorded_data, remembered_flags
 from warmpot.cli._shared import check_out_file, class_summary, default_out, facts_grid, messages, score, show
@@ -43,11 +44,11 @@ def predict(
 ) -> None:
     """Predict the labels of DATA with a finished RUN.
 
-    The CSV file has one line per row of DATA: row (counted from 0), prediction, and confidence (the probability of the
-    predicted class). In regression it has row and prediction. Columns are matched by name if RUN and DATA have column
-    names: their order does not matter, and columns that RUN was not trained on are ignored. A run on images takes
-    images, or features of its backbone. Names of images, and ids (--id, by default the column that RUN had), are added
-    to the CSV file as name.
+    The CSV file has one line per row of DATA: row (counted from 0), prediction, confidence (the probability of the
+    predicted class), and review (whether that is too low to accept it unseen). In regression it has row and prediction.
+    Columns are matched by name if RUN and DATA have column names: their order does not matter, and columns that RUN was
+    not trained on are ignored. A run on images takes images, or features of its backbone. Names of images, and ids
+    (--id, by default the column that RUN had), are added to the CSV file as name.
     """
     from warmpot._checks import check_choice
     from warmpot.data._image_lists import EXTENSIONS
@@ -87,6 +88,8 @@ def predict(
     facts = [("run", str(run)), ("samples", f"{table.n}")]
     if not regression:
         facts.append(("predicted", class_summary(predictor.class_shares(outputs))))
+        unsure = int((outputs.max(axis=1) < ACCEPT).sum())
+        facts.append(("to review", f"{unsure} of {table.n}, with a confidence below {ACCEPT}"))
     facts += [(name, value) for name, value, _ in score(outputs, truth)]
     show(facts_grid(facts), "", f"Wrote {out}")
 
@@ -104,7 +107,9 @@ def _columns(predictor: Predictor, outputs: NDArray[Any], proba: bool) -> dict[s
     if not predictor.classes:
         return {"prediction": outputs.tolist()}
     best = [predictor.classes[k] for k in outputs.argmax(axis=1)]
-    columns: dict[str, Sequence[Any]] = {"prediction": best, "confidence": outputs.max(axis=1).tolist()}
+    confidence = outputs.max(axis=1)
+    columns: dict[str, Sequence[Any]] = {"prediction": best, "confidence": confidence.tolist()}
+    columns["review"] = (confidence < ACCEPT).tolist()
     if proba:  # with a prefix, because a class may be called "row"
         columns |= {f"proba_{name}": share for name, share in zip(predictor.classes, outputs.T.tolist(), strict=True)}
     return columns

@@ -218,7 +218,8 @@ class _ItemOpener:
         return f"item {k} of {self.dataset_name}"
 
     def open(self, k: int) -> Image:
-        return _as_pillow(_image_and_label(self.dataset[k])[0])
+        # A copy, because it is closed after use, and an image in memory is the caller's.
+        return _as_pillow(_image_and_label(self.dataset[k])[0]).copy()
 
     def stamp(self, k: int) -> str:
         """Hash the pixels: a dataset offers no other way to notice a change."""

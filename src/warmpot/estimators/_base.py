@@ -85,9 +85,9 @@ def read_domains(
         except ValueError as error:  # scikit-learn's message calls it X
             got, remedy = " ".join(str(error).split()), "Prepare it exactly as X."
             raise InputError("X_target", got=got, allowed="samples with X's features", remedy=remedy) from error
-        if X_target is not None and (got := _scaled_apart(xs, xt)):
+        if X_target is not None and (got := _named_apart(X, X_target) or _scaled_apart(xs, xt)):
             remedy = "In a Pipeline, let it transform the target: `transform_input=['X_target']`."
-            _warn_about_target(got, "features that are scaled as X", remedy)
+            _warn_about_target(got, "features that are prepared as X", remedy)
         if X_target is None and needs_target:
             remedy = "The source was taken for its own target: nothing is adapted."
             _warn_about_target("none", "the features of the target", remedy)
@@ -99,6 +99,11 @@ ROWS = 10_000  # samples of each domain that the sizes are compared on
 APART, APART_FROM_STANDARD = 10.0, 3.0
 """Ratio of the sizes of the features in the two domains that is taken for a scaler which saw only one of them: a domain
 shift is rarely that large. The second one if the source is standardized, because then the right size is known."""
+
+
+def _named_apart(X: Any, X_target: Any) -> str:
+    """Describe a target that has column names next to a source that lost them, as in a pipeline that transforms X."""
+    return "a data frame, and X is none" if hasattr(X_target, "columns") and not hasattr(X, "columns") else ""
 
 
 def _scaled_apart(xs: NDArray[Any], xt: NDArray[Any]) -> str:

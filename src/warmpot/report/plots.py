@@ -1,14 +1,14 @@
 """The figures of a run's page as matplotlib axes, for notebooks and papers.
 
 Each function draws what the page shows, with the same code. `run` is what `warmpot.fit` or `warmpot.load` returned, a
-`Fitted`, or the folder of a run. Without `ax` a new figure is made, in the style of the page.
+`Fitted`, a fitted estimator, or the folder of a run. Without `ax` a new figure is made, in the style of the page.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from warmpot._checks import check_choice
 from warmpot.data import Task, Truth
@@ -150,6 +150,7 @@ def _plot(ax: Axes | None, draw: Callable[[Axes], Drawn]) -> Axes:
 
 def _view(run: Run, truth: Truth | None = None) -> RunView:
     """Return a run without its data, which most figures do not need."""
+    run = _of_estimator(run)
     if isinstance(run, RunView):
         return run
     if isinstance(run, Fitted):
@@ -167,6 +168,12 @@ def _of_classes(what: str, run: Run) -> RunView:
     return view
 
 
+def _of_estimator(run: Any) -> Any:
+    """Return the training of an estimator, or the folder that it was loaded from; anything else as it is."""
+    return getattr(run, "_fitted", None) or getattr(run, "run_folder_", None) or run
+
+
 def _with_data(run: Run, task: Task | None) -> RunView:
+    run = _of_estimator(run)
     view, fitted = _view(run), run if isinstance(run, Fitted) else getattr(run, "fitted", None)
     return view_run(view.run, task or (None if fitted is None else fitted.task), view.truth)

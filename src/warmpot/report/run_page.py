@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from warmpot._checks import check_choice
 from warmpot._files import read_json
@@ -53,7 +54,7 @@ def locate_run(folder: Path | str) -> RunLocation:
 
 
 def report_run(
-    run: Path | str | Fitted,
+    run: Path | str | Fitted | Any,
     task: Task | None = None,
     truth: Truth | None = None,
     *,
@@ -66,9 +67,10 @@ def report_run(
 
     Parameters
     ----------
-    run : path or Fitted
+    run : path, Fitted, Result or estimator
         Folder that `warmpot fit`, `demo` or `sweep` wrote (for that of `warmpot bench`, the page of the grid is
-        written), or what `warmpot.train.fit` returned; then nothing but the paths of the data is read from files.
+        written), or what `warmpot.train.fit` returned; then nothing but the paths of the data is read from files. A
+        `warmpot.Result` or an estimator writes its own page.
     task : Task, optional
         The data that it was trained on; a `Fitted` has its own. Without it, or with other data, the page shows the
         content of the folder only.
@@ -90,6 +92,9 @@ def report_run(
         The file.
     """
     check_choice("embedding", embedding, EMBEDDINGS)
+    if not isinstance(run, Fitted | Path | str):
+        page: Path = run.report(out, embedding=embedding, figures=figures)
+        return page
     if isinstance(run, Fitted):
         task = task or run.task
         if task is None or (out is None and run.folder is None):

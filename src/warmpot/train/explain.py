@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from warmpot._run_files import PLAN
 from warmpot.data import Table
 from warmpot.errors import InputError
 from warmpot.train.finished_run import FinishedRun
-from warmpot.train.predictor import Predictor
 from warmpot.train.run_folder import read_plan
 from warmpot.train.run_reader import read_run
 from warmpot.train.sample_images import Opener, encode_thumbnail, image_opener
@@ -115,26 +115,30 @@ def _figure(image: bytes, caption: str) -> str:
     return f"<figure style='margin:0;max-width:12em'>{drawn}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
-def explain_sample(run: Path | str, sample: str | int, target: Table | None = None) -> Explanation:
+def explain_sample(
+    run: Path | str | FinishedRun, sample: str | int, target: Table | None = None, *, plan: csr_array | None = None
+) -> Explanation:
     """Explain the prediction of one target sample of a finished run.
 
     Parameters
     ----------
-    run : path
-        The run folder. The plan is the one of its final iterate (``plan.npz``).
+    run : path or FinishedRun
+        The run folder, with the plan of its final iterate (``plan.npz``); or a run that has none, with its `plan`.
     sample : str or int
         Id or file name of the sample, or its row, counted from 0. A name that is a number is first looked for among the
         ids.
     target : Table, optional
         The target data of the run; with it, the probabilities of all classes are computed.
+    plan : (n_s, n_t) csr_array, optional
+        Of a run without a folder.
     """
-    folder = Path(run)
-    finished = read_run(folder)
-    plan = read_plan(folder)
+    finished = run if isinstance(run, FinishedRun) else read_run(Path(run))
+    folder = finished.folder
+    plan = read_plan(folder) if plan is None and folder is not None else plan
     if plan is None or plan.shape != (len(finished.labels), len(finished.predictions)):
         got = f"no {PLAN}" if plan is None else f"a {PLAN} of other data"
         remedy = "Methods without a plan match nothing, older versions did not store it: train again, e.g. with full."
-        raise InputError(str(folder), got=got, allowed="a run with a plan", remedy=remedy)
+        raise InputError("run" if folder is None else str(folder), got=got, allowed="a run with a plan", remedy=remedy)
     row = _find(finished, sample)
     column = plan[:, [row]].tocoo()
     shares = column.data * plan.shape[1]  # a target sample has mass 1 / n_t
@@ -153,7 +157,7 @@ def explain_sample(run: Path | str, sample: str | int, target: Table | None = No
         confidence=float(finished.confidence[row]) if finished.classes else None,
         matches=matches,
         left_out=float(np.clip(1.0 - shares.sum(), 0.0, 1.0)),
-        probabilities=_probabilities(folder, finished, target, row),
+        probabilities=_probabilities(finished, target, row),
         n_source=plan.shape[0],
         image=_thumbnail(open_target, row),
     )
@@ -191,11 +195,11 @@ def _thumbnail(open_row: Opener | None, row: int) -> bytes:
     return b"" if image is None else encode_thumbnail(image)
 
 
-def _probabilities(folder: Path, run: FinishedRun, target: Table | None, row: int) -> dict[str, float]:
+def _probabilities(run: FinishedRun, target: Table | None, row: int) -> dict[str, float]:
     if target is None or not run.classes or target.n != len(run.predictions) + len(run.held_out):
         return {}
     row = int(run.target_rows[row])
     one = target.x[row : row + 1] if isinstance(target.x, np.ndarray) else target.x.subset(np.array([row]))
     sample = replace(target, x=one, y=None, classes=(), names=())
-    shares = Predictor.load(folder).probabilities(sample, target.name)[0]
+    shares = run.load_predictor().probabilities(sample, target.name)[0]
     return {run.classes[k]: float(shares[k]) for k in np.argsort(-shares, kind="stable")}

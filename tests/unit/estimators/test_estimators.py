@@ -658,6 +658,15 @@ TABLE = XS * [20.0, 0.1, 3.0] + [50.0, 2.0, 9.0]  # in units of their own, far f
 TARGET_TABLE = XT * [20.0, 0.1, 3.0] + [50.0, 2.0, 9.0]
 
 
+def test_a_frame_beside_a_transformed_source_is_noticed() -> None:
+    pd = pytest.importorskip("pandas")
+    source, target = (pd.DataFrame(x, columns=["a", "b", "c"]) for x in (XS, XT))
+    with sklearn.config_context(enable_metadata_routing=True):
+        wrong = make_pipeline(StandardScaler(), WarmpotClassifier(overrides=QUICK))
+        with pytest.warns(WarmpotWarning, match="X_target: got a data frame, and X is none"), pytest.warns(UserWarning):
+            wrong.fit(source, YS, X_target=target)
+
+
 @pytest.mark.parametrize("scaler", [StandardScaler(), MinMaxScaler()], ids=["standard", "min-max"])
 @every
 def test_a_target_that_the_pipeline_does_not_scale_is_noticed(estimator: Any, y: Any, scaler: Any) -> None:
