@@ -658,12 +658,13 @@ TABLE = XS * [20.0, 0.1, 3.0] + [50.0, 2.0, 9.0]  # in units of their own, far f
 TARGET_TABLE = XT * [20.0, 0.1, 3.0] + [50.0, 2.0, 9.0]
 
 
+@pytest.mark.filterwarnings("ignore:X has feature names")  # scikit-learn's own, which says less
 def test_a_frame_beside_a_transformed_source_is_noticed() -> None:
     pd = pytest.importorskip("pandas")
     source, target = (pd.DataFrame(x, columns=["a", "b", "c"]) for x in (XS, XT))
     with sklearn.config_context(enable_metadata_routing=True):
         wrong = make_pipeline(StandardScaler(), WarmpotClassifier(overrides=QUICK))
-        with pytest.warns(WarmpotWarning, match="X_target: got a data frame, and X is none"), pytest.warns(UserWarning):
+        with pytest.warns(WarmpotWarning, match="X_target: got a data frame, and X is none"):
             wrong.fit(source, YS, X_target=target)
 
 
