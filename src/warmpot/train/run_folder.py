@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from warmpot.train.fitting import Fitted
 
 __all__ = ["Bounds", "Checkpoint", "RunFolder", "check_finished", "fingerprint", "has_same_data", "held_out_rows",
-           "latest_checkpoint", "load_checkpoint", "new_record", "parse_bounds", "read_config", "read_facts", "read_plan", "read_use",
-           "versions", "write_bounds"]  # fmt: skip
+           "latest_checkpoint", "load_checkpoint", "new_record", "parse_bounds", "read_config", "read_facts",
+           "read_plan", "read_use", "versions", "write_bounds"]  # fmt: skip
 
 PACKAGES = ("warmpot", "torch", "numpy", "scipy", "numba", "POT", "scikit-learn", "lightning-fabric", "safetensors")
 IMAGE_PACKAGES = ("pillow", "timm", "torchvision")
