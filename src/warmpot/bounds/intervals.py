@@ -29,7 +29,7 @@ def upper_bound_of_mean(values: FloatArray, delta: float, interval: str = "betti
     --------
     >>> values = np.tile([0.1, 0.3], 50)
     >>> [round(upper_bound_of_mean(values, 0.05, name), 3) for name in ("betting", "bernstein", "hoeffding")]
-    [0.241, 0.315, 0.322]
+    [0.247, 0.314, 0.322]
     """
     check_choice("interval", interval, INTERVALS)
     mean, n = float(values.mean()) if values.size else 1.0, values.size

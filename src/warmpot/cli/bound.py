@@ -124,7 +124,7 @@ def _show_bounds(found: RunBounds, invalid: dict[str, str], delta: float) -> Non
         joint, labels = reports[FRESH], reports[FRESH_LABELS]
         show(f"New target samples, each line with probability {1 - delta:g}:", style="bold")
         show(f"  loss at most {joint.total:.3f} + what the best head loses on source and target (unknown)")
-        guess = "" if labels.guess is None else f"; estimate {labels.guess:.3f}"
+        guess = "" if labels.guess is None else f" ({labels.guess:.3f} with classes that seem absent)"
         show(f"  loss at most {labels.total:.3f} + M, the share matched with source samples of another class{guess}")
     else:
         show("New target samples: nothing; hold some out (warmpot fit --holdout 0.3), or name some: --fresh FILE.")

@@ -152,7 +152,7 @@ def draw_rows(n: int, share: float, seed: int) -> IntArray:
     Examples
     --------
     >>> draw_rows(10, 0.3, 0).tolist()
-    [4, 6, 7]
+    [0, 1, 3]
     """
     m = min(max(round(share * n), 1), n - MIN_SAMPLES)
     if m < 1:

@@ -165,8 +165,7 @@ def descend(
     `feature_weight` is a factor of the transport of features; 1 is the bound's.
     """
     factors = torch.tensor([1.0, feature_weight, 1.0], dtype=torch.float64)
-    metric = metric / bound.length(metric)
-    unknowns = [head.double().clone().requires_grad_(), metric.double().clone().requires_grad_()]
+    unknowns = [head.double().clone().requires_grad_(), (metric.double() / bound.length(metric)).requires_grad_()]
     _minimise(lambda: [factors @ bound.terms(*unknowns)], unknowns, iterations, 1e-7, 1e-10)
     new_head, new_metric = (unknown.detach().to(head.dtype) for unknown in unknowns)
     pairs = ((head, metric), (new_head, new_metric))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from warmpot.data import Table, Task, as_table, load_table, make_task
+from warmpot.data.task import HeldOutTarget
 from warmpot.errors import InputError, WarmpotWarning
 from warmpot.train.run_folder import fingerprint
 
@@ -20,8 +21,9 @@ SOURCE = as_table(XS, YS, name="source")
 
 
 def test_training_has_no_field_for_target_labels() -> None:
-    names = ["xs", "ys", "xt", "classes", "columns", "source_names", "target_names"]
+    names = ["xs", "ys", "xt", "classes", "columns", "source_names", "target_names", "held_out"]
     assert [field.name for field in dataclasses.fields(Task)] == names
+    assert [field.name for field in dataclasses.fields(HeldOutTarget)] == ["x", "rows", "kept", "names"]
 
 
 def test_a_task_and_its_truth() -> None:

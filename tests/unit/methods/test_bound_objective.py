@@ -125,6 +125,18 @@ def test_a_descent_never_ends_above_its_start(instance: dict[str, Any], monkeypa
     assert all(map(torch.equal, descend(bound, *start, **keywords), start))
 
 
+def test_the_scale_of_the_metric_does_not_stop_the_descent() -> None:
+    """Features of length 1 do not depend on it, but its slope does: a large one looked like a minimum."""
+    rng = torch.Generator().manual_seed(0)
+    xs, xt = (torch.randn(n, 4, generator=rng, dtype=torch.float64) for n in (9, 7))
+    head, metric = (torch.randn(n, m, generator=rng, dtype=torch.float64) for n, m in ((5, 3), (4, 4)))
+    case = {"xs": xs, "labels": torch.arange(9) % 3, "xt": xt, "head": head, "metric": metric, "unit": True}
+    plan, _ = tightest_plan(*outputs(case)[:1], case["labels"], outputs(case)[1], head[:-1], beta=0.4)
+    bound = planned(case, plan)
+    ends = [bound.total(*descend(bound, head, s * metric, iterations=30, feature_weight=1.0)) for s in (1.0, 1e9)]
+    assert ends[1] == pytest.approx(ends[0], rel=1e-6)
+
+
 @pytest.mark.parametrize(("width", "start", "settled"), [(10, 1.0, 0), (80, 0.1, 2)])
 def test_the_bound_does_not_rise_over_rounds(width: int, start: float, settled: int) -> None:
     changes = {"rounds": 3, "bound_rounds": 5, "feature_start": start}

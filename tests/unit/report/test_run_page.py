@@ -557,6 +557,33 @@ def test_bounds_come_back_from_their_file() -> None:
     assert "is 2.50, but a loss is at most 1" in words(trust_section(seen, {"Theorem 3.3": hopeless}, {}))
 
 
+def test_the_bound_for_new_samples_is_quoted_first_and_nothing_is_one_line() -> None:
+    rng = np.random.default_rng(0)
+    proba = rng.dirichlet(np.ones(3), size=12)
+    base = joint_bound(rng.normal(size=(12, 2)), np.arange(12) % 3, rng.normal(size=(12, 2)), proba, proba, gamma=100.0)
+    known, unknown = base.terms[0], base.terms[-1]
+
+    def told(total: float, **changes: Any) -> Any:
+        return dataclasses.replace(base, terms=(dataclasses.replace(known, value=total), unknown), **changes)
+
+    reports = {"Theorem 3.3, sharp": told(0.2), "Plan labels": told(0.01),
+               "Plan labels, new samples": told(0.07, confidence=0.95, guess=0.03),
+               "Theorem 3.3, new samples": told(0.6, confidence=0.95)}  # fmt: skip
+    seen = RunView(dataclasses.replace(made_up([0.4, 0.3, 0.3]), bounds=reports))
+    section = bound_section(seen, (reports, {}))
+    assert section is not None
+    assert section.lead.startswith("With probability 0.95, the loss on new target samples is at most 0.07 + M")
+    assert "target loss at most 0.07, with probability 0.95" in words(trust_section(seen, reports, {}))
+    in_sample = {name: reports[name] for name in ("Theorem 3.3, sharp", "Plan labels")}
+    section = bound_section(seen, (in_sample, {}))
+    assert section is not None
+    assert "Nothing is proven about new samples" in section.lead
+    section = bound_section(seen, ({"Theorem 3.3, sharp": told(1.2)}, {}))
+    assert section is not None
+    assert section.lead.startswith("Nothing: ")
+    assert len(section.blocks) == 1  # folded
+
+
 def test_the_command_repeats_the_run(trained: tuple[Path, Task, Truth]) -> None:
     run = read_run(trained[0])
     facts = {"source": "/data/a b/$s.npz", "target": "/data/t.npz", "label": "my label", "regression": False}

@@ -227,7 +227,8 @@ def bound_section(view: RunView, bounds: RunBounds) -> Section | None:
         text = (
             "The bound for every value of M, the share of target samples that the plan matches with a source sample of "
         )
-        text += "another class. It is the only unknown, and can be checked by looking at some matches."
+        text += "another class. It is about as large as the error rate; check it by looking at some matches."
+        text += f" Crosses: {EVALUATION}." if any(one.target_loss is not None for one in valid.values()) else ""
         blocks.append(Picture("bound-mismatch", draw_mismatch(valid), f"Bound as a line over M: {totals}", text))
     return Section(title, [*blocks, details], lead=_lead(view, valid, name))
 
@@ -241,7 +242,7 @@ def _lead(view: RunView, valid: Mapping[str, BoundReport], name: str) -> str:
             f"With probability {labels.confidence:g}, the loss on new target samples is at most {labels.total:.2f} + M"
         )
         text += " (M: share of samples matched with another class"
-        text += f"; estimated {labels.guess:.2f})." if labels.guess is not None else ")."
+        text += f"; {labels.guess:.2f} with classes that seem absent)." if labels.guess is not None else ")."
         if joint is not None and joint.total < 1:
             text += f" Without M, but with what the best head loses on both domains: {joint.total:.2f}."
         return text
