@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 # the tested versions; CONSTRAINTS= lets pip choose within the ranges of pyproject.toml
 CONSTRAINTS ?= constraints.txt
 
-.PHONY: demo test test-all docs gallery lint types layers pytest bench bench-adaptation bench-images bench-methods bench-scaling bench-selection bench-suite clean
+.PHONY: demo test test-all docs gallery lint types layers pytest bench bench-check bench-adaptation bench-images bench-methods bench-scaling bench-selection bench-suite clean
 
 INSTALL = $(BIN)/python -m pip install --quiet --no-compile $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable
 
@@ -56,6 +56,10 @@ gallery: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/transport.py
+
+# fails when a ratio is below half of that in benchmarks/results/transport.json
+bench-check: $(VENV)/.installed
+	$(BIN)/python benchmarks/transport.py --quick --check
 
 bench-adaptation: $(VENV)/.installed
 	$(BIN)/python benchmarks/adaptation.py

@@ -106,6 +106,8 @@ def kind_of(x: object) -> Kind:
 
 def to_numpy(x: object) -> FloatArray:
     """Return a C-ordered float64 numpy array, copied if needed; raises TypeError, ValueError or OverflowError."""
+    if type(x) is np.ndarray and x.dtype == np.float64 and x.flags.c_contiguous:
+        return x
     if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
         raise TypeError("masked entries")
     if hasattr(x, "toarray"):

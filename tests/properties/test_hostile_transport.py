@@ -204,6 +204,13 @@ def solve_partial(call: Call) -> None:
         assert np.isfinite(numbers(cost.grad)).all()
 
 
+def step_plan(call: Call) -> None:
+    cost, a, _ = call.problem
+    step = transport.step_plan(cost, a, mass=call.mass, eps=call.eps)
+    assert np.isfinite(numbers(step.plan)).all()
+    assert not numbers(step.plan)[np.isposinf(numbers(cost))].any()
+
+
 def solve_partial_batch(call: Call) -> None:
     cost, a, b = call.problem
     batch = transport.solve_partial_batch(cost, a, b, mass=call.mass, eps=call.eps, **call.limits)
@@ -293,7 +300,7 @@ def solve_unbalanced(call: Call) -> None:
     assert repr(s)
 
 
-CHECKS = (solve_partial, solve_partial_batch, solve_partial_blocks, solve_partial_points, partial_path)
+CHECKS = (solve_partial, step_plan, solve_partial_batch, solve_partial_blocks, solve_partial_points, partial_path)
 CHECKS += (round_to_feasible, certify, solve_unbalanced)
 FUNCTIONS: dict[str, Callable[[Call], None]] = {check.__name__: check for check in CHECKS}
 

@@ -16,7 +16,7 @@ from warmpot.methods.alternation import DatasetPlan
 from warmpot.methods.base import BatchContext, Memory, Method, Phase, StepResult
 from warmpot.methods.losses import ramped
 from warmpot.methods.warmpot import plan_over_all
-from warmpot.transport import Solution, UnbalancedSolution, solve_partial
+from warmpot.transport import StepPlan, UnbalancedSolution, step_plan
 from warmpot.weights import normalized, plan_weights
 
 __all__ = ["Mpot", "squared_cost", "transport_step"]
@@ -32,7 +32,7 @@ def squared_cost(context: BatchContext, eta1: float, eta2: float) -> Tensor:
 
 
 def transport_step(
-    context: BatchContext, cost: Tensor, solution: Solution[Tensor] | UnbalancedSolution, loss_scale: float
+    context: BatchContext, cost: Tensor, solution: StepPlan | UnbalancedSolution, loss_scale: float
 ) -> StepResult:
     """Return ``sum_i w_i CE(x_i, y_i) + loss_scale <P, C>`` with the plan P and the weights w held fixed.
 
@@ -122,7 +122,7 @@ class Mpot(Method[Memory]):
         cost = squared_cost(context, self.eta1, self.eta2)
         mass = self.alpha_at(context.progress.share)
         # A plan short of its tolerance is still feasible; the log shows it, and training continues.
-        solution = solve_partial(cost.detach(), mass=mass, eps=self.eps, throw=False)
+        solution = step_plan(cost.detach(), mass=mass, eps=self.eps)
         return transport_step(context, cost, solution, self.loss_scale)
 
     def plan(

@@ -19,7 +19,7 @@ from warmpot.methods.base import BatchContext, Memory, Method, Phase, StepResult
 from warmpot.methods.losses import mean_entropy, ramped
 from warmpot.methods.sizes import DataSize
 from warmpot.nets import Outputs
-from warmpot.transport import BlockCost, Solution, solve_partial, solve_partial_blocks
+from warmpot.transport import BlockCost, StepPlan, solve_partial_blocks, step_plan
 from warmpot.weights import estimate_alpha, estimate_beta, normalized, plan_weights, predicted_shares
 from warmpot.weights.formulas import SMALLEST_BETA
 from warmpot.weights.presence import FEW
@@ -54,7 +54,7 @@ class BatchPlan(NamedTuple):
     """The plan of a batch: its cost (with gradient), the solution, the mass it moves and beta."""
 
     cost: Tensor
-    solution: Solution[Tensor]
+    solution: StepPlan
     alpha: float
     beta: float
 
@@ -207,7 +207,7 @@ class Warmpot(Method[Memory]):
         alpha = self.mass(target.logits, labels, progress, beta)
         capacity = np.full(n, 1.0 / (beta * n))
         # A plan short of its tolerance is still feasible; the log shows it, and training continues.
-        solution = solve_partial(cost.detach(), a=capacity, mass=alpha, eps=self._eps_of(cost), throw=False)
+        solution = step_plan(cost.detach(), capacity, mass=alpha, eps=self._eps_of(cost))
         return BatchPlan(cost, solution, alpha, beta)
 
     def step(self, context: BatchContext, memory: Memory) -> StepResult:  # noqa: ARG002

@@ -6,7 +6,7 @@ from warmpot.transport.certify import Certificate, certify, round_to_feasible
 from warmpot.transport.exact import BlockCost
 from warmpot.transport.large import solve_partial_blocks, solve_partial_points
 from warmpot.transport.problem import BatchSolution, Potentials, Residuals, Solution, Status
-from warmpot.transport.solve import PartialPath, partial_path, solve_partial, solve_partial_batch
+from warmpot.transport.solve import PartialPath, StepPlan, partial_path, solve_partial, solve_partial_batch, step_plan
 from warmpot.transport.unbalanced import UnbalancedSolution, solve_unbalanced
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Residuals",
     "Solution",
     "Status",
+    "StepPlan",
     "UnbalancedSolution",
     "certify",
     "partial_path",
@@ -27,4 +28,5 @@ __all__ = [
     "solve_partial_blocks",
     "solve_partial_points",
     "solve_unbalanced",
+    "step_plan",
 ]

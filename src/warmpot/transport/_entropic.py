@@ -5,15 +5,18 @@ Everything here is dimensionless: costs are divided by their range, masses by th
     P_ij = exp(tau - mu_i - nu_j - C_ij / eps) = s * x_i * K_ij * y_j,
 
 where K holds the potentials *absorbed* so far and s, x, y the change since then. The bounds mu, nu >= 0 read
-``x <= x_cap`` and ``y <= y_cap``.
+``x <= x_cap`` and ``y <= y_cap``. What rows and columns have in common is one vector, first the n rows, then the m
+columns: `limit` (a, b), `potential` (mu, nu), `scale` (x, y), `cap`, and `sums` (p, q) of the plan.
+
+Loops are written out: expressions over whole arrays take several times as long to compile.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from warmpot._typing import FloatArray, IntArray
+from warmpot._typing import BoolArray, FloatArray, IntArray
+from warmpot.transport._compile import kernel
 from warmpot.transport.entropic import (
     LOG_LIMIT,
     LOG_MAX,
@@ -27,356 +30,359 @@ from warmpot.transport.entropic import (
 
 __all__ = ["CONVERGED", "OUT_OF_ITERATIONS", "STALLED", "solve_at"]
 
-FASTMATH = {"reassoc", "contract", "nsz"}  # sums may be reordered; inf and NaN keep their meaning
 CONVERGED, OUT_OF_ITERATIONS, STALLED = 0, 1, 2
 
 
-@njit(cache=True, fastmath=FASTMATH, nogil=True)
-def _absorb(cost: FloatArray, eps: float, tau: float, mu: FloatArray, nu: FloatArray, kernel: FloatArray) -> float:
-    """Set ``K_ij = exp(tau - mu_i - nu_j - C_ij / eps)``; returns the sum."""
-    inverse = 1.0 / eps
+@kernel
+def _absorb(cost: FloatArray, low: float, eps: float, tau: float, potential: FloatArray, gibbs: FloatArray) -> float:
+    """Set ``K_ij = exp(tau - mu_i - nu_j - (C_ij - low) / eps)``; returns the sum."""
+    n, m = cost.shape
     total = 0.0
-    for i in range(cost.shape[0]):
-        base = tau - mu[i]
-        for j in range(cost.shape[1]):
-            log = min(base - nu[j] - cost[i, j] * inverse, LOG_MAX)
+    for i in range(n):
+        base = tau - potential[i]
+        for j in range(m):
+            log = min(base - potential[n + j] - (cost[i, j] - low) / eps, LOG_MAX)
             value = np.exp(log) if log > LOG_MIN else 0.0
-            kernel[i, j] = value
+            gibbs[i, j] = value
             total += value
     return total
 
 
-@njit(cache=True, fastmath=FASTMATH, nogil=True)
+@kernel
 def _sweep(
-    kernel: FloatArray,
-    a: FloatArray,
-    b: FloatArray,
-    x: FloatArray,
-    y: FloatArray,
-    s: float,
-    x_cap: FloatArray,
-    y_cap: FloatArray,
-    work: FloatArray,
+    gibbs: FloatArray, limit: FloatArray, scale: FloatArray, s: float, cap: FloatArray, work: FloatArray
 ) -> float:
     """Maximise the dual over x, then y, then s, in one pass over K; returns the new s.
 
     ``x <- min(cap, a / (s K y))``, ``y <- min(cap, b / (s K' x))``, ``s <- 1 / (x' K y)``. The row of K that gives
     x_i is still in cache when ``K' x`` collects it.
     """
-    n, m = kernel.shape
+    n, m = gibbs.shape
+    y = scale[n:]
     for j in range(m):
         work[j] = 0.0
     for i in range(n):
         row = 0.0
         for j in range(m):
-            row += kernel[i, j] * y[j]
+            row += gibbs[i, j] * y[j]
         row *= s
-        x_i = x_cap[i]
-        if row * x_i > a[i]:
-            x_i = a[i] / row
-        x[i] = x_i
+        x_i = cap[i]
+        if row * x_i > limit[i]:
+            x_i = limit[i] / row
+        scale[i] = x_i
         for j in range(m):
-            work[j] += x_i * kernel[i, j]
+            work[j] += x_i * gibbs[i, j]
     total = 0.0
     for j in range(m):
-        y_j = y_cap[j]
+        y_j = cap[n + j]
         column = s * work[j]
-        if column * y_j > b[j]:
-            y_j = b[j] / column
+        if column * y_j > limit[n + j]:
+            y_j = limit[n + j] / column
         y[j] = y_j
         total += y_j * work[j]
     return 1.0 / total if total > 0.0 else s
 
 
-@njit(cache=True, fastmath=FASTMATH, nogil=True)
-def _marginals(kernel: FloatArray, x: FloatArray, y: FloatArray, s: float, p: FloatArray, q: FloatArray) -> None:
-    """Set p and q to the row and column sums of ``s x K y``."""
-    for j in range(y.size):
+@kernel
+def _add_up(gibbs: FloatArray, scale: FloatArray, s: float, sums: FloatArray) -> float:
+    """Set the row and column sums of ``s x K y``; returns the total."""
+    n, m = gibbs.shape
+    y, q = scale[n:], sums[n:]
+    total = 0.0
+    for j in range(m):
         q[j] = 0.0
-    for i in range(x.size):
+    for i in range(n):
         row = 0.0
-        scale = s * x[i]
-        for j in range(y.size):
-            value = scale * kernel[i, j] * y[j]
+        factor = s * scale[i]
+        for j in range(m):
+            value = factor * gibbs[i, j] * y[j]
             row += value
             q[j] += value
-        p[i] = row
+        sums[i] = row
+        total += row
+    return total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _residual(
-    a: FloatArray, p: FloatArray, x: FloatArray, cap: FloatArray, mu: FloatArray, eps: float
+    limit: FloatArray, sums: FloatArray, total: float, scale: FloatArray, cap: FloatArray, potential: FloatArray
 ) -> tuple[float, float]:
-    """Optimality violation of one side, in mass and in cost: a constraint is met with equality or has potential 0."""
-    mass = cost = 0.0
-    for i in range(a.size):
-        miss = abs(p[i] - a[i])
-        if p[i] > a[i] or x[i] < cap[i]:
+    """Optimality violation in mass and in cost over eps: a constraint is met with equality or has potential 0."""
+    mass, cost = abs(total - 1.0), 0.0
+    for k in range(limit.size):
+        if sums[k] > limit[k] or scale[k] < cap[k]:
+            miss = abs(sums[k] - limit[k])
             mass += miss
-            cost += miss * max(0.0, mu[i] - np.log(x[i])) * eps
+            cost += miss * max(0.0, potential[k] - np.log(scale[k]))
     return mass, cost
 
 
-@njit(cache=True, nogil=True)
-def _dual(
-    a: FloatArray, b: FloatArray, mu: FloatArray, nu: FloatArray, tau: float, x: FloatArray, y: FloatArray, s: float
-) -> float:
-    """Dual objective in units of eps, without the sum of the plan."""
-    value = float(tau + np.log(s))
-    for i in range(a.size):
-        value -= a[i] * (mu[i] - np.log(x[i]))
-    for j in range(b.size):
-        value -= b[j] * (nu[j] - np.log(y[j]))
-    return value
+@kernel
+def _dual(limit: FloatArray, potential: FloatArray, scale: FloatArray, s: float) -> float:
+    """Dual objective in units of eps, without tau and the sum of the plan."""
+    value = np.log(s)
+    for k in range(limit.size):
+        value -= limit[k] * (potential[k] - np.log(scale[k]))
+    return float(value)
 
 
-@njit(cache=True, nogil=True)
-def _reduced_solve(
-    coupling: FloatArray,
-    d_small: FloatArray,
-    d_large: FloatArray,
+@kernel
+def _newton_system(
+    gibbs: FloatArray,
+    scale: FloatArray,
+    s: float,
+    sums: FloatArray,
     total: float,
+    small: IntArray,
+    large: IntArray,
     g0: float,
-    g_s: FloatArray,
-    g_l: FloatArray,
-) -> tuple[float, FloatArray, FloatArray]:
-    """Solve the Newton system with its larger diagonal block eliminated.
-
-    The system has rows ``[total, -d_s', -d_l'; -d_s, diag(d_s), B; -d_l, B', diag(d_l)]``, B the coupling.
-    """
-    small, large = coupling.shape
-    scaled, matrix, right = np.empty_like(coupling), np.empty((small + 1, small + 1)), np.empty(small + 1)
-    corner, g_corner = total * (1.0 + 1e-14), g0
-    for j in range(large):
-        corner -= d_large[j]
-        g_corner += g_l[j]
-    for k in range(small):
-        row, moved = 0.0, 0.0
-        for j in range(large):
-            scaled[k, j] = coupling[k, j] / d_large[j]
-            row += coupling[k, j]
-            moved += scaled[k, j] * g_l[j]
-        matrix[k + 1, 0] = matrix[0, k + 1] = row - d_small[k]
-        right[k + 1] = g_s[k] - moved
-    matrix[0, 0], right[0] = corner, g_corner
-    gram = np.dot(scaled, coupling.T)
-    for k in range(small):
-        for other in range(small):
-            matrix[k + 1, other + 1] = -gram[k, other]
-        matrix[k + 1, k + 1] += d_small[k] * (1.0 + 1e-14)  # a ridge: potentials may be free to shift together
-    step = np.linalg.solve(matrix, right)
-    d_l = np.empty(large)
-    for j in range(large):
-        moved = 0.0
-        for k in range(small):
-            moved += step[k + 1] * coupling[k, j]
-        d_l[j] = (g_l[j] - moved) / d_large[j] + step[0]
-    return step[0], step[1:], d_l
-
-
-@njit(cache=True, nogil=True)
-def _submatrix(
-    kernel: FloatArray, x: FloatArray, y: FloatArray, s: float, rows: IntArray, cols: IntArray
-) -> FloatArray:
-    plan = np.empty((rows.size, cols.size))
-    for k in range(rows.size):
-        scale = s * x[rows[k]]
-        for j in range(cols.size):
-            plan[k, j] = scale * kernel[rows[k], cols[j]] * y[cols[j]]
-    return plan
-
-
-@njit(cache=True, nogil=True)
-def _predicted(
-    kernel: FloatArray,
-    x: FloatArray,
-    y: FloatArray,
-    s: float,
-    p: FloatArray,
-    q: FloatArray,
-    d_tau: float,
+    g: FloatArray,
     move: FloatArray,
-    k: int,
 ) -> float:
-    """Row sum (k < n) or column sum that the linear model predicts after a step."""
-    n, m = kernel.shape
+    """Solve for the moves of free potentials (`small` and `large`: those of the two sides); returns that of tau.
+
+    The system has rows ``[total, -d_s', -d_l'; -d_s, diag(d_s), B; -d_l, B', diag(d_l)]``, d the sums and B the plan
+    between free rows and columns. Its larger diagonal block is eliminated.
+    """
+    n = gibbs.shape[0]
+    coupling, scaled = np.empty((small.size, large.size)), np.empty((small.size, large.size))
+    matrix, right = np.empty((small.size + 1, small.size + 1)), np.empty(small.size + 1)
+    corner, g_corner = total * (1.0 + 1e-14), g0
+    for r in range(large.size):
+        corner -= max(sums[large[r]], 1e-300)
+        g_corner += g[large[r]]
+    matrix[0, 0], right[0] = corner, g_corner
+    for k in range(small.size):
+        row, moved, one = 0.0, 0.0, small[k]
+        for r in range(large.size):
+            other = large[r]
+            value = s * scale[one] * scale[other]
+            value *= gibbs[one, other - n] if one < n else gibbs[other, one - n]
+            coupling[k, r] = value
+            scaled[k, r] = value / max(sums[other], 1e-300)
+            row += value
+            moved += scaled[k, r] * g[other]
+        matrix[k + 1, 0] = matrix[0, k + 1] = row - max(sums[one], 1e-300)
+        right[k + 1] = g[one] - moved
+    gram = np.dot(scaled, coupling.T)
+    for k in range(small.size):
+        for r in range(small.size):
+            matrix[k + 1, r + 1] = -gram[k, r]
+        # a ridge: potentials may be free to shift together
+        matrix[k + 1, k + 1] += max(sums[small[k]], 1e-300) * (1.0 + 1e-14)
+    step = np.linalg.solve(matrix, right)
+    for k in range(small.size):
+        move[small[k]] = step[k + 1]
+    for r in range(large.size):
+        moved = 0.0
+        for k in range(small.size):
+            moved += step[k + 1] * coupling[k, r]
+        move[large[r]] = (g[large[r]] - moved) / max(sums[large[r]], 1e-300) + step[0]
+    return float(step[0])
+
+
+@kernel
+def _coupled(gibbs: FloatArray, scale: FloatArray, s: float, moves: FloatArray, which: BoolArray, k: int) -> float:
+    """Change of the k-th sum by the moves, so chosen, of the other side."""
+    n, m = gibbs.shape
+    total = 0.0
     if k < n:
-        total = p[k] * (1.0 + d_tau - move[k])
         for j in range(m):
-            total -= s * x[k] * kernel[k, j] * y[j] * move[n + j]
-        return float(total)
-    total = q[k - n] * (1.0 + d_tau - move[k])
-    for i in range(n):
-        total -= s * x[i] * kernel[i, k - n] * y[k - n] * move[i]
-    return float(total)
+            if which[n + j]:
+                total += gibbs[k, j] * scale[n + j] * moves[n + j]
+    else:
+        for i in range(n):
+            if which[i]:
+                total += gibbs[i, k - n] * scale[i] * moves[i]
+    return float(s * scale[k] * total)
 
 
-@njit(cache=True, nogil=True)
+@kernel
+def _numbers(free: BoolArray, n: int) -> tuple[IntArray, IntArray]:
+    """Numbers of the free rows and of the free columns."""
+    rows, cols, n_rows, n_cols = np.empty(n, np.int64), np.empty(free.size - n, np.int64), 0, 0
+    for k in range(free.size):
+        if free[k] and k < n:
+            rows[n_rows] = k
+            n_rows += 1
+        elif free[k]:
+            cols[n_cols] = k
+            n_cols += 1
+    return rows[:n_rows], cols[:n_cols]
+
+
+@kernel
 def _newton_direction(
-    kernel: FloatArray,
-    a: FloatArray,
-    b: FloatArray,
-    x: FloatArray,
-    y: FloatArray,
+    gibbs: FloatArray,
+    limit: FloatArray,
+    scale: FloatArray,
     s: float,
-    x_cap: FloatArray,
-    y_cap: FloatArray,
-    p: FloatArray,
-    q: FloatArray,
-) -> tuple[float, FloatArray, FloatArray]:
-    """Newton direction (d_tau, d_mu, d_nu) of the dual under mu, nu >= 0.
+    cap: FloatArray,
+    sums: FloatArray,
+    total: float,
+    move: FloatArray,
+) -> float:
+    """Set the Newton direction of the dual under mu, nu >= 0; returns that of tau.
 
     A potential that the step would make negative goes to zero instead, and the rest is solved again: without that,
     a degenerate problem (mass = a whole number of columns) stops every step at a bound. A very long step comes from
     potentials that are free to shift together; then only the first to arrive is held, which ties the others down.
     """
-    n = a.size
-    free = np.append((x < x_cap) | (p > a), (y < y_cap) | (q > b))
-    weight, short = np.append(p, q), np.append(p - a, q - b)
-    room = np.log(np.append(x_cap, y_cap) / np.append(x, y))
-    move = np.zeros(free.size)
-    limit = np.append(a, b)
-    held_once, free_again = np.zeros(free.size, np.bool_), np.zeros(free.size, np.bool_)
-    d_tau = 0.0
+    n, size = gibbs.shape[0], limit.size
+    free, held, everyone = np.empty(size, np.bool_), np.zeros(size, np.bool_), np.ones(size, np.bool_)
+    times_held, room, g = np.zeros(size, np.int64), np.empty(size), np.empty(size)
+    for k in range(size):
+        free[k] = scale[k] < cap[k] or sums[k] > limit[k]
+        room[k], move[k] = np.log(cap[k] / scale[k]), 0.0
+    d_tau, any_held = 0.0, False
     for _ in range(12):
-        rows, cols = np.flatnonzero(free[:n]), np.flatnonzero(free[n:])
-        held_rows = np.flatnonzero(~free[:n] & (move[:n] != 0.0))
-        held_cols = np.flatnonzero(~free[n:] & (move[n:] != 0.0))
-        g0 = 1.0 - p.sum() + p[held_rows] @ move[held_rows] + q[held_cols] @ move[n + held_cols]
-        g_rows = short[rows] - _submatrix(kernel, x, y, s, rows, held_cols) @ move[n + held_cols]
-        g_cols = short[n + cols] - move[held_rows] @ _submatrix(kernel, x, y, s, held_rows, cols)
-        plan = _submatrix(kernel, x, y, s, rows, cols)
-        w_rows, w_cols = np.maximum(weight[rows], 1e-300), np.maximum(weight[n + cols], 1e-300)
+        g0 = 1.0 - total
+        for k in range(size):
+            g[k] = sums[k] - limit[k]
+            if held[k]:
+                g0 += sums[k] * move[k]
+            elif free[k] and any_held:
+                g[k] -= _coupled(gibbs, scale, s, move, held, k)
+        rows, cols = _numbers(free, n)
         if rows.size <= cols.size:
-            d_tau, d_rows, d_cols = _reduced_solve(plan, w_rows, w_cols, p.sum(), g0, g_rows, g_cols)
+            d_tau = _newton_system(gibbs, scale, s, sums, total, rows, cols, g0, g, move)
         else:
-            d_tau, d_cols, d_rows = _reduced_solve(plan.T.copy(), w_cols, w_rows, p.sum(), g0, g_cols, g_rows)
-        move[rows], move[n + cols] = d_rows, d_cols
+            d_tau = _newton_system(gibbs, scale, s, sums, total, cols, rows, g0, g, move)
         released = False
-        for k in np.flatnonzero(held_once & ~free):  # held too early: its constraint would be broken by the step
-            if not free_again[k] and _predicted(kernel, x, y, s, p, q, d_tau, move, int(k)) > limit[k] * (1.0 + 1e-9):
-                free[k] = free_again[k] = released = True
+        for k in range(size):  # held too early: its constraint would be broken by the step
+            if held[k] and times_held[k] == 1:
+                predicted = sums[k] * (1.0 + d_tau - move[k]) - _coupled(gibbs, scale, s, move, everyone, k)
+                if predicted > limit[k] * (1.0 + 1e-9):
+                    held[k], free[k], released = False, True, True
         if released:
             continue
-        crossing = np.flatnonzero(free & (room + move < 0.0))
-        if crossing.size == 0:
+        nearest, longest, crossing = np.inf, 0.0, False
+        for k in range(size):
+            longest = max(longest, abs(move[k]))
+            if free[k] and room[k] + move[k] < 0.0:
+                crossing, nearest = True, min(nearest, room[k] / -move[k])
+        if not crossing:
             break
-        if np.abs(move).max() > SINGULAR_MOVE:
-            reach = room[crossing] / -move[crossing]
-            crossing = crossing[reach <= reach.min()]
-        for k in crossing:
-            free[k] = False
-            held_once[k] = True
-            move[k] = -room[k]
-    return d_tau, move[:n], move[n:]
+        for k in range(size):
+            if free[k] and room[k] + move[k] < 0.0 and (longest <= SINGULAR_MOVE or room[k] / -move[k] <= nearest):
+                free[k], held[k], any_held = False, True, True
+                times_held[k] += 1
+                move[k] = -room[k]
+    return d_tau
 
 
-@njit(cache=True, nogil=True)
-def _newton_pays(n: int, m: int, free_rows: int, free_cols: int, residual: float, before: float, tol: float) -> bool:
+@kernel
+def _newton_pays(
+    n: int, m: int, scale: FloatArray, cap: FloatArray, residual: float, before: float, tol: float
+) -> bool:
     """Compare the work of the sweeps still to come, at their present rate, with that of a few Newton steps."""
     if before == np.inf:  # the rate is not known yet: wait, unless the problem is tiny
         return n * m < 20_000
+    free_rows = free_cols = 0
+    for k in range(n + m):
+        if scale[k] < cap[k]:
+            free_rows, free_cols = free_rows + (k < n), free_cols + (k >= n)
     rate = (residual / before) ** (1.0 / SWEEPS)
     sweeps = np.log(tol / residual) / np.log(rate) if rate < 0.9999 else 1e5
     small, large = min(free_rows, free_cols), max(free_rows, free_cols)
     newton = 0.2 * small * small * (large + small) + 8.0 * n * m
-    return sweeps * n * m > 4.0 * newton
+    return bool(sweeps * n * m > 4.0 * newton)
 
 
-@njit(cache=True, nogil=True)
-def _drift(x: FloatArray, y: FloatArray, s: float) -> float:
-    return float(max(abs(np.log(s)), np.abs(np.log(x)).max(), np.abs(np.log(y)).max()))
-
-
-@njit(cache=True, nogil=True)
+@kernel
 def _newton_step(
-    kernel: FloatArray,
-    a: FloatArray,
-    b: FloatArray,
-    mu: FloatArray,
-    nu: FloatArray,
-    x: FloatArray,
-    y: FloatArray,
+    gibbs: FloatArray,
+    limit: FloatArray,
+    potential: FloatArray,
+    scale: FloatArray,
     s: float,
-    x_cap: FloatArray,
-    y_cap: FloatArray,
-    p: FloatArray,
-    q: FloatArray,
+    cap: FloatArray,
+    sums: FloatArray,
+    total: float,
     residual: float,
 ) -> float:
     """Take a damped Newton step that raises the dual or halves the residual; returns the new s, 0 if none did."""
-    d_tau, d_mu, d_nu = _newton_direction(kernel, a, b, x, y, s, x_cap, y_cap, p, q)
-    longest = max(abs(d_tau), np.abs(d_mu).max(), np.abs(d_nu).max())
+    size = limit.size
+    move, new, new_sums = np.empty(size), np.empty(size), np.empty(size)
+    d_tau = _newton_direction(gibbs, limit, scale, s, cap, sums, total, move)
+    longest = abs(d_tau)
+    for k in range(size):
+        if not abs(move[k]) < np.inf:
+            return 0.0
+        longest = max(longest, abs(move[k]))
     if not longest < np.inf:
         return 0.0
-    before = _dual(a, b, mu, nu, 0.0, x, y, s) - p.sum()
+    before = _dual(limit, potential, scale, s) - total
     longest = max(longest, 1e-300)
     step = min(1.0, LONGEST_MOVE / longest)
-    p_new, q_new = np.empty_like(p), np.empty_like(q)
     for _ in range(6):
-        x_new = np.minimum(x_cap, x * np.exp(-step * d_mu))
-        y_new = np.minimum(y_cap, y * np.exp(-step * d_nu))
-        s_new = float(s * np.exp(step * d_tau))
-        _marginals(kernel, x_new, y_new, s_new, p_new, q_new)
-        rows, _ = _residual(a, p_new, x_new, x_cap, mu, 1.0)
-        cols, _ = _residual(b, q_new, y_new, y_cap, nu, 1.0)
-        after = _dual(a, b, mu, nu, 0.0, x_new, y_new, s_new) - p_new.sum()
-        halved = rows + cols + abs(p_new.sum() - 1.0) < 0.5 * residual
-        if halved or after > before + 1e-13 * abs(before):
-            x[:], y[:] = x_new, y_new
-            return s_new
+        for k in range(size):
+            new[k] = min(cap[k], scale[k] * np.exp(-step * move[k]))
+        s_new = s * np.exp(step * d_tau)
+        new_total = _add_up(gibbs, new, s_new, new_sums)
+        mass, _ = _residual(limit, new_sums, new_total, new, cap, potential)
+        after = _dual(limit, potential, new, s_new) - new_total
+        if mass < 0.5 * residual or after > before + 1e-13 * abs(before):
+            for k in range(size):
+                scale[k] = new[k]
+            return float(s_new)
         step = min(0.25 * step, NEWTON_MOVE / longest)
     return 0.0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def solve_at(
     cost: FloatArray,
-    a: FloatArray,
-    b: FloatArray,
+    low: float,
+    span: float,
+    limit: FloatArray,
     eps: float,
     tau: float,
-    mu: FloatArray,
-    nu: FloatArray,
+    potential: FloatArray,
     tol: float,
     max_iter: int,
-    kernel: FloatArray,
+    gibbs: FloatArray,
 ) -> tuple[float, int, int]:
-    """Solve at one eps from the given potentials, which are updated; K becomes the plan. Returns tau, code, count."""
+    """Solve at one eps from the given potentials, which are updated; K becomes the plan. Returns tau, code, count.
+
+    The cost is ``(cost - low) / span``: it is not stored.
+    """
     n, m = cost.shape
-    x, y, p, q, work = np.ones(n), np.ones(m), np.empty(n), np.empty(m), np.empty(m)
+    scale, cap, sums, work = np.empty(n + m), np.empty(n + m), np.empty(n + m), np.empty(m)
     count, idle, best, before, residual, code = 0, 0, np.inf, np.inf, np.inf, OUT_OF_ITERATIONS
+    s = 1.0
     while code == OUT_OF_ITERATIONS and count < max_iter:
-        total = _absorb(cost, eps, tau, mu, nu, kernel)
+        total = _absorb(cost, low, eps * span, tau, potential, gibbs)
         s = 1.0 / total if total > 0.0 else 1.0
-        x[:], y[:] = 1.0, 1.0
-        x_cap, y_cap = np.exp(np.minimum(mu, LOG_MAX)), np.exp(np.minimum(nu, LOG_MAX))
+        for k in range(n + m):
+            scale[k], cap[k] = 1.0, np.exp(min(potential[k], LOG_MAX))
         while count < max_iter:
             for _ in range(SWEEPS):
-                s = _sweep(kernel, a, b, x, y, s, x_cap, y_cap, work)
+                s = _sweep(gibbs, limit, scale, s, cap, work)
             count += SWEEPS
-            _marginals(kernel, x, y, s, p, q)
-            rows, rows_gap = _residual(a, p, x, x_cap, mu, eps)
-            cols, cols_gap = _residual(b, q, y, y_cap, nu, eps)
-            before, residual = residual, rows + cols + abs(p.sum() - 1.0)
-            if residual <= tol and rows_gap + cols_gap <= tol:
+            total = _add_up(gibbs, scale, s, sums)
+            before = residual
+            residual, gap = _residual(limit, sums, total, scale, cap, potential)
+            if residual <= tol and gap * eps <= tol:
                 code = CONVERGED
                 break
             best, idle = (residual, 0) if residual < 0.9 * best else (best, idle + 1)
             if idle > STALL_CHECKS:
                 code = STALLED
                 break
-            free_rows, free_cols = (x < x_cap).sum(), (y < y_cap).sum()
-            if _newton_pays(n, m, free_rows, free_cols, residual, before, 0.1 * tol):
-                stepped = _newton_step(kernel, a, b, mu, nu, x, y, s, x_cap, y_cap, p, q, residual)
+            if _newton_pays(n, m, scale, cap, residual, before, 0.1 * tol):
+                stepped = _newton_step(gibbs, limit, potential, scale, s, cap, sums, total, residual)
                 count += 1
                 s = stepped if stepped > 0.0 else s
-            if _drift(x, y, s) > LOG_LIMIT:
+            drift = abs(np.log(s))
+            for k in range(n + m):
+                drift = max(drift, abs(np.log(scale[k])))
+            if drift > LOG_LIMIT:
                 break
         tau += np.log(s)
-        mu[:] = np.maximum(0.0, mu - np.log(x))
-        nu[:] = np.maximum(0.0, nu - np.log(y))
+        for k in range(n + m):
+            potential[k] = max(0.0, potential[k] - np.log(scale[k]))
     for i in range(n):
         for j in range(m):
-            kernel[i, j] *= s * x[i] * y[j]
+            gibbs[i, j] *= s * scale[i] * scale[n + j]
     return tau, code, count

@@ -3,62 +3,68 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from warmpot._typing import FloatArray, IntArray
+from warmpot.transport._compile import kernel
 
 __all__ = ["augment_to", "distances_from_products", "measure", "round_plan", "scan_block", "shortest_paths"]
 
-FASTMATH = {"reassoc", "contract", "nsz"}  # sums may be reordered; inf and NaN keep their meaning
 CANCELLATION = 1e-6
 """Squared distances below this share of the squared norms are computed again, by differences."""
 EMPTY = 1e-15
 """Capacities and flows below this share of the total are rounding, and count as 0."""
 
 
-@njit(cache=True, fastmath=FASTMATH, nogil=True)
+@kernel
 def round_plan(plan: FloatArray, a: FloatArray, b: FloatArray, mass: float, fill: bool) -> float:
     """Scale rows, columns and the whole down to their limits, in place; returns the mass then missing.
 
     With `fill` that mass is spread over the room left in rows and columns, in proportion to both.
     """
     n, m = plan.shape
-    p, q = np.empty(n), np.zeros(m)
-    for i in range(n):
-        row = plan[i].sum()
-        scale = a[i] / row if row > a[i] else 1.0
-        for j in range(m):
-            plan[i, j] *= scale
-            q[j] += plan[i, j]
-    room_b = np.maximum(0.0, b - q)
+    room_a, room_b, scale = np.empty(n), np.empty(m), np.empty(m)
     for j in range(m):
-        q[j] = b[j] / q[j] if q[j] > b[j] else 1.0
+        scale[j] = 0.0
     for i in range(n):
+        row = 0.0
         for j in range(m):
-            plan[i, j] *= q[j]
-        p[i] = plan[i].sum()
-    total = p.sum()
+            row += plan[i, j]
+        factor = a[i] / row if row > a[i] else 1.0
+        for j in range(m):
+            plan[i, j] *= factor
+            scale[j] += plan[i, j]
+    total = spare_a = spare_b = 0.0
+    for j in range(m):
+        room_b[j] = max(0.0, b[j] - scale[j])
+        spare_b += room_b[j]
+        scale[j] = b[j] / scale[j] if scale[j] > b[j] else 1.0
+    for i in range(n):
+        row = 0.0
+        for j in range(m):
+            plan[i, j] *= scale[j]
+            row += plan[i, j]
+        room_a[i] = max(0.0, a[i] - row)
+        spare_a += room_a[i]
+        total += row
     if total > mass:
-        scale = mass / total
+        factor = mass / total
         for i in range(n):
             for j in range(m):
-                plan[i, j] *= scale
+                plan[i, j] *= factor
         return 0.0
-    missing = float(mass - total)
-    room_a = np.maximum(0.0, a - p)
-    spare_a, spare_b = room_a.sum(), room_b.sum()
+    missing = mass - total
     if fill and missing > 0.0 and spare_a > 0.0 and spare_b > 0.0:  # else full to the last bit: rounding is missing
-        room_a *= missing / spare_a
-        room_b /= spare_b  # not both by one factor: their product may be out of range
         for i in range(n):
             if room_a[i] > 0.0:
+                # not both by one factor: their product may be out of range
+                share = room_a[i] * (missing / spare_a)
                 for j in range(m):
-                    plan[i, j] += room_a[i] * room_b[j]
+                    plan[i, j] += share * (room_b[j] / spare_b)
     return missing
 
 
-@njit(cache=True, fastmath=FASTMATH, nogil=True)
+@kernel
 def measure(plan: FloatArray, cost: FloatArray) -> tuple[float, float]:
     """Return ``<C, P>`` and ``sum P (log P - 1)``, both free of 0 * inf."""
     value = entropy = 0.0
@@ -71,7 +77,7 @@ def measure(plan: FloatArray, cost: FloatArray) -> tuple[float, float]:
     return value, entropy
 
 
-@njit(cache=True, fastmath=FASTMATH, nogil=True)
+@kernel
 def _insert(value: float, index: int, cost: float, values: FloatArray, indices: IntArray, costs: FloatArray) -> None:
     """Put an entry into a sorted list of fixed length, dropping the largest."""
     k = values.size - 1
@@ -81,7 +87,7 @@ def _insert(value: float, index: int, cost: float, values: FloatArray, indices: 
     values[k], indices[k], costs[k] = value, index, cost
 
 
-@njit(cache=True, fastmath=FASTMATH, nogil=True)
+@kernel
 def scan_block(
     block: FloatArray,
     rows: IntArray,
@@ -124,7 +130,7 @@ def scan_block(
     return smallest, largest
 
 
-@njit(cache=True, fastmath=FASTMATH, nogil=True)
+@kernel
 def distances_from_products(
     products: FloatArray, x: FloatArray, y: FloatArray, x_square: FloatArray, y_square: FloatArray, scale: float
 ) -> None:
@@ -142,7 +148,7 @@ def distances_from_products(
             products[i, j] = scale * np.sqrt(products[i, j])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _best_free_row(cost: FloatArray, room: FloatArray, j: int) -> int:
     best, lowest = -1, np.inf
     for i in range(cost.shape[0]):
@@ -151,7 +157,7 @@ def _best_free_row(cost: FloatArray, room: FloatArray, j: int) -> int:
     return best
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _search(
     cost: FloatArray,
     senders: NDArray[np.int32],
@@ -208,7 +214,7 @@ def _search(
     return end, length
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _shift(flow: FloatArray, senders: NDArray[np.int32], degree: IntArray, j: int, i: int, amount: float) -> None:
     """Change the flow from row i to column j, keeping the list of rows that send to each column."""
     before = flow[j, i]
@@ -224,7 +230,7 @@ def _shift(flow: FloatArray, senders: NDArray[np.int32], degree: IntArray, j: in
                 break
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _augment(
     flow: FloatArray,
     senders: NDArray[np.int32],
@@ -260,7 +266,7 @@ def _augment(
     return amount, start
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def shortest_paths(cost: FloatArray, a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the amounts and lengths of all augmenting paths, for costs in [0, 1] (or inf) and masses of order 1."""
     n, m = cost.shape
@@ -288,7 +294,7 @@ def shortest_paths(cost: FloatArray, a: FloatArray, b: FloatArray) -> tuple[Floa
     return np.array(amounts), np.array(lengths)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def augment_to(cost: FloatArray, plan: FloatArray, a: FloatArray, b: FloatArray) -> FloatArray:
     """Raise a plan with p <= a, q <= b and mass below 1 to mass 1, over pairs of cost 0 (others inf), by small changes.
 

@@ -1,7 +1,7 @@
 """POT's network simplex, without the rest of POT; import this module inside functions only.
 
-``import ot`` takes seconds: it imports scikit-learn and every array library it finds, where a solve needs one compiled
-function. So its compiled module is loaded by itself. The one thing that this module imports from POT is a distance,
+``import ot`` takes seconds: it imports scikit-learn and every array library it finds, where a solve needs two compiled
+functions. So its compiled module is loaded by itself. The one thing that this module imports from POT is a distance,
 which the simplex does not use. A later ``import ot`` gets the same module (an extension of Cython exists once in a
 process), so that distance is passed on to POT's.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["emd_c_sparse"]
+__all__ = ["emd_c", "emd_c_sparse"]
 
 COMPILED = "ot.lp.emd_wrap"
 ALONE = "_warmpot_pot"
@@ -51,4 +51,4 @@ def _loaded_alone() -> ModuleType | None:
 
 
 _module = sys.modules.get(COMPILED) or _loaded_alone() or import_module(COMPILED)
-emd_c_sparse = _module.emd_c_sparse
+emd_c, emd_c_sparse = _module.emd_c, _module.emd_c_sparse

@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from warmpot._typing import FloatArray
+from warmpot.transport._compile import kernel
 
 __all__ = ["CONVERGED", "OUT_OF_ITERATIONS", "STALLED", "Problem", "kl_divergence", "solve_at"]
 
-FASTMATH = {"reassoc", "contract", "nsz"}  # sums may be reordered; inf and NaN keep their meaning
 CONVERGED, OUT_OF_ITERATIONS, STALLED = 0, 1, 2
 
 SWEEPS = 12  # multiplicative sweeps between two exact evaluations of the plan
@@ -44,7 +43,7 @@ class Problem(NamedTuple):
     q: FloatArray
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _divergence(x: float, log_x: float, log_y: float) -> float:
     """Return ``x log(x / y) - x + y >= 0`` without cancellation where x is close to y."""
     if x <= 0.0:
@@ -55,7 +54,7 @@ def _divergence(x: float, log_x: float, log_y: float) -> float:
     return float(x * (log_x - log_y) - x + np.exp(min(log_y, LOG_MAX)))  # y / x may be out of range
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def kl_divergence(x: FloatArray, y: FloatArray) -> float:
     """Return ``sum x log(x / y) - x + y`` with 0 log 0 = 0; infinite where x > 0 = y."""
     total = 0.0
@@ -67,7 +66,7 @@ def kl_divergence(x: FloatArray, y: FloatArray) -> float:
     return total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _misfit(p: FloatArray, log_a: FloatArray, phi: FloatArray, lam: float) -> tuple[float, float]:
     """``lam KL(p | a exp(-phi / lam))``, the side's share of the gap, and ``p phi + lam KL(p | a)``, its objective."""
     gap = inner = penalty = 0.0
@@ -79,7 +78,7 @@ def _misfit(p: FloatArray, log_a: FloatArray, phi: FloatArray, lam: float) -> tu
     return lam * gap, inner + lam * penalty
 
 
-@njit(cache=True, fastmath=FASTMATH, nogil=True)
+@kernel
 def _log_sum(log_a: FloatArray, phi: FloatArray, lam: float) -> float:
     top = -np.inf
     for i in range(phi.size):
@@ -90,7 +89,7 @@ def _log_sum(log_a: FloatArray, phi: FloatArray, lam: float) -> float:
     return float(top + np.log(total))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _shift(problem: Problem, phi: FloatArray, psi: FloatArray) -> None:
     """Maximise the dual over (phi + t, psi - t), which leaves the plan unchanged: the slowest mode of the sweeps."""
     lam = problem.lam
@@ -99,7 +98,7 @@ def _shift(problem: Problem, phi: FloatArray, psi: FloatArray) -> None:
     psi -= t
 
 
-@njit(cache=True, fastmath=FASTMATH, nogil=True)
+@kernel
 def _log_sweep(problem: Problem, phi: FloatArray, psi: FloatArray) -> float:
     """Maximise the dual over phi, then psi, in logarithms; returns the longest move."""
     c, log_a, log_b, lam = problem.c, problem.log_a, problem.log_b, problem.lam
@@ -131,7 +130,7 @@ def _log_sweep(problem: Problem, phi: FloatArray, psi: FloatArray) -> float:
     return move
 
 
-@njit(cache=True, fastmath=FASTMATH, nogil=True)
+@kernel
 def _set_plan(problem: Problem, phi: FloatArray, psi: FloatArray) -> None:
     c, plan, p, q = problem.c, problem.plan, problem.p, problem.q
     n, m = c.shape
@@ -147,7 +146,7 @@ def _set_plan(problem: Problem, phi: FloatArray, psi: FloatArray) -> None:
         p[i] = row
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _evaluate(problem: Problem, phi: FloatArray, psi: FloatArray) -> tuple[float, float]:
     """Set plan, p and q; returns the duality gap and the magnitude it is compared with."""
     _set_plan(problem, phi, psi)
@@ -157,14 +156,14 @@ def _evaluate(problem: Problem, phi: FloatArray, psi: FloatArray) -> tuple[float
     return gap_p + gap_q, max(min(value + mass, (1.0 + 2.0 * problem.lam) * mass), NOTHING * value)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _wanted(log_a: FloatArray, phi: FloatArray, lam: float) -> FloatArray:
     """Return the sums ``a exp(-phi / lam)`` that the penalty asks for."""
     wanted: FloatArray = np.exp(np.minimum(log_a - phi / lam, LOG_MAX))
     return wanted
 
 
-@njit(cache=True, fastmath=FASTMATH, nogil=True)
+@kernel
 def _sweeps(problem: Problem, phi: FloatArray, psi: FloatArray, count: int) -> int:
     """Maximise the dual over phi, then psi, `count` times on ``x_i P_ij y_j``; returns how many sweeps were made.
 
@@ -200,7 +199,7 @@ def _sweeps(problem: Problem, phi: FloatArray, psi: FloatArray, count: int) -> i
     return done
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _scaling(p: FloatArray, log_a: FloatArray, phi: FloatArray, lam: float) -> tuple[FloatArray, FloatArray]:
     """Inverse root of the Hessian's diagonal (0 where that is as good as 0) and the scaled gradient of the dual."""
     want, root = _wanted(log_a, phi, lam), np.zeros(p.size)
@@ -211,7 +210,7 @@ def _scaling(p: FloatArray, log_a: FloatArray, phi: FloatArray, lam: float) -> t
     return root, root * (want - p)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _newton_direction(problem: Problem, phi: FloatArray, psi: FloatArray) -> tuple[FloatArray, FloatArray, float]:
     """Newton direction of the dual and its slope; the larger block is eliminated, the Hessian has unit diagonal."""
     n, m = problem.plan.shape
@@ -234,7 +233,7 @@ def _newton_direction(problem: Problem, phi: FloatArray, psi: FloatArray) -> tup
     return r * small, s * large, slope
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _dual(problem: Problem, phi: FloatArray, psi: FloatArray) -> float:
     total = 0.0
     for i in range(phi.size):
@@ -244,7 +243,7 @@ def _dual(problem: Problem, phi: FloatArray, psi: FloatArray) -> float:
     return float(problem.lam * total - problem.p.sum())
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _newton_step(problem: Problem, phi: FloatArray, psi: FloatArray, gap: float) -> tuple[bool, float, float]:
     """Newton step and a sweep, accepted if they raise the dual; returns whether, the gap, its scale.
 
@@ -270,7 +269,7 @@ def _newton_step(problem: Problem, phi: FloatArray, psi: FloatArray, gap: float)
     return False, new_gap, scale
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def solve_at(problem: Problem, phi: FloatArray, psi: FloatArray, tol: float, max_iter: int) -> tuple[int, int, float]:
     """Maximise the dual from phi, psi, which are overwritten; returns a code, the iterations and the gap.
 

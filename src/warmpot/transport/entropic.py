@@ -34,6 +34,7 @@ SMALLEST_EPS = 1e-12  # of the cost range; below, float64 cannot distinguish the
 ANNEAL_FACTOR = 4.0
 ANNEAL_FROM = 10.0  # the first eps is at most the cost range over this
 ANNEAL_TOL = 1e-4  # tolerance of all but the last eps
+SLACK, ROUNDING = 100.0, 1e-13  # of a gap: factor of the tolerance, and share of the costs that is rounding
 EXACT_START = 1e-3  # below this share of the cost range, start from the exact potentials
 
 # of the solver in its numba form (`_entropic`) and its torch form (`entropic_torch`)
@@ -123,35 +124,33 @@ def solve_entropic(problem: PartialProblem, eps: float, *, tol: float, max_iter:
 
 def _from_above(unit: _Units, eps: float, tol: float, max_iter: int) -> Answer:
     """Anneal from a large eps, each stage from the potentials of the last."""
-    a, b = unit.problem.a, unit.problem.b
-    return _stages(unit, *schedule(eps, tol, spare(unit.problem)), np.zeros(a.size), np.zeros(b.size), 0.0, max_iter)
+    nothing = np.zeros(sum(unit.problem.cost.shape))
+    return _stages(unit, *schedule(eps, tol, spare(unit.problem)), nothing, 0.0, max_iter)
 
 
 def _from_exact(unit: _Units, eps: float, tol: float, max_iter: int) -> Answer:
     """Start at the potentials of the exact problem, the limit of small eps."""
     exact, scale = solve_exact(unit.problem), eps * unit.span
     last = schedule(eps, tol)[1][-1:]
-    return _stages(
-        unit, np.array([eps]), last, exact.u / scale, exact.v / scale, (exact.t - unit.low) / scale, max_iter
-    )
+    potential = np.append(exact.u, exact.v) / scale
+    return _stages(unit, np.array([eps]), last, potential, (exact.t - unit.low) / scale, max_iter)
 
 
-def _stages(
-    unit: _Units, eps: FloatArray, tol: FloatArray, mu: FloatArray, nu: FloatArray, tau: float, max_iter: int
-) -> Answer:
+def _stages(unit: _Units, eps: FloatArray, tol: FloatArray, potential: FloatArray, tau: float, max_iter: int) -> Answer:
     """Solve at a falling sequence of eps from the potentials given, which are overwritten."""
     from warmpot.transport._entropic import solve_at
 
-    cost, a, b = unit.cost, unit.problem.a / unit.problem.mass, unit.problem.b / unit.problem.mass
-    plan = np.empty_like(cost)
+    problem, low, span = unit
+    limit, plan = np.append(problem.a, problem.b) / problem.mass, np.empty(problem.cost.shape)
     count, code, last = 0, 0, float(eps[0])
-    for now, limit in zip(eps.tolist(), tol.tolist(), strict=True):
-        mu *= last / now
-        nu *= last / now
+    for now, limit_tol in zip(eps.tolist(), tol.tolist(), strict=True):
+        potential *= last / now
         left = max(1, max_iter - count)  # every stage makes at least one round of sweeps, so that there is a plan
-        tau, code, used = solve_at(cost, a, b, now, tau * last / now, mu, nu, limit, left, plan)
+        tau, code, used = solve_at(
+            problem.cost, low, span, limit, now, tau * last / now, potential, limit_tol, left, plan
+        )
         count, last = count + used, now
-    return conclude(unit, plan, mu, nu, tau, last * unit.span, float(tol[-1]), STATUSES[code], count)
+    return conclude(unit, plan, potential, tau, last * span, float(tol[-1]), STATUSES[code], count)
 
 
 def spare(problem: PartialProblem) -> float:
@@ -163,8 +162,7 @@ def spare(problem: PartialProblem) -> float:
 def conclude(
     unit: _Units,
     plan: FloatArray,
-    mu: FloatArray,
-    nu: FloatArray,
+    potential: FloatArray,
     tau: float,
     eps: float,
     tol: float,
@@ -173,21 +171,20 @@ def conclude(
 ) -> Answer:
     """Convert a dimensionless result to the units of the problem, round it and set the status by its true gap.
 
-    `plan` has mass about 1, may be slightly infeasible and is overwritten; mu, nu, tau are its potentials over eps,
-    for the cost less `unit.low`.
+    `plan` has mass about 1, may be slightly infeasible and is overwritten; tau and the potentials (first of the rows,
+    then of the columns) are those over eps, for the cost less `unit.low`.
     """
-    from warmpot.transport._kernels import measure
+    from warmpot.transport._entropic_whole import certified
 
     problem, low, span = unit
     mass, total = problem.mass, float(plan.sum())
     plan *= mass
     plan = to_feasible(problem, plan)
-    value, entropy = measure(plan, problem.cost)
-    objective, t = value + eps * entropy, eps * (tau + np.log(mass)) + low
-    dual = mass * t - eps * (problem.a @ mu + problem.b @ nu + mass * total)
-    gap, rounding = objective - dual, 1e-13 * mass * (abs(low) + span + eps)
-    if status is Status.OPTIMAL and gap > 100 * tol * mass * (span + eps) + rounding:
+    t, _, objective, dual = certified(plan, problem.cost, problem.a, problem.b, mass, low, eps, tau, potential, total)
+    gap, rounding = objective - dual, ROUNDING * mass * (abs(low) + span + eps)
+    if status is Status.OPTIMAL and gap > SLACK * tol * mass * (span + eps) + rounding:
         status = Status.STALLED
     elif status is Status.STALLED and gap <= tol * mass * eps + rounding:
         status = Status.OPTIMAL
-    return Answer(plan, eps * mu, eps * nu, t, objective, dual, status, count, mass)
+    u, v = np.split(eps * potential, [problem.a.size])
+    return Answer(plan, u, v, t, objective, dual, status, count, mass)

@@ -246,7 +246,8 @@ def solve_entropic_torch(
     for k, unit in enumerate(all_units):
         status = Status.OPTIMAL if done[k] else Status.STALLED if stalled[k] else Status.MAX_ITER
         plan = np.ascontiguousarray(plans[k])
-        answer = conclude(unit, plan, mu[k], nu[k], float(tau[k]), eps, float(limit[k]), status, int(count[k]))
+        potential = np.append(mu[k], nu[k])
+        answer = conclude(unit, plan, potential, float(tau[k]), eps, float(limit[k]), status, int(count[k]))
         if answer.status is Status.STALLED:
             answer = solve_entropic(problems[k], eps, tol=tol, max_iter=max_iter)
         answers.append(answer)

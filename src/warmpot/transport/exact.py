@@ -42,7 +42,7 @@ BALANCED = 1e-13  # a reservoir below this share of the mass is rounding and is 
 ZERO = 1e-12  # reduced costs above minus this share of the largest cost are float64 noise of the costs
 MAX_ROUNDS = 100
 MAX_PIVOTS = 10**9
-ALL_ARCS = 10_000  # up to this many pairs every pair is an arc from the start; above, column generation is faster
+ALL_ARCS = 20_000  # up to this many pairs every pair is an arc from the start; above, column generation is faster
 BLOCK_ROWS = 512
 
 
@@ -111,6 +111,33 @@ def _solve_arcs(
         slack=float(amount[(tail < n) & (head == m)].sum()),
         finished=code == FINISHED,
     )
+
+
+def _solve_dense(
+    cost: FloatArray, a: FloatArray, b: FloatArray, mass: float, max_iter: int
+) -> tuple[FloatArray, FloatArray, bool]:
+    """Move `mass` over all pairs, each of finite cost; returns the plan, v, and whether the simplex finished.
+
+    For small problems: a matrix with the reservoirs as a row and a column is set up faster than a list of arcs.
+    """
+    from warmpot.transport._simplex import emd_c
+
+    n, m = cost.shape
+    low = float(cost.min())
+    scale = float(cost.max()) - low or 1.0
+    supply, demand = np.minimum(a / mass, 2.0), np.minimum(b / mass, 2.0)  # as in `_solve_arcs`
+    spare_a, spare_b = max(0.0, supply.sum() - 1.0), max(0.0, demand.sum() - 1.0)
+    rows, cols = n + (spare_b > BALANCED), m + (spare_a > BALANCED)
+    price = np.zeros((rows, cols))
+    np.subtract(cost, low, out=price[:n, :m])
+    price[:n, :m] /= scale
+    price[n:, m:] = 4.0  # above the two real routes that this one would replace
+    supply, demand = np.append(supply, spare_b)[:rows], np.append(demand, spare_a)[:cols]
+    demand *= supply.sum() / demand.sum()
+    plan, _, alpha, beta, code = emd_c(supply, demand, price, max_iter, 1)
+    ground = alpha[n] if rows > n else -beta[:m].max()
+    v = np.maximum(0.0, -(beta[:m] + ground)) * scale
+    return np.ascontiguousarray(plan[:n, :m]) * mass, v, code == FINISHED
 
 
 class BlockCost(Protocol):
@@ -297,18 +324,23 @@ def solve_exact(problem: PartialProblem, *, tol: float = 1e-9, max_iter: int = M
     problem = snap_to_movable(problem)
     cost, a, b, mass = problem.cost, problem.a, problem.b, problem.mass
     detour = min(cost.shape) + 2 if problem.forbidden else 2
-    if cost.size <= ALL_ARCS:
+    rounds = 1
+    if cost.size <= ALL_ARCS and not problem.forbidden:
+        span = float(np.ptp(cost)) or 1.0
+        plan, v, finished = _solve_dense(cost, a, b, mass, max_iter)
+    elif cost.size <= ALL_ARCS:
         rows, cols = np.nonzero(cost < np.inf)
         arcs = (rows, cols, cost[rows, cols])
         span = float(np.ptp(arcs[2])) or 1.0
-        plan, _, v, _, _, finished = _solve_arcs(arcs, a, b, mass, float(arcs[2].min()) + detour * span, max_iter)
-        rounds = 1
+        flow = _solve_arcs(arcs, a, b, mass, float(arcs[2].min()) + detour * span, max_iter)
+        plan, v, finished = flow.plan.toarray(), flow.v, flow.finished
     else:
-        plan, _, _, v, _, _, span, finished, rounds = generate(
+        sparse, _, _, v, _, _, span, finished, rounds = generate(
             _Matrix(cost), a, b, mass, tol=tol,
             block_rows=BLOCK_ROWS, detour=detour, max_iter=max_iter, report=lambda share, text: None,  # noqa: ARG005
         )  # fmt: skip
-    feasible = to_feasible(problem, plan.toarray())
+        plan = sparse.toarray()
+    feasible = to_feasible(problem, plan)
     dual_value, u, t = lower_bound(problem, v)
     value = linear_cost(feasible, cost)
     status = optimality(value, dual_value, tol, mass * span, finished)

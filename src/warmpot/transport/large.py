@@ -41,6 +41,8 @@ __all__ = ["EuclideanBlocks", "solve_partial_blocks", "solve_partial_points"]
 
 logger = logging.getLogger(__name__)
 
+CACHED = 2**24
+"""Bytes of a block of costs at most: the passes over it then find it in the cache, and its memory is used again."""
 COPIED = 8192  # rows of the source that are copied at a time
 FIRST_PASSES = 5
 """Time of a whole solve, in first passes over all pairs, roughly; later ones skip rows, the simplex comes on top."""
@@ -274,7 +276,7 @@ def _solve(
     rows, cols = np.flatnonzero(a > 0), np.flatnonzero(b > 0)
     blocks = restricted(rows, cols)
     # A block, its products and one temporary are alive at the same time, in float64.
-    block_rows = int(np.clip(settings.budget // (8 * 3 * cols.size), 1, rows.size))
+    block_rows = int(np.clip(min(settings.budget // 3, CACHED) // (8 * cols.size), 1, rows.size))
     far = min(rows.size, cols.size) + 2  # a slack route that costs more than any detour around forbidden pairs
     with progress("exact plan", logger, settings.progress_bar) as callback:
         report = _announcing(callback, blocks.shape)

@@ -36,6 +36,7 @@ __all__ = [
     "proven_bound",
     "residuals_of",
     "source_capacities",
+    "writable",
 ]
 
 ROUNDING = 4 * float(np.finfo(np.float64).eps)  # of sums such as a plan's cost, relative to the sum of magnitudes
@@ -230,7 +231,7 @@ class PartialProblem:
         cls, cost: object, a: object | None, b: object | None, mass: object, beta: float | None = None
     ) -> PartialProblem:
         """Check the arguments of a solver; see `warmpot._checks` for what is refused."""
-        c = check_cost("cost", cost)
+        c = writable(check_cost("cost", cost))
         a = a if beta is None else source_capacities(a, beta, c.shape[0])
         return cls(c, *check_masses(a, b, mass, c.shape), bool(c.max() == np.inf))
 
@@ -254,6 +255,11 @@ class PartialProblem:
         return answer._replace(plan=plan, u=u, v=v)
 
 
+def writable(x: FloatArray) -> FloatArray:
+    """Return `x`, or a copy if it may not be written to: for such arrays the kernels would be compiled once more."""
+    return x if x.flags.writeable else x.copy()
+
+
 def proven_bound(mass: float, t: float, a: FloatArray, u: FloatArray, b: FloatArray, v: FloatArray) -> float:
     """Return ``mass * t - <a, u> - <b, v>`` less what rounding may have added to it, or taken off the plan's cost."""
     value, rows, cols = mass * t, float(a @ u), float(b @ v)
@@ -271,7 +277,7 @@ def check_masses(
     a: object | None, b: object | None, mass: object, shape: tuple[int, ...]
 ) -> tuple[FloatArray, FloatArray, float]:
     """Check both weights and the mass, setting the mass to the maximum where it exceeds it by rounding only."""
-    wa, wb = check_weights("a", a, shape[0]), check_weights("b", b, shape[1])
+    wa, wb = writable(check_weights("a", a, shape[0])), writable(check_weights("b", b, shape[1]))
     coarsest = max((kind_of(w).resolution for w in (a, b) if w is not None), default=0.0)
     rtol = min(max(1e-9, 8 * coarsest), 1e-2)
     return wa, wb, check_mass(mass, float(min(wa.sum(), wb.sum())), rtol)

@@ -14,6 +14,7 @@ from warmpot._interop import Kind, is_torch, kind_of
 from warmpot._typing import Array, FloatArray
 from warmpot.errors import InputError
 from warmpot.transport.certify import in_callers_kind
+from warmpot.transport.common_case import solve_common, solve_common_batch, solve_common_plan
 from warmpot.transport.entropic import DEFAULT_MAX_ITER, solve_entropic
 from warmpot.transport.exact import MAX_PIVOTS, solve_exact
 from warmpot.transport.problem import (
@@ -22,11 +23,14 @@ from warmpot.transport.problem import (
     PartialProblem,
     Potentials,
     Solution,
+    Status,
     residuals_of,
     source_capacities,
 )
 
-__all__ = ["PartialPath", "partial_path", "solve_partial", "solve_partial_batch"]
+__all__ = ["PartialPath", "StepPlan", "partial_path", "solve_partial", "solve_partial_batch", "step_plan"]
+
+STEP_TOL = 1e-9
 
 
 def solve_partial(
@@ -88,6 +92,9 @@ def solve_partial(
     Solution(2 x 2, OPTIMAL, value=0, gap=0, slope=0, n_iter=1)
     """
     eps, tol, max_iter = _settings(eps, tol, max_iter)
+    common = None if eps is None else solve_common(cost, a, b, beta, mass, eps, tol, max_iter)
+    if common is not None:
+        return common
     problem = PartialProblem.checked(cost, a, b, mass, beta)
     kind = kind_of(cost)
     if eps is not None and kind.on_accelerator:
@@ -138,14 +145,45 @@ def solve_partial_batch(
         from warmpot.transport.entropic_torch import solve_entropic_torch
 
         answers = solve_entropic_torch(problems, eps, tol=tol, max_iter=max_iter, device=kind.device)
+        pairs = zip(problems, answers, strict=True)
+        solutions = [_to_solution(*pair, costs[k], kind) for k, pair in enumerate(pairs)]
     else:
-        with ThreadPoolExecutor(min(size, os.cpu_count() or 1)) as pool:
-            answers = list(pool.map(lambda problem: _solve(problem, eps, tol, max_iter), problems))
-    solutions = [_to_solution(*pair, costs[k], kind) for k, pair in enumerate(zip(problems, answers, strict=True))]
+        cores = min(size, os.cpu_count() or 1)
+        solved: dict[int, Solution[Any]] = {}
+        with ThreadPoolExecutor(cores) as pool:
+            if eps is not None:
+                solved = solve_common_batch(problems, values, eps, tol, max_iter, costs, kind, pool, cores)
+            rest = [k for k in range(size) if k not in solved]
+            answers = list(pool.map(lambda k: _solve(problems[k], eps, tol, max_iter), rest))
+        solved |= {
+            k: _to_solution(problems[k], answer, costs[k], kind) for k, answer in zip(rest, answers, strict=True)
+        }
+        solutions = [solved[k] for k in range(size)]
     if throw:
         for solution in solutions:
             solution.or_raise()
     return _stack(solutions, kind)
+
+
+class StepPlan(NamedTuple):
+    """The plan of a mini-batch, in the library and dtype of its cost, and how the solve ended."""
+
+    plan: Any
+    status: Status
+
+
+def step_plan(cost: Array, a: Array | None = None, *, mass: float, eps: float | None) -> StepPlan:
+    """Return the plan of a step of training: that of ``solve_partial(..., throw=False)`` without the rest.
+
+    No certificate, sums and potentials are brought to the library and dtype of the cost.
+    """
+    if eps is not None:
+        eps = check_positive("eps", eps)
+        plan = solve_common_plan(cost, a, mass, eps, STEP_TOL, DEFAULT_MAX_ITER)
+        if plan is not None:
+            return StepPlan(plan, Status.OPTIMAL)
+    solution = solve_partial(cost, a, mass=mass, eps=eps, tol=STEP_TOL, throw=False)
+    return StepPlan(solution.plan, solution.status)
 
 
 class PartialPath(NamedTuple):

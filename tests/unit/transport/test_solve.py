@@ -17,6 +17,7 @@ from warmpot.transport import (
     solve_partial_batch,
     solve_partial_points,
     solve_unbalanced,
+    step_plan,
 )
 from warmpot.transport.entropic_torch import solve_entropic_torch
 from warmpot.transport.problem import PartialProblem
@@ -322,3 +323,40 @@ def test_beta_and_capacities_exclude_each_other() -> None:
             solve(np.eye(2), np.ones(2), beta=0.5, mass=0.5)
     with pytest.raises(InputError, match=r"beta: got 1\.5"):
         solve_partial(np.eye(2), beta=1.5, mass=0.5)
+
+
+@pytest.mark.parametrize("eps", [7.0, 0.5, None])
+def test_the_plan_of_a_step_is_that_of_the_solution(eps: float | None) -> None:
+    cost = torch.rand(20, 15, dtype=torch.float32, generator=torch.Generator().manual_seed(0)) * 10
+    a = np.full(20, 0.1)
+    step, whole = step_plan(cost, a, mass=0.8, eps=eps), solve_partial(cost, a, mass=0.8, eps=eps)
+    assert step.status is whole.status
+    assert step.plan.dtype == torch.float32
+    assert torch.equal(step.plan, whole.plan)
+
+
+@pytest.mark.parametrize("mass", [0.3, 1.0, 1])
+def test_ordinary_problems_have_the_answer_of_the_general_solver(mass: float) -> None:
+    cost = np.random.default_rng(0).random((30, 20)) * 10 - 2
+    whole = solve_partial(cost, beta=0.4, mass=mass, eps=0.3)
+    listed = solve_partial(cost.tolist(), beta=0.4, mass=mass, eps=0.3)  # not a plain array: checked one by one
+    assert np.allclose(whole.plan, listed.plan, atol=1e-9)
+    assert np.allclose(whole.potentials.v, listed.potentials.v, atol=1e-6)
+    for name in ("value", "objective", "dual_value", "slope"):
+        assert getattr(whole, name) == pytest.approx(getattr(listed, name), abs=1e-7)
+    assert np.array_equal(whole.p, whole.plan.sum(axis=1)) or np.allclose(whole.p, whole.plan.sum(axis=1), rtol=1e-14)
+    assert whole.residuals.worst < 1e-14
+    assert 0 <= whole.gap < 1e-6
+
+
+def test_arrays_that_may_not_be_written_to_use_the_same_kernels() -> None:
+    from warmpot.transport import _entropic, _entropic_whole
+
+    cost, a = np.random.default_rng(0).random((8, 6)), np.full(8, 0.2)
+    solve_partial(cost, a, mass=0.5, eps=0.3)
+    solve_partial(cost, a, mass=0.5, eps=1e-4)
+    before = [len(f.signatures) for f in (_entropic.solve_at, _entropic_whole.solve_whole)]
+    cost.flags.writeable = a.flags.writeable = False
+    solve_partial(cost, a, mass=0.5, eps=0.3)
+    solve_partial(cost, a, mass=0.5, eps=1e-4)
+    assert [len(f.signatures) for f in (_entropic.solve_at, _entropic_whole.solve_whole)] == before
