@@ -32,7 +32,10 @@ LABEL = Annotated[
 RUN_LABEL = Annotated[
     str | None, _column("--label", metavar="COLUMN", help="Labels, or key of a .npz file. [default: the run's]")
 ]
-IDS = Annotated[str | None, _column("--id", metavar="COLUMN", help="Ids of the samples, or key of a .npz file.")]
+IDS = Annotated[
+    str | None,
+    _column("--id", metavar="COLUMN", help="Ids of the samples, or key of a .npz file. [default: path of a .npz]"),
+]
 FEATURES = Annotated[
     list[str] | None, _column("--feature", metavar="COLUMN", help="A feature, although it looks like an id.")
 ]

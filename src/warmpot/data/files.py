@@ -29,6 +29,7 @@ from warmpot.errors import (
 
 __all__ = ["load_features", "load_table"]
 
+PATHS = "path"  # key of a .npz with names of samples, as `warmpot extract` writes it
 SHOWN = 5  # columns that a message lists
 NO_VALUE = ("", "na", "n/a", "null", "none")  # cells of a number that is missing, in lower case
 
@@ -93,7 +94,8 @@ def load_table(
         columns are features.
     ids : str, optional
         The column (or key of a ``.npz``) with the ids of the samples, strings or numbers: they become the `names` of
-        the table.
+        the table. Default: ``path`` of a ``.npz``, if it has one text or integer per sample, as ``warmpot extract``
+        writes it.
     features : sequence of str or None
         Columns that are features although they look like ids. None: all of them.
     columns : sequence of str, optional
@@ -150,7 +152,9 @@ def _read_numpy(path: Path, roles: Roles) -> _FileContent:
         loaded = np.load(stream, allow_pickle=False)
         if isinstance(loaded, np.lib.npyio.NpzFile):
             y, classes = (None, None) if label == "" else _npz_labels(path, loaded, label)
-            return _FileContent(_npz_features(path, loaded), y, classes, names=_npz_ids(path, loaded, ids))
+            x = _npz_features(path, loaded)
+            names = _npz_paths(loaded, x, label) if ids is None else _npz_ids(path, loaded, ids)
+            return _FileContent(x, y, classes, names=names)
         got, remedy = "features only, as every .npy", "Save both in one .npz."
         if label:
             raise MissingLabelsError(str(path), got=got, allowed=f"labels {label!r}", remedy=remedy)
@@ -159,9 +163,18 @@ def _read_numpy(path: Path, roles: Roles) -> _FileContent:
         return _FileContent(loaded)
 
 
-def _npz_ids(path: Path, loaded: Any, ids: str | None) -> Sequence[Any]:
-    if ids is None:
+def _npz_paths(loaded: Any, x: Any, label: str | None) -> Sequence[Any]:
+    """Return the names that `warmpot extract` writes. Nobody asked for them: what is not one per sample is ignored."""
+    if PATHS not in loaded.files or label == PATHS:
         return ()
+    names: Any = np.empty(0)
+    with suppress(ValueError):  # an array of objects is a pickle, which is never loaded
+        names = loaded[PATHS]
+    listed: list[Any] = names.tolist() if names.shape == np.shape(x)[:1] and names.dtype.kind in "Uiu" else []
+    return listed
+
+
+def _npz_ids(path: Path, loaded: Any, ids: str) -> Sequence[Any]:
     if ids not in loaded.files:
         got, remedy = f"keys {', '.join(loaded.files)}", "Check the spelling of the key."
         raise MissingColumnError(str(path), got=got, allowed=f"a key {ids!r} for ids", remedy=remedy)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+import warmpot
 from warmpot.cli import app
 from warmpot.cli._data_files import remembered_files
 from warmpot.data import Task
@@ -105,6 +106,28 @@ def test_ids_travel_to_the_results_and_are_no_features() -> None:
         result.stderr
     )
     assert read_again("a").source_names == tuple(IDS[0])
+
+
+def test_paths_of_npz_files_are_names_by_themselves() -> None:
+    files = [f"{side}/{j}.png" for side, n in (("s", 24), ("t", 16)) for j in range(n)]
+    names = files[:24], files[24:]
+    np.savez("s.npz", X=XS, y=NAMES[YS], path=names[0], code=IDS[0])
+    np.savez("t.npz", X=XT, path=names[1], code=IDS[1])
+    np.savez("t-plain.npz", X=XT)
+    done("fit", "s.npz", "t.npz", "--out", "a", *QUICK)
+    assert column("a/predictions.csv", "name") == names[1]
+    assert column("a/source_weights.csv", "name") == names[0]
+    done("predict", "a", "t.npz", "--out", "p.csv")
+    assert column("p.csv", "name") == names[1]
+    done("weights", "s.npz", "t.npz", "--out", "w.csv")
+    assert column("w.csv", "name") == [*names[0], *names[1]]
+    done("fit", "s.npz", "t.npz", "--id", "code", "--out", "b", *QUICK)
+    assert column("b/predictions.csv", "name") == IDS[1]
+    done("fit", "s.npz", "t-plain.npz", "--out", "c", *QUICK)  # only one of the two has paths
+    assert column("c/source_weights.csv", "name") == names[0]
+    assert "name" not in Path("c/predictions.csv").read_text().splitlines()[0]
+    result = warmpot.fit("s.npz", "t.npz", preset="source-only", progress_bar=False)
+    assert list(result.run.target_names) == names[1]
 
 
 def test_a_column_that_looks_like_an_id_can_be_a_feature() -> None:

@@ -338,6 +338,20 @@ def test_ids_are_texts_or_numbers(tmp_path: Path) -> None:
         load_table(tmp_path / "x.npy", ids="code")
 
 
+@pytest.mark.parametrize(
+    "paths", [np.array("a"), np.array(["a"]), np.array([["a", "b"]]), np.array([0.5, 1.5]), np.array([{}, {}])]
+)
+def test_a_key_path_without_one_name_per_sample_is_ignored(tmp_path: Path, paths: np.ndarray) -> None:
+    np.savez(tmp_path / "a.npz", X=np.eye(2), y=[0, 1], path=paths)
+    assert load_table(tmp_path / "a.npz").names == ()
+
+
+def test_paths_that_are_labels_are_not_names(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", X=np.eye(2), path=["a", "b"])
+    assert load_table(tmp_path / "a.npz").names == ("a", "b")
+    assert load_table(tmp_path / "a.npz", label="path").names == ()
+
+
 def test_columns_that_are_chosen_by_name(tmp_path: Path) -> None:
     lines("note,b,y,id,a", ",1,2,3,4", "old,5,6,7,8")(tmp_path / "x.csv")
     write_parquet(tmp_path / "x.parquet", {"note": ["", "old"], "b": [1, 5], "y": [2, 6], "id": [3, 7], "a": [4, 8]})
