@@ -723,7 +723,7 @@ def test_a_sweep_says_what_it_chose_and_by_how_much(tmp_path: Path) -> None:
 
     assert lead(0.5, 0.75) == (
         "Chosen: full, params.alpha 0.9, by neighbours (0.750), from 2 candidates, without target labels. "
-        "The score is 0.250 more than that of full, params.alpha 0.5, the second."
+        "The score is 0.25 more than that of full, params.alpha 0.5, the second."
     )
     assert "no clear winner" in lead(0.5, 0.5)
 
