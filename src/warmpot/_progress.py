@@ -15,9 +15,12 @@ LINE_EVERY_SECONDS = 5.0
 
 
 class ProgressCallback(Protocol):
-    """Call with the share done (0 to 1) and a short text."""
+    """Call with the share done (0 to 1) and a short text.
 
-    def __call__(self, share: float, text: str) -> None: ...
+    `expected` are the seconds that all of it is expected to take; shown as long as no more have passed.
+    """
+
+    def __call__(self, share: float, text: str, expected: float = 0.0) -> None: ...
 
 
 @contextmanager
@@ -28,19 +31,28 @@ def progress(title: str, logger: logging.Logger, show: bool | None = None) -> It
     """
     if show if show is not None else sys.stderr.isatty():
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.text import Text
 
-        description, detail = TextColumn("{task.description}"), TextColumn("{task.fields[text]}")
+        class Detail(TextColumn):
+            def render(self, task: Task) -> Text:
+                return super().render(task).append(_in_all(task.fields["expected"], task.elapsed or 0.0))
+
+        description, detail = TextColumn("{task.description}"), Detail("{task.fields[text]}")
         columns = (description, BarColumn(), detail, TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn())
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(title, total=1.0, text="")
-            # a bar at its end counts as finished and stops its clock, but another pass may follow
-            yield lambda share, text: bar.update(task, completed=min(share, 0.999), text=text)
+            task = bar.add_task(title, total=1.0, text="", expected=0.0)
+
+            def update(share: float, text: str, expected: float = 0.0) -> None:
+                # a bar at its end counts as finished and stops its clock, but another pass may follow
+                bar.update(task, completed=min(share, 0.999), text=text, expected=expected)
+
+            yield update
         return
     start = last = begin = time.monotonic()
     first = done = 0.0
 
-    def line(share: float, text: str) -> None:
+    def line(share: float, text: str, expected: float = 0.0) -> None:
         nonlocal last, begin, first, done
         now = time.monotonic()
         if share < done or share == first:  # another pass, or its start: what came before is not its time
@@ -50,9 +62,15 @@ def progress(title: str, logger: logging.Logger, show: bool | None = None) -> It
             last = now
             left = (now - begin) * (1 - share) / (share - first) if first < share < 1 else 0.0
             about = f", about {format_duration(left)} left" if left > LINE_EVERY_SECONDS else ""
+            text += _in_all(expected, now - start)
             logger.info("%s: %.0f%% %s (%.0f s%s)", title, 100 * share, text, now - start, about)
 
     yield line
+
+
+def _in_all(expected: float, elapsed: float) -> str:
+    """Say how long all of it is expected to take, unless that is no time or has passed: then the estimate was wrong."""
+    return f", about {format_duration(expected)} in all" if expected >= 1.0 and elapsed < expected else ""
 
 
 def format_duration(seconds: float) -> str:

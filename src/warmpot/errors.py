@@ -38,6 +38,11 @@ def listing(names: Iterable[str], most: int = 5) -> str:
     return ", ".join(map(repr, names[:most])) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def translate(text: str, names: Mapping[str, str]) -> str:
+    """Replace code between backticks that is a key of `names` by its value."""
+    return CODE.sub(lambda code: names.get(code[1], code[0]), text)
+
+
 class _Explained:
     """A message in four parts.
 
@@ -82,7 +87,7 @@ class _Explained:
         if not self.allowed:
             return what
         text = f"{what}: got {self.got}; allowed: {self.allowed}. {self.remedy}"
-        return CODE.sub(lambda code: (names or {}).get(code[1], code[0]), text)
+        return translate(text, names or {})
 
     def within(self: _E, prefix: str) -> _E:
         """Return the same error with a prefix before `what`, for an argument that is part of something larger.

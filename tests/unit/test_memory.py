@@ -128,3 +128,34 @@ def test_progress_lines_say_what_is_left_of_a_pass(
         "plan: 20% round 2 (140 s, about 80 s left)",
         "plan: 40% round 2 (150 s, about 40 s left)",
     ]
+
+
+def test_an_estimate_is_shown_until_it_has_passed(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 10.0, 10.0, 20.0, 30.0])
+    monkeypatch.setattr(_progress.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(_progress, "LINE_EVERY_SECONDS", 0.0)
+    logger = logging.getLogger("warmpot.test")
+    with caplog.at_level("INFO", logger="warmpot"), _progress.progress("fit", logger, show=False) as report:
+        report(0.0, "round 0", 0.04)
+        report(0.0, "round 0", 2.1)
+        report(0.0, "round 0 of 8", 25.0)
+        report(0.0, "round 0 of 8", 25.0)
+    assert caplog.messages == [
+        "fit: 0% round 0 (10 s)", "fit: 0% round 0 (10 s)", "fit: 0% round 0 of 8, about 25 s in all (20 s)",
+        "fit: 0% round 0 of 8 (30 s)",
+    ]  # fmt: skip
+
+
+def test_a_bar_shows_an_estimate_until_it_has_passed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal
+    for expected in (1e6, 1e-6):
+        with _progress.progress("fit", logging.getLogger("warmpot.test"), show=True) as report:
+            report(0.0, "round 0", expected)
+        shown = capsys.readouterr().err
+        assert "round 0" in shown
+        assert ("about 11.6 days in all" in shown) == (expected > 1)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from warmpot._run_files import is_run_file
-from warmpot.errors import InputError, WarmpotError, WarmpotWarning
+from warmpot.errors import InputError, WarmpotError, WarmpotWarning, translate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,8 +50,11 @@ FLAGS = {
 
 def one_line(message: object) -> str:
     """Write an error, a warning or a text as one line, with flags in place of arguments of the library."""
-    explained = isinstance(message, (WarmpotError, WarmpotWarning))
-    line = " ".join((message.render(FLAGS) if explained else str(message)).split())  # type: ignore[attr-defined]
+    if isinstance(message, (WarmpotError, WarmpotWarning)):
+        text = message.render(FLAGS)
+    else:
+        text = translate(str(message), FLAGS)
+    line = " ".join(text.split())
     return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
 
 

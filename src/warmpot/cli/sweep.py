@@ -25,10 +25,11 @@ from warmpot.cli._shared import (
     show_written,
     table_grid,
 )
-from warmpot.cli.report import write_report
+from warmpot.cli.report import open_page, write_report
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
+    from warmpot.data import Truth
     from warmpot.select import SweepResult
 
 __all__ = ["sweep"]
@@ -72,6 +73,7 @@ def sweep(
     classes: _flags.CLASSES = None,
     corrupt: _flags.CORRUPT_FILES = "raise",
     no_report: _flags.NO_REPORT = False,
+    browse: _flags.OPEN = False,
     quiet: _flags.QUIET = False,
 ) -> None:
     """Choose the settings of a run without target labels.
@@ -106,17 +108,29 @@ def sweep(
             workers=jobs, ray_address=ray_address, gpus=gpus, seed=seed, progress_bar=False if quiet else None,
             facts=data.facts(),
         )  # fmt: skip
-        if not no_report:
-            write_report(out, task, truth, not quiet)
-    if quiet:
-        return
+        page = None if no_report else write_report(out, task, truth, not quiet)
+    if not quiet:
+        _summarise(result, out, truth, time.time() - start, nothing_new=before == _result_files(out))
+        if page is not None:
+            show(f"Report: {page}")
+    if browse and page is not None:
+        open_page(page)
+
+
+def _summarise(result: SweepResult, out: Path, truth: Truth | None, seconds: float, *, nothing_new: bool) -> None:
+    """Print the candidates, what was chosen and by how much."""
+    from warmpot.select.study import describe_lead
+
     _show_candidates(result)
     rows: list[tuple[str, ...]] = [
         ("chosen", result.space.name(result.best.point), f"by {result.validator}, without target labels"),
-        ("time", f"{time.time() - start:.1f} s", "nothing was left to train" if before == _result_files(out) else ""),
+        ("time", f"{seconds:.1f} s", "nothing was left to train" if nothing_new else ""),
         *score(result.fitted.outputs, truth),
     ]
-    show(facts_grid(rows), f"Classes estimated to be present: {class_summary(result.fitted.target_classes)}")
+    scores = [(result.space.name(t.point), t.eligible_score) for t in result.ranked]
+    lead = describe_lead([(name, score) for name, score in scores if score is not None])
+    show(facts_grid(rows), *([lead] if lead else []))
+    show(f"Classes estimated to be present: {class_summary(result.fitted.target_classes)}")
     show_written(out)
     show(f"Use it with: warmpot predict {quoted(out / BEST_RUN)} DATA --out predictions.csv")
 
@@ -139,16 +153,12 @@ def _result_files(out: Path) -> list[bytes]:
 
 def _show_candidates(result: SweepResult) -> None:
     """Print the table of candidates, the best first."""
-    ranked = sorted(
-        result.trials,
-        key=lambda t: (t is not result.best, t.problem is not None, -(t.score if t.score is not None else -1e300)),
-    )
     rows = []
-    for trial in ranked[:MAX_SHOWN]:
+    for trial in result.ranked[:MAX_SHOWN]:
         numbers = ["" if value is None else f"{value:.4g}" for value in (trial.score, trial.classes)]
         remark = "chosen" if trial is result.best else one_line(trial.problem or "")
         rows.append([result.space.name(trial.point), *numbers, str(trial.step), f"{trial.seconds:.1f}", remark])
     columns = ("candidate", result.validator, "classes", "iterate", "seconds", "")
     show(table_grid(columns, rows, left=("candidate", "")))
-    if len(ranked) > MAX_SHOWN:
-        show(f"and {len(ranked) - MAX_SHOWN} more")
+    if len(result.trials) > MAX_SHOWN:
+        show(f"and {len(result.trials) - MAX_SHOWN} more")

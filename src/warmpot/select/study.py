@@ -11,9 +11,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import math
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -26,7 +27,7 @@ from warmpot._jobs import Done, Failed, Job, Runner, runner
 from warmpot._progress import ProgressCallback, progress
 from warmpot._run_files import BEST_CONFIG, BEST_RUN, CONFIG, STUDY, TRIALS
 from warmpot.data import Task
-from warmpot.errors import InputError, WarmpotError
+from warmpot.errors import InputError, WarmpotError, listing
 from warmpot.select.best_iterate import HeldOut, candidate_from_snapshot, fit_chosen, hold_out, warn_about_ties
 from warmpot.select.candidate import Validator, collapse_reason, effective_target_classes
 from warmpot.select.space import DEFAULT_SPACE, REFERENCE, GridProposer, OptunaProposer, Point, Proposer, Space
@@ -38,7 +39,7 @@ from warmpot.train.run_folder import fingerprint
 from warmpot.train.snapshots import Snapshot
 from warmpot.train.target_use import CANDIDATES
 
-__all__ = ["SweepResult", "Trial", "sweep"]
+__all__ = ["SweepResult", "Trial", "describe_lead", "sweep"]
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +98,15 @@ class SweepResult:
     trials: list[Trial]
     validator: str
     space: Space
+
+    @property
+    def ranked(self) -> list[Trial]:
+        """All trials: the best, those that could have won by their scores, then the others."""
+
+        def rank(trial: Trial) -> tuple[bool, bool, float]:
+            return trial is not self.best, trial.problem is not None, math.inf if trial.score is None else -trial.score
+
+        return sorted(self.trials, key=rank)
 
     def __repr__(self) -> str:
         score = "" if self.best.score is None else f", {self.validator} {self.best.score:.4g}"
@@ -191,6 +201,25 @@ def sweep(
     listed = None if trials is not None else sum(1 for _ in candidates.points()) + 1
     fitted = _fit_best(task, config, out / BEST_RUN, {**(facts or {}), CANDIDATES: listed}, progress_bar)
     return SweepResult(best, config, fitted, study.trials, validator, candidates)
+
+
+def describe_lead(ranked: Sequence[tuple[str, float]]) -> str:
+    """Say by how much the first candidate leads, from names and scores, the best first; "" without others.
+
+    Examples
+    --------
+    >>> describe_lead([("full", 0.5), ("bound", 0.5), ("frozen", 0.25)])
+    "There is no clear winner: 'bound' has the same score."
+    """
+    (_, best), *others = ranked
+    if equal := [name for name, score in others if math.isclose(score, best, rel_tol=1e-9, abs_tol=1e-12)]:
+        have = "has" if len(equal) == 1 else "have"
+        return f"There is no clear winner: {listing(equal)} {have} the same score."
+    if not others:
+        return ""
+    (second, score), (last, lowest) = others[0], others[-1]
+    lead = f"The score is {best - score:.3g} more than that of {second}, the second"
+    return lead + (f", and {best - lowest:.3g} more than that of {last}, the last." if len(others) > 1 else ".")
 
 
 def _check_arguments(

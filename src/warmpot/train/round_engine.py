@@ -127,11 +127,11 @@ def train_in_rounds(
         if size.seconds >= LONG:
             text = "%s: about %s on one free core, %.1f GiB of memory at most"
             logger.info(text, size, format_duration(size.seconds), size.memory / GIB)
-    left = "" if size is None else f", about {format_duration(size.seconds)} in all"  # until a round is done
-    report(0.0, f"round 0{left}")
+    expected = 0.0 if size is None else size.seconds  # until a round is done
+    report(0.0, "round 0", expected)
     trainer = _RoundTrainer(task, config, run, chooser)
     done, total = trainer.begin(start), trainer.rounds.n_rounds
-    report(done / total, f"round {done} of {total}{left}")
+    report(done / total, f"round {done} of {total}", expected if done == 0 else 0.0)
     with asked_to_stop() as stop:
         for number in range(done + 1, total + 1):
             if not trainer.round(number):

@@ -337,7 +337,7 @@ def solve_exact(problem: PartialProblem, *, tol: float = 1e-9, max_iter: int = M
     else:
         sparse, _, _, v, _, _, span, finished, rounds = generate(
             _Matrix(cost), a, b, mass, tol=tol,
-            block_rows=BLOCK_ROWS, detour=detour, max_iter=max_iter, report=lambda share, text: None,  # noqa: ARG005
+            block_rows=BLOCK_ROWS, detour=detour, max_iter=max_iter, report=lambda share, text, expected=0.0: None,  # noqa: ARG005
         )  # fmt: skip
         plan = sparse.toarray()
     feasible = to_feasible(problem, plan)

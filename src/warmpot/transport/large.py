@@ -319,14 +319,14 @@ def _announcing(report: ProgressCallback, shape: tuple[int, int]) -> ProgressCal
     """Log the expected time of a long solve, measured on the second block: the first one loads compiled code."""
     calls: list[tuple[float, float]] = []
 
-    def announce(share: float, text: str) -> None:
+    def announce(share: float, text: str, expected: float = 0.0) -> None:
         if len(calls) < 2:
             calls.append((share, time.monotonic()))
             (first, start), (second, end) = calls[0], calls[-1]
             seconds = FIRST_PASSES * (end - start) / (second - first) if second > first else 0.0
             if seconds >= LONG:
                 logger.info("exact plan: %s x %s pairs, about %s", *map("{:,}".format, shape), format_duration(seconds))
-        report(share, text)
+        report(share, text, expected)
 
     return announce
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from warmpot.cli._data_files import ColumnFlags, read_table
-from warmpot.cli._shared import one_line
+from warmpot.cli._shared import messages, one_line
 from warmpot.data import as_table, load_table
 from warmpot.errors import InputError, MissingLabelsError
 from warmpot.train import load_config
@@ -37,6 +38,12 @@ def test_other_text_stays_as_it_is() -> None:
     error = InputError("x", got="label=\n3", allowed="`y`", remedy="Run `warmpot fit`.")
     assert one_line(error) == "x: got label= 3; allowed: `y`. Run `warmpot fit`."
     assert one_line("task='regression'\n") == "task='regression'"
+
+
+def test_log_lines_name_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    with messages(True):
+        logging.getLogger("warmpot.train").info("no GPU; `fine_tune=True` trains it, as in `warmpot fit`")
+    assert capsys.readouterr().err == "no GPU; --fine-tune trains it, as in `warmpot fit`\n"
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".npy", ".csv"])

@@ -43,7 +43,9 @@ def run(*words: str) -> Any:
     return CliRunner().invoke(app, ["sweep", *words])
 
 
-def test_a_sweep_writes_the_winner_and_can_be_continued(files: tuple[str, str], tmp_path: Path) -> None:
+def test_a_sweep_writes_the_winner_and_can_be_continued(
+    files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     space = tmp_path / "space.yaml"
     space.write_text("preset: full\nparams.alpha: [0.5, 0.9]\n")
     words = [*files, "--out", str(tmp_path / "out"), "--space", str(space), *FEW]
@@ -60,8 +62,14 @@ def test_a_sweep_writes_the_winner_and_can_be_continued(files: tuple[str, str], 
     assert [line["preset"] for line in lines] == ["source-only", "full", "full"]
     assert not {"accuracy", "truth"} & set(lines[0])
     assert (tmp_path / "out" / "best" / "model.safetensors").exists()
+    assert re.search("^(There is no clear winner: '.*the same score|The score is .* more than)", first.stdout, re.M)
     before = (tmp_path / "out" / "trials.jsonl").read_bytes()
-    again = run(*words)
+    page, opened = tmp_path / "report.html", []
+    monkeypatch.setattr(sys.modules["warmpot.cli.sweep"], "write_report", lambda *_: page)
+    monkeypatch.setattr(sys.modules["warmpot.cli.sweep"], "open_page", opened.append)
+    again = run(*words, "--open")
+    assert again.stdout.splitlines()[-1] == f"Report: {page}"
+    assert opened == [page]
     assert again.exit_code == 0, again.output
     assert "nothing was left to train" in again.output
     assert (tmp_path / "out" / "trials.jsonl").read_bytes() == before

@@ -586,12 +586,34 @@ def test_the_bound_for_new_samples_is_quoted_first_and_nothing_is_one_line() -> 
 
 def test_the_command_repeats_the_run(trained: tuple[Path, Task, Truth]) -> None:
     run = read_run(trained[0])
-    facts = {"source": "/data/a b/$s.npz", "target": "/data/t.npz", "label": "my label", "regression": False}
+    facts = {"source": "/data/a b/$s.npz", "target": "/data/t.npz", "label": "my label", "regression": False,
+             "ids": "my id", "features": ["a'b", "-c"], "root": "/data/my images"}  # fmt: skip
     run = dataclasses.replace(run, record={**run.record, "facts": facts})
     whole = shlex.split(repeat_command(run))
     assert whole[:4] == ["warmpot", "fit", "$s.npz", "t.npz"]  # no folders: a page or a card is sent to others
     assert whole[whole.index("--label") + 1] == "my label"
     assert "full.rounds=2" in whole
+    given = [whole[k + 1] for k, word in enumerate(whole) if word in ("--id", "--feature", "--root")]
+    assert given == ["my id", "a'b", "-c", "my images"]
+    facts |= {"source": "/home/me/data/a b/x.npz", "target": "/home/me/data/c/x.npz"}
+    assert shlex.split(repeat_command(run))[2:4] == ["a b/x.npz", "c/x.npz"]  # equal names, but no more than is needed
+
+
+def test_the_command_of_the_page_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng, y = np.random.default_rng(0), np.arange(24) % 3
+    for name in ("s.csv", "t.csv"):
+        x = rng.normal(size=(24, 2)) + 3 * y[:, None]
+        lines = ["my name,the id,f,my $kind", *(f"n{k},{k},{x[k, 0]},c{y[k]}" for k in range(24))]
+        Path(name).write_text("\n".join(lines))
+    flags = ["--id", "my name", "--label", "my $kind", "--feature", "the id", "--seed", "3"]
+    assert run_cli("fit", "s.csv", "t.csv", *flags, "--preset", "source-only", "--out", "a").exit_code == 0
+    command = re.search(r"warmpot (fit s\.csv [^<]*)", html.unescape(Path("a/report.html").read_text()))
+    assert command is not None
+    again = run_cli(*shlex.split(command[1]), "--out", "b", "--no-report")
+    assert again.exit_code == 0, again.output
+    for name in ("predictions.csv", "config.yaml", "source_weights.csv"):
+        assert Path("a", name).read_text() == Path("b", name).read_text()
 
 
 def test_images_are_shown_small() -> None:
@@ -728,7 +750,7 @@ def test_a_sweep_says_what_it_chose_and_by_how_much(tmp_path: Path) -> None:
 
     assert lead(0.5, 0.75) == (
         "Chosen: full, params.alpha 0.9, by neighbours (0.750), from 2 candidates, without target labels. "
-        "The score is 0.250 more than that of full, params.alpha 0.5, the second."
+        "The score is 0.25 more than that of full, params.alpha 0.5, the second."
     )
     assert "no clear winner" in lead(0.5, 0.5)
 

@@ -17,6 +17,7 @@ from warmpot.errors import InputError, MissingExtraError, WarmpotError
 from warmpot.select import fit_chosen, sweep
 from warmpot.select.best_iterate import hold_out
 from warmpot.select.space import OptunaProposer, Space
+from warmpot.select.study import describe_lead
 from warmpot.train import load_config
 
 QUICK = {"full": {"rounds": 2, "iterations": 4, "width": 8}}
@@ -465,3 +466,12 @@ def test_optuna_is_not_drawn_towards_collapses(task: Any, tmp_path: Any, monkeyp
 def test_a_share_to_hold_out_is_checked(task: Any, tmp_path: Any, held: float) -> None:
     with pytest.raises(InputError, match="held"):
         sweep(task, out=tmp_path / "a", validator="source", held=held, progress_bar=False)
+
+
+def test_the_lead_of_the_winner() -> None:
+    assert describe_lead([("a", 0.5)]) == ""
+    assert describe_lead([("a", 0.5), ("b", 0.4996)]) == "The score is 0.0004 more than that of b, the second."
+    three = describe_lead([("a", 0.5), ("b", 0.4), ("c", 0.25)])
+    assert three == "The score is 0.1 more than that of b, the second, and 0.25 more than that of c, the last."
+    tie = describe_lead([("a", 0.5), ("b", 0.5 - 1e-17), ("c", 0.5), ("d", 0.1)])
+    assert tie == "There is no clear winner: 'b', 'c' have the same score."

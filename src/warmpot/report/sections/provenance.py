@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -45,7 +46,7 @@ def provenance_section(view: RunView) -> Section:
     """Show method, data, settings, versions and the command."""
     run = view.run
     command = Code(repeat_command(run, escape=printable))
-    blocks: list[Block] = [Facts(list(_facts(run))), Text("To repeat this run:"), command]
+    blocks: list[Block] = [Facts(list(_facts(run))), Text("To repeat this run, in the folder of its data:"), command]
     if changes := run.changed_settings:
         blocks.append(Text(f"Settings that differ from the preset: {', '.join(changes)}."))
     if notes := plain_notes(run.method) if run.method else []:
@@ -128,15 +129,27 @@ def _other_network(run: FinishedRun) -> str:
 def repeat_command(run: FinishedRun, *, escape: Callable[[str], str] = str) -> str:
     """Return the command that repeats a run; `escape` is applied to every word.
 
-    Files are named without their folders: pages and cards are sent to others.
+    Files are named without their folders, where that tells source and target apart: pages and cards are sent to others.
     """
-    preset = run.setting("preset")
-    words = ["warmpot", "fit", run.data_name("source"), run.data_name("target")]
+    preset, facts = run.setting("preset"), run.facts
+    words = ["warmpot", "fit", *_data_words(run)]
     words += ["--preset", preset] if preset in preset_names() else []
     words += [word for change in run.changed_settings for word in ("--set", change)]
-    for flag in ("label", "root", "classes", "corrupt"):
-        value = run.facts.get(flag)
-        if value not in (None, "", "raise"):
-            words += [f"--{flag}", str(value) if flag in ("label", "corrupt") else Path(str(value)).name]
-    words += ["--regression"] if run.facts.get("regression") else []
+    features = facts.get("features")
+    columns = [("--label", facts.get("label")), ("--id", facts.get("ids"))]
+    columns += [("--feature", name) for name in (features if isinstance(features, list) else [])]
+    files = [(f"--{name}", Path(str(facts[name])).name) for name in ("root", "classes") if facts.get(name)]
+    corrupt = [("--corrupt", facts.get("corrupt"))] if facts.get("corrupt") != "raise" else []
+    words += [str(word) for flag, value in (*columns, *files, *corrupt) if value for word in (flag, value)]
+    words += ["--regression"] if facts.get("regression") else []
+    words += ["--frozen"] if run.images and run.images["backbone"]["train_from"] is None else []
     return shlex.join(map(escape, words))
+
+
+def _data_words(run: FinishedRun) -> list[str]:
+    """Return the names of both sides; with the folders in which they differ, if the names are the same."""
+    words = [run.data_name(side) for side in ("source", "target")]
+    paths = [str(run.facts.get(side)) for side in ("source", "target")]
+    if words[0] != words[1] or paths[0] == paths[1] or not all(map(os.path.isabs, paths)):
+        return words
+    return [os.path.relpath(path, os.path.commonpath(paths)) for path in paths]

@@ -142,15 +142,10 @@ def _score_cells(score: float | None, best: float | None) -> list[TableValue]:
 
 def _chosen(ranked: Sequence[tuple[str, float]], validator: str, tried: int) -> str:
     """Say what was chosen, and by how much, from names and scores, the best first."""
+    from warmpot.select.study import describe_lead
+
     if not ranked:
         return f"None of the {tried} candidates could be chosen."
-    (name, best), *others = ranked
+    name, best = ranked[0]
     lead = f"Chosen: {name}, by {validator} ({best:.3f}), from {tried} candidates, without target labels."
-    if not others:
-        return lead
-    second, score = others[0]
-    if best <= score:
-        return f"{lead} There is no clear winner: {second} has the same score."
-    lead += f" The score is {best - score:.3f} more than that of {second}, the second"
-    last, lowest = others[-1]
-    return lead + (f", and {best - lowest:.3f} more than that of {last}, the last." if len(others) > 1 else ".")
+    return f"{lead} {describe_lead(ranked)}".strip()
