@@ -84,7 +84,7 @@ class Deep(Warmpot):
 
     Notes
     -----
-    Ours, not from a paper.
+    Ours, not from a paper: there are no deviations.
     """
 
     name: ClassVar[str] = "deep"

@@ -118,6 +118,10 @@ class Learner(nn.Module):
         progress = self.progress(step)
         return WARMUP if progress is None else next(p for p in self.method.phases if p.name == progress.phase)
 
+    def uses_target(self, step: int) -> bool:
+        """Whether target batches go through the network: for the method, or for weights that need them."""
+        return self.phase(step).uses_target or (self.weighting is not None and self.weighting.needs_target)
+
     def starts_separately(self, step: int) -> bool:
         """Whether a phase starts with this step that is like a training of its own."""
         progress = self.progress(step)

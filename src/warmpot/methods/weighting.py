@@ -41,6 +41,11 @@ class Weighting(Component[M]):
     """Weights of source samples, for any method with a weighted source loss."""
 
     @property
+    def needs_target(self) -> bool:
+        """Whether it compares every batch with a target batch, also where the method has no use for that."""
+        return False
+
+    @property
     def first_refresh(self) -> float:
         """Share of the training after which weights are first computed, equal ones before; 1: never."""
         return 0.0
@@ -226,6 +231,11 @@ class Plan(Weighting[Memory]):
         return self._method().expected_share
 
     @property
+    def needs_target(self) -> bool:
+        """Plans of batches do."""
+        return self.scope == "batch"
+
+    @property
     def first_refresh(self) -> float:
         """Over all pairs: after the first period."""
         return 1.0 / self.periods if self.scope == "dataset" else 0.0
@@ -246,8 +256,6 @@ class Plan(Weighting[Memory]):
             return memory.weights[batch.rows]
         labels, progress = batch.labels, context.progress.share
         assert labels is not None
-        if not len(context.target.features):  # a phase on the source alone: there is nothing to match with
-            return torch.ones_like(batch.outputs.logits[:, 0]).detach()
         solved = self._method().batch_plan(batch.outputs, labels, context.target, progress, context.loss)
         weights: Tensor = len(labels) * plan_weights(solved.solution.plan)
         return weights

@@ -149,9 +149,8 @@ class _Trainer:
     def _context(self, step: int, batches: StepBatches) -> BatchContext:
         """Apply the network to the batches of a step; over several processes, to the joined batches."""
         inputs = {name: batch.x for name, batch in batches.items()}
-        phase = self.learner.phase(step)
-        unused = {name for name, used in (("source", phase.uses_source), ("target", phase.uses_target)) if not used}
-        passed = {name: x for name, x in inputs.items() if name not in unused}
+        used = {"source": self.learner.phase(step).uses_source, "target": self.learner.uses_target(step)}
+        passed = {name: x for name, x in inputs.items() if used.get(name, True)}
         outputs: dict[str, Outputs] = self.model(passed)
         for name, other in (("source", "target"), ("target", "source")):
             if name not in outputs:

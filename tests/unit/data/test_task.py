@@ -21,7 +21,7 @@ SOURCE = as_table(XS, YS, name="source")
 
 
 def test_training_has_no_field_for_target_labels() -> None:
-    names = ["xs", "ys", "xt", "classes", "columns", "source_names", "target_names", "held_out"]
+    names = ["xs", "ys", "xt", "classes", "columns", "source_names", "target_names", "text_labels", "held_out"]
     assert [field.name for field in dataclasses.fields(Task)] == names
     assert [field.name for field in dataclasses.fields(HeldOutTarget)] == ["x", "rows", "kept", "names"]
 

@@ -162,7 +162,7 @@ def test_source_phases_do_not_pass_the_target(name: str) -> None:
     params = {"params": {"pretraining" if name == "adda" else "pretrain": 0.9}}
     bottleneck = {"minibatch": {**FEW["minibatch"], "network": {"bottleneck": "bn", "head": "linear", "scale": "none"}}}
     tasks = [make_task(), dataclasses.replace(make_task(), xt=make_task().xt + 100.0)]
-    config = load_config(f"{name}-frozen", changes={**FEW, **bottleneck, **params, "weights": "plan"})
+    config = load_config(f"{name}-frozen", changes={**FEW, **bottleneck, **params})
     trained = [_Trainer(task, config, make_fabric(config.minibatch.hardware)) for task in tasks]
     for trainer in trained:
         trainer.model.train()
