@@ -12,9 +12,13 @@ from typing import Any, TypeVar
 
 from warmpot.errors import InputError
 
-__all__ = ["from_mapping", "merged", "suggestion", "to_mapping", "with_value"]
+__all__ = ["REGISTERING", "from_mapping", "merged", "nearest", "suggestion", "to_mapping", "with_value"]
 
 T = TypeVar("T")
+MANY, SHOWN = 12, 5
+"""Of more names than the first number, a message lists the second number."""
+REGISTERING = "One of your own is registered by an entry point (warmpot.methods), or by a script (register_method)."
+"""Remedy for a method that is not known."""
 
 
 def suggestion(word: str, known: typing.Iterable[str]) -> str:
@@ -24,6 +28,14 @@ def suggestion(word: str, known: typing.Iterable[str]) -> str:
         return "Leave it out."
     close = get_close_matches(word, known, n=1)
     return f"Did you mean {close[0]!r}?" if close else "Choose one of these."
+
+
+def nearest(word: str, known: typing.Iterable[str]) -> str:
+    """List known names; of many only those closest to an unknown one."""
+    known = list(known)
+    if len(known) <= MANY:
+        return ", ".join(known)
+    return f"{', '.join(get_close_matches(word, known, n=SHOWN, cutoff=0.0))} and {len(known) - SHOWN} more"
 
 
 @functools.cache

@@ -90,14 +90,15 @@ def _own_summary() -> str:
 
 def listing() -> dict[str, list[list[str]]]:
     """Return what is listed of methods, weightings and validators: name, summary, and a note if there is one."""
-    from warmpot.methods import OWN, Method, get_method, get_weighting, method_names, weighting_names
+    from warmpot.methods import OWN, get_method, get_weighting, method_names, weighting_names
+    from warmpot.methods.base import NOT_STATED, OFFICIAL
     from warmpot.select import DEFAULT_VALIDATOR, VALIDATORS
 
     method_rows = []
     for name in method_names():
         cls = get_method(name)
         # A reproduction is the usual case; everything else is named.
-        status = "" if cls.status == Method.status else cls.status.partition(":")[0]
+        status = "" if cls.status == OFFICIAL else cls.status.partition(":")[0].replace(NOT_STATED, "status not stated")
         weights = f"weights {cls.weights}" if cls.uses_target else ""
         notes = [status, ", ".join(cls.tags), weights, cls.reference]
         method_rows.append([name, cls.summary, "; ".join(filter(None, notes))])

@@ -15,6 +15,7 @@ from warmpot._checks import check_count, check_nonnegative, check_positive
 from warmpot.errors import InputError
 from warmpot.methods.adversarial import DiscriminatorMemory, domain_loss
 from warmpot.methods.base import (
+    OFFICIAL,
     BatchContext,
     Domain,
     Method,
@@ -117,6 +118,7 @@ class ApdaCi(Method[CentreMemory]):
     name: ClassVar[str] = "apda-ci"
     summary: ClassVar[str] = "adversarial: source samples count that keep their class when moved to the target and back"
     reference: ClassVar[str] = "Lin et al., ECCV 2022"
+    status: ClassVar[str] = OFFICIAL
     tags: ClassVar[tuple[str, ...]] = ("adversarial", "clusters", "partial")
     weights: ClassVar[str] = "own"
     passes: ClassVar[Mapping[Domain, tuple[str, ...]]] = {"source": ("features",), "target": ("features",)}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from warmpot._checks import check_nonnegative
-from warmpot.methods.base import BatchContext, Memory, Method, Phase, StepResult
+from warmpot.methods.base import OFFICIAL, BatchContext, Memory, Method, Phase, StepResult
 from warmpot.methods.losses import mean_entropy, weighted_cross_entropy
 from warmpot.nets import frozen_head
 from warmpot.weights import normalized
@@ -54,6 +54,7 @@ class Ar(Method[Memory]):
     name: ClassVar[str] = "ar"
     summary: ClassVar[str] = "adversarial reweighting of the source, entropy on the target"
     reference: ClassVar[str] = "Gu et al., NeurIPS 2021"
+    status: ClassVar[str] = OFFICIAL
     tags: ClassVar[tuple[str, ...]] = ("critic", "partial")
     weights: ClassVar[str] = "chi2_ball"
 

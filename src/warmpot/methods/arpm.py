@@ -15,6 +15,7 @@ from warmpot._checks import check_count, check_nonnegative, check_positive
 from warmpot.data.samplers import draw_rows
 from warmpot.errors import InputError
 from warmpot.methods.base import (
+    OFFICIAL,
     BatchContext,
     DatasetPass,
     Domain,
@@ -155,6 +156,7 @@ class Arpm(Method[TargetBank]):
     name: ClassVar[str] = "arpm"
     summary: ClassVar[str] = "adversarial reweighting, certain predictions, agreement of target neighbours"
     reference: ClassVar[str] = "Gu et al., IJCV 2024"
+    status: ClassVar[str] = OFFICIAL
     tags: ClassVar[tuple[str, ...]] = ("critic", "neighbours", "partial")
     passes: ClassVar[Mapping[Domain, tuple[str, ...]]] = {"source": ("features",), "target": ("features", "pooled")}
     weights: ClassVar[str] = "chi2_ball"

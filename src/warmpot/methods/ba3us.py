@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from warmpot._checks import check_count, check_nonnegative
 from warmpot.methods.adversarial import DiscriminatorMemory
-from warmpot.methods.base import BatchContext, BatchSpec, Method, Setup, StepResult, TrainProgress
+from warmpot.methods.base import OFFICIAL, BatchContext, BatchSpec, Method, Setup, StepResult, TrainProgress
 from warmpot.methods.losses import (
     complement_entropy,
     mean_entropy,
@@ -157,6 +157,7 @@ class Ba3us(BalancedAdversarial[DiscriminatorMemory]):
     name: ClassVar[str] = "ba3us"
     summary: ClassVar[str] = "adversarial: source samples fill up the target, confident predictions count more"
     reference: ClassVar[str] = "Liang et al., ECCV 2020"
+    status: ClassVar[str] = OFFICIAL
     tags: ClassVar[tuple[str, ...]] = ("adversarial", "partial")
     weights: ClassVar[str] = "class_share"
 

@@ -26,11 +26,14 @@ from warmpot.nets import Network, Outputs
 if TYPE_CHECKING:
     from warmpot.methods.alternation import DatasetPlan, FullSettings, Rounds
 
-__all__ = ["BatchContext", "BatchSpec", "Component", "DatasetPass", "Domain", "Memory", "Method", "NamedBatch",
+__all__ = ["NOT_STATED", "OFFICIAL",
+           "BatchContext", "BatchSpec", "Component", "DatasetPass", "Domain", "Memory", "Method", "NamedBatch",
            "ParamGroup", "PassRequest", "Phase", "SamplePool", "Setup", "StepResult", "TrainProgress",
            "progress_at"]  # fmt: skip
 
 Domain = Literal["source", "target"]
+OFFICIAL, NOT_STATED = "reproduction of the official code's objective", "not stated"
+"""The status of most methods of this package, and of those that do not tell."""
 CROSS_ENTROPY = LABEL_LOSSES["cross_entropy"]
 
 
@@ -304,16 +307,20 @@ class Method(Component[M]):
         The weighting it has in its paper, by name; "own": it weighs source samples itself, by its plan for instance.
     status : str
         What its presets with the authors' settings are: a reproduction, or "interpretation: ..." with the reason, where
-        the authors' code could not be read.
+        the authors' code could not be read. Not inherited: a subclass is another method.
     """
 
     reference: ClassVar[str]
-    status: ClassVar[str] = "reproduction of the official code's objective"
+    status: ClassVar[str] = NOT_STATED
     tags: ClassVar[tuple[str, ...]] = ()
     engines: ClassVar[tuple[str, ...]] = ("minibatch",)
     uses_target: ClassVar[bool] = True
     starts_trained: ClassVar[bool] = False
     weights: ClassVar[str] = "uniform"
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.status = vars(cls).get("status", NOT_STATED)
 
     @classmethod
     def weighs_samples(cls) -> bool:

@@ -14,7 +14,7 @@ from torch.nn import functional
 from warmpot._checks import check_nonnegative, check_positive
 from warmpot.errors import InputError
 from warmpot.losses import at_least_float32
-from warmpot.methods.base import BatchContext, Memory, Method, Phase, Setup, StepResult
+from warmpot.methods.base import OFFICIAL, BatchContext, Memory, Method, Phase, Setup, StepResult
 from warmpot.methods.losses import gaussian_kernels, weighted_cross_entropy
 from warmpot.nets import Network, ResidualBlock
 from warmpot.weights import normalized
@@ -113,6 +113,7 @@ class Drcn(Method[ResidualMemory]):
     name: ClassVar[str] = "drcn"
     summary: ClassVar[str] = "a residual block corrects target features towards the source classes that it has"
     reference: ClassVar[str] = "Li et al., TPAMI 2021"
+    status: ClassVar[str] = OFFICIAL
     tags: ClassVar[tuple[str, ...]] = ("moments", "partial")
 
     joint: float = 0.1

@@ -13,7 +13,7 @@ from torch.nn import functional
 from warmpot._checks import check_nonnegative
 from warmpot.losses import at_least_float32
 from warmpot.methods.adversarial import DELTA, Adversarial, WeigherMemory, domain_losses, mean_one
-from warmpot.methods.base import BatchContext, Setup, StepResult
+from warmpot.methods.base import OFFICIAL, BatchContext, Setup, StepResult
 from warmpot.methods.losses import mean_entropy, weighted_cross_entropy
 from warmpot.nets import Discriminator
 from warmpot.weights import normalized
@@ -86,6 +86,7 @@ class Etn(Adversarial[WeigherMemory]):
     name: ClassVar[str] = "etn"
     summary: ClassVar[str] = "adversarial: source samples weighted by an auxiliary classifier with a leak"
     reference: ClassVar[str] = "Cao et al., CVPR 2019"
+    status: ClassVar[str] = OFFICIAL
     tags: ClassVar[tuple[str, ...]] = ("adversarial", "partial")
     weights: ClassVar[str] = "own"
 

@@ -13,7 +13,16 @@ from warmpot._checks import check_count, check_nonnegative
 from warmpot.losses import at_least_float32
 from warmpot.methods.adversarial import DiscriminatorMemory
 from warmpot.methods.ba3us import BalancedAdversarial
-from warmpot.methods.base import BatchContext, Domain, ParamGroup, PassRequest, Setup, StepResult, TrainProgress
+from warmpot.methods.base import (
+    OFFICIAL,
+    BatchContext,
+    Domain,
+    ParamGroup,
+    PassRequest,
+    Setup,
+    StepResult,
+    TrainProgress,
+)
 from warmpot.nets import Discriminator
 from warmpot.nets.network import make_linear
 
@@ -167,6 +176,7 @@ class Isra(BalancedAdversarial[IsraMemory]):
     name: ClassVar[str] = "isra"
     summary: ClassVar[str] = "BA3US, and features that respond alike to implicit topics in both domains"
     reference: ClassVar[str] = "Xiao et al., NeurIPS 2021"
+    status: ClassVar[str] = OFFICIAL
     tags: ClassVar[tuple[str, ...]] = ("adversarial", "moments", "partial")
     weights: ClassVar[str] = "class_share"
     passes: ClassVar[Mapping[Domain, tuple[str, ...]]] = {"source": ("features",), "target": ("features", "logits")}

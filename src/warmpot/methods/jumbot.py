@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from warmpot._checks import check_choice, check_nonnegative, check_positive
-from warmpot.methods.base import BatchContext, Memory, Method, StepResult
+from warmpot.methods.base import OFFICIAL, BatchContext, Memory, Method, StepResult
 from warmpot.methods.mpot import squared_cost, transport_step
 from warmpot.transport import solve_unbalanced
 
@@ -52,6 +52,7 @@ class Jumbot(Method[Memory]):
     name: ClassVar[str] = "jumbot"
     summary: ClassVar[str] = "unbalanced transport of batches, squared distances, equal source weights"
     reference: ClassVar[str] = "Fatras, Sejourne, Flamary, Courty, ICML 2021"
+    status: ClassVar[str] = OFFICIAL
     tags: ClassVar[tuple[str, ...]] = ("transport", "unbalanced")
 
     tau: float = 0.06

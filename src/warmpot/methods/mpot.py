@@ -13,7 +13,7 @@ from warmpot._typing import FloatArray
 from warmpot.costs import PairCosts, joint_cost
 from warmpot.losses import LabelLoss
 from warmpot.methods.alternation import DatasetPlan
-from warmpot.methods.base import BatchContext, Memory, Method, Phase, StepResult
+from warmpot.methods.base import OFFICIAL, BatchContext, Memory, Method, Phase, StepResult
 from warmpot.methods.losses import ramped
 from warmpot.methods.warmpot import plan_over_all
 from warmpot.transport import StepPlan, UnbalancedSolution, step_plan
@@ -83,6 +83,7 @@ class Mpot(Method[Memory]):
     name: ClassVar[str] = "mpot"
     summary: ClassVar[str] = "partial transport of batches, squared distances, equal source weights"
     reference: ClassVar[str] = "Nguyen, Nguyen, Pham, Ho, ICML 2022"
+    status: ClassVar[str] = OFFICIAL
     tags: ClassVar[tuple[str, ...]] = ("transport", "partial")
 
     alpha: float = 0.25

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from warmpot._checks import check_count, check_fraction, check_nonnegative, check_positive
 from warmpot.methods.base import (
+    OFFICIAL,
     BatchContext,
     DatasetPass,
     Domain,
@@ -130,6 +131,7 @@ class Pwan(Method[CriticMemory]):
     name: ClassVar[str] = "pwan"
     summary: ClassVar[str] = "adversarial: a critic of partial transport moves the target to a part of the source"
     reference: ClassVar[str] = "Wang et al., arXiv 2409.10499, 2024"
+    status: ClassVar[str] = OFFICIAL
     tags: ClassVar[tuple[str, ...]] = ("adversarial", "partial")
     passes: ClassVar[Mapping[Domain, tuple[str, ...]]] = {"source": ("pooled",), "target": ("pooled",)}
     weights: ClassVar[str] = "class_share"

@@ -20,7 +20,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, TypeVar
 
-from warmpot._settings import from_mapping, suggestion
+from warmpot._settings import REGISTERING, from_mapping, nearest, suggestion
 from warmpot.errors import InputError
 from warmpot.methods.base import Component, Method
 from warmpot.methods.warmpot import Warmpot
@@ -104,7 +104,8 @@ def _load(group: str, known: Mapping[str, Any], name: str, register: Callable[[A
 
 def _lookup(known: Mapping[str, type[C]], what: str, name: str, names: list[str]) -> type[C]:
     if name not in known:
-        raise InputError(what, got=repr(name), allowed=", ".join(names), remedy=suggestion(str(name), names))
+        remedy = suggestion(str(name), names) + (f" {REGISTERING}" if what == "method" else "")
+        raise InputError(what, got=repr(name), allowed=nearest(str(name), names), remedy=remedy)
     return known[name]
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 from warmpot._checks import check_count, check_nonnegative
 from warmpot.losses import at_least_float32
 from warmpot.methods.adversarial import DELTA, Adversarial, DiscriminatorMemory, mean_one
-from warmpot.methods.base import BatchContext, Setup, StepResult
+from warmpot.methods.base import OFFICIAL, BatchContext, Setup, StepResult
 from warmpot.methods.losses import mean_entropy, weighted_cross_entropy
 from warmpot.nets import ClassDiscriminators, reverse_gradient
 from warmpot.weights import normalized
@@ -64,6 +64,7 @@ class San(Adversarial[DiscriminatorMemory]):
     name: ClassVar[str] = "san"
     summary: ClassVar[str] = "adversarial: a discriminator per class, reversed as strongly as the class is predicted"
     reference: ClassVar[str] = "Cao et al., CVPR 2018"
+    status: ClassVar[str] = OFFICIAL
     tags: ClassVar[tuple[str, ...]] = ("adversarial", "partial")
 
     slope: float = 10.0

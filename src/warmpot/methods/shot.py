@@ -15,6 +15,7 @@ from warmpot._checks import check_count, check_fraction, check_nonnegative, chec
 from warmpot.errors import InputError
 from warmpot.losses import at_least_float32
 from warmpot.methods.base import (
+    OFFICIAL,
     BatchContext,
     BatchSpec,
     Domain,
@@ -214,6 +215,7 @@ class ShotPlus(Method[ShotMemory]):
     name: ClassVar[str] = "shot-plus"
     summary: ClassVar[str] = "target features fitted to the source's frozen head by pseudo-labels; then MixMatch"
     reference: ClassVar[str] = "Liang et al., TPAMI 2022"
+    status: ClassVar[str] = OFFICIAL
     tags: ClassVar[tuple[str, ...]] = ("pseudo-labels", "partial")
     passes: ClassVar[Mapping[Domain, tuple[str, ...]]] = {"target": ("features", "logits")}
 

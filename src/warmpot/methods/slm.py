@@ -15,7 +15,7 @@ from warmpot._checks import check_count, check_nonnegative, check_positive
 from warmpot.errors import InputError
 from warmpot.losses import at_least_float32
 from warmpot.methods.adversarial import DELTA, mean_one
-from warmpot.methods.base import BatchContext, Memory, Method, Phase, Setup, StepResult
+from warmpot.methods.base import OFFICIAL, BatchContext, Memory, Method, Phase, Setup, StepResult
 from warmpot.methods.losses import reversal_strength, sample_entropy
 from warmpot.nets import Discriminator, Outputs, reverse_gradient
 from warmpot.weights import normalized
@@ -147,6 +147,7 @@ class Slm(Method[SelectorMemory]):
     name: ClassVar[str] = "slm"
     summary: ClassVar[str] = "adversarial: a selector of source samples, soft pseudo-labels, mixtures of samples"
     reference: ClassVar[str] = "Sahoo et al., WACV 2023"
+    status: ClassVar[str] = OFFICIAL
     tags: ClassVar[tuple[str, ...]] = ("adversarial", "pseudo-labels", "partial")
     weights: ClassVar[str] = "own"
 

@@ -13,6 +13,7 @@ from torch.nn import functional
 from warmpot._checks import check_count, check_fraction, check_nonnegative
 from warmpot.losses import at_least_float32
 from warmpot.methods.base import (
+    OFFICIAL,
     BatchContext,
     BatchSpec,
     Domain,
@@ -108,6 +109,7 @@ class Spda(Method[SpdaMemory]):
     name: ClassVar[str] = "spda"
     summary: ClassVar[str] = "largest cosines with the source; confident target samples join it"
     reference: ClassVar[str] = "Guo et al., BMVC 2022"
+    status: ClassVar[str] = OFFICIAL
     tags: ClassVar[tuple[str, ...]] = ("pseudo-labels", "partial")
     passes: ClassVar[Mapping[Domain, tuple[str, ...]]] = {"target": ("logits",)}
 

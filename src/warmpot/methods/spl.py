@@ -13,7 +13,7 @@ from warmpot._typing import FloatArray, IntArray
 from warmpot.data import Task
 from warmpot.losses import LabelLoss
 from warmpot.methods.alternation import FullSettings, RoundResult
-from warmpot.methods.base import Memory, Method
+from warmpot.methods.base import OFFICIAL, Memory, Method
 from warmpot.methods.locality import UNLABELLED, LocalityRounds, class_centres
 from warmpot.nets import Outputs
 from warmpot.weights.presence import unit_rows
@@ -125,6 +125,7 @@ class Spl(Method[Memory]):
     name: ClassVar[str] = "spl"
     summary: ClassVar[str] = "class means and clusters of the target in a supervised projection, certain samples first"
     reference: ClassVar[str] = "Wang, Breckon, AAAI 2020"
+    status: ClassVar[str] = OFFICIAL
     tags: ClassVar[tuple[str, ...]] = ("pseudo-labels", "closed form")
     engines: ClassVar[tuple[str, ...]] = ("full",)
 

@@ -15,7 +15,7 @@ from warmpot.costs import PairCosts, joint_cost, rms_distance
 from warmpot.data import Task
 from warmpot.losses import LabelLoss
 from warmpot.methods.alternation import Alternation, DatasetPlan, FullSettings, alternation_size
-from warmpot.methods.base import BatchContext, Memory, Method, Phase, StepResult
+from warmpot.methods.base import OFFICIAL, BatchContext, Memory, Method, Phase, StepResult
 from warmpot.methods.losses import mean_entropy, ramped
 from warmpot.methods.sizes import DataSize
 from warmpot.nets import Outputs
@@ -108,6 +108,7 @@ class Warmpot(Method[Memory]):
     name: ClassVar[str] = "warmpot"
     summary: ClassVar[str] = "partial transport: source weights and alignment from one plan"
     reference: ClassVar[str] = "Naram, Hellström, Wang, Jörnsten, Durisi, ICML 2025"
+    status: ClassVar[str] = OFFICIAL
     tags: ClassVar[tuple[str, ...]] = ("transport", "partial")
     engines: ClassVar[tuple[str, ...]] = ("full", "minibatch")
     regression: ClassVar[bool] = True

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
@@ -13,7 +15,7 @@ from scipy.sparse import csr_array
 
 from warmpot._run_files import PLAN
 from warmpot.data import Table
-from warmpot.errors import InputError
+from warmpot.errors import InputError, WarmpotWarning
 from warmpot.train.finished_run import FinishedRun
 from warmpot.train.run_folder import read_plan
 from warmpot.train.run_reader import read_run
@@ -23,6 +25,8 @@ __all__ = ["Explanation", "MatchedSample", "explain_sample"]
 
 MAX_IMAGES = 12
 """Matches that have a thumbnail, those with the largest shares."""
+TOLERANCE = 0.01
+"""Difference of a recomputed confidence from the stored one above which the features are not those of the run."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,8 @@ def explain_sample(
         Id or file name of the sample, or its row, counted from 0. A name that is a number is first looked for among the
         ids.
     target : Table, optional
-        The target data of the run; with it, the probabilities of all classes are computed.
+        The target data of the run; with it, the probabilities of all classes are computed. Other data is not used, with
+        a `WarmpotWarning`.
     plan : (n_s, n_t) csr_array, optional
         Of a run without a folder.
     """
@@ -140,6 +145,12 @@ def explain_sample(
         remedy = "Methods without a plan match nothing, older versions did not store it: train again, e.g. with full."
         raise InputError("run" if folder is None else str(folder), got=got, allowed="a run with a plan", remedy=remedy)
     row = _find(finished, sample)
+    probabilities = {} if target is None else _probabilities(finished, target, row)
+    if target is not None and (difference := _difference(finished, target, row, probabilities)):
+        remedy = "It is not used: only what the run has stored is shown."
+        warning = WarmpotWarning(target.name, got=difference, allowed="the target of the run", remedy=remedy)
+        warnings.warn(warning, stacklevel=2)
+        target, probabilities = None, {}
     column = plan[:, [row]].tocoo()
     shares = column.data * plan.shape[1]  # a target sample has mass 1 / n_t
     order = np.lexsort((column.row, -shares))
@@ -157,7 +168,7 @@ def explain_sample(
         confidence=float(finished.confidence[row]) if finished.classes else None,
         matches=matches,
         left_out=float(np.clip(1.0 - shares.sum(), 0.0, 1.0)),
-        probabilities=_probabilities(finished, target, row),
+        probabilities=probabilities,
         n_source=plan.shape[0],
         image=_thumbnail(open_target, row),
     )
@@ -195,8 +206,23 @@ def _thumbnail(open_row: Opener | None, row: int) -> bytes:
     return b"" if image is None else encode_thumbnail(image)
 
 
-def _probabilities(run: FinishedRun, target: Table | None, row: int) -> dict[str, float]:
-    if target is None or not run.classes or target.n != len(run.predictions) + len(run.held_out):
+def _difference(run: FinishedRun, target: Table, row: int, probabilities: Mapping[str, float]) -> str:
+    """Say in what the target differs from that of the run; "" if it does not. The source, not read, is not needed."""
+    n = len(run.predictions) + len(run.held_out)
+    if target.n != n:
+        return f"{target.n} samples, where the run has {n}"
+    names = [target.names[k] for k in run.target_rows] if target.names and run.target_names else []
+    if names and names != list(run.target_names):
+        return "samples of other names or in another order"
+    label = _label(run, run.predictions[row])
+    if probabilities and abs(probabilities[str(label)] - run.confidence[row]) > TOLERANCE:
+        share = f"{probabilities[str(label)]:.0%} for {label}, where the run has {run.confidence[row]:.0%}"
+        return f"other features: they give the sample {share}"
+    return ""
+
+
+def _probabilities(run: FinishedRun, target: Table, row: int) -> dict[str, float]:
+    if not run.classes or target.n != len(run.predictions) + len(run.held_out):
         return {}
     row = int(run.target_rows[row])
     one = target.x[row : row + 1] if isinstance(target.x, np.ndarray) else target.x.subset(np.array([row]))

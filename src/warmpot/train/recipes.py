@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from warmpot._settings import merged, suggestion
+from warmpot._settings import REGISTERING, merged, nearest, suggestion
 from warmpot._yaml import parse_yaml, read_yaml
 from warmpot.errors import InputError
 
@@ -42,8 +42,8 @@ def _parsed(name: str) -> dict[str, Any]:
 def read_preset(name: str) -> dict[str, Any]:
     """Read a recipe as a plain mapping, on top of the recipe that it names as its base."""
     if name not in preset_names():
-        allowed = ", ".join(preset_names())
-        raise InputError("preset", got=repr(name), allowed=allowed, remedy=suggestion(name, preset_names()))
+        remedy = f"{suggestion(name, preset_names())} `warmpot methods --all` lists them."
+        raise InputError("preset", got=repr(name), allowed=nearest(name, preset_names()), remedy=remedy)
     recipe = copy.deepcopy(_parsed(name))
     base = read_preset(recipe.pop("base")) if "base" in recipe else {}
     return {**layered(base, recipe), "preset": name}
@@ -62,8 +62,8 @@ def check_names(method: str | None, preset: str | None) -> None:
     known = list(dict.fromkeys(str(read_preset(name)["method"]) for name in preset_names()))
     known += [entry.name for entry in entry_points(group="warmpot.methods")]
     if method not in known:
-        remedy = suggestion(method, known)
-        raise InputError("method", got=repr(method), allowed=", ".join(known), remedy=remedy)
+        remedy = f"{suggestion(method, known)} {REGISTERING}"
+        raise InputError("method", got=repr(method), allowed=nearest(method, known), remedy=remedy)
 
 
 def presets_of(method: str) -> list[str]:

@@ -16,6 +16,7 @@ from warmpot.bounds import head_lipschitz, joint_bound
 from warmpot.bounds.losses import LOSSES
 from warmpot.data import Task, as_table, digits_task, make_task
 from warmpot.errors import InputError
+from warmpot.methods import refit
 from warmpot.methods.alternation import Alternation
 from warmpot.methods.refit import PlannedBound, descend, mapped, tightest_plan
 from warmpot.nets import Outputs
@@ -121,7 +122,7 @@ def test_a_descent_never_ends_above_its_start(instance: dict[str, Any], monkeypa
         with torch.no_grad():
             self.param_groups[0]["params"][0] *= 1e3
 
-    monkeypatch.setattr(torch.optim.LBFGS, "step", upwards)
+    monkeypatch.setattr(refit._LBFGS, "step", upwards)
     assert all(map(torch.equal, descend(bound, *start, **keywords), start))
 
 

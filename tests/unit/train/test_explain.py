@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from warmpot.cli import app
-from warmpot.data import Task, as_table, make_task
-from warmpot.errors import InputError
+from warmpot.data import Table, Task, as_table, make_task
+from warmpot.errors import InputError, WarmpotWarning
 from warmpot.report.explanation_page import write_explanation
 from warmpot.select import fit_chosen
 from warmpot.select.best_iterate import ValidatorChooser
@@ -63,6 +63,21 @@ def test_matches_are_the_column_of_the_plan(run: tuple[Path, Fitted]) -> None:
     assert some_left_out
 
 
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (as_table(X_TARGET[:5], name="t"), "t: got 5 samples, where the run has 20; allowed: the target of the run"),
+        (as_table(X_TARGET[::-1], name="t", names=IDS[1][::-1]), "of other names or in another order"),
+        (as_table(X_TARGET[::-1], name="t"), "other features: they give the sample"),
+    ],
+)  # fmt: skip
+def test_other_data_is_not_used_with_a_warning(run: tuple[Path, Fitted], target: Table, message: str) -> None:
+    with pytest.warns(WarmpotWarning, match=message):
+        result = explain_sample(run[0], 0, target)
+    assert result.probabilities == {}
+    assert result == explain_sample(run[0], 0)
+
+
 def test_samples_are_found_by_id_by_file_and_by_row(run: tuple[Path, Fitted]) -> None:
     folder, _ = run
     assert explain_sample(folder, "img/t3.png").row == explain_sample(folder, "t3.png").row == 3
@@ -98,7 +113,7 @@ def test_samples_that_were_held_out_have_empty_rows(tmp_path: Path, monkeypatch:
     assert not held[list(rows)].any()
 
 
-def test_the_command_prints_it(run: tuple[Path, Fitted], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_it(run: tuple[Path, Fitted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     folder, _ = run
     result = next(result for row in range(19) if (result := explain_sample(folder, row)).matches)
@@ -111,6 +126,9 @@ def test_the_command_prints_it(run: tuple[Path, Fitted], monkeypatch: pytest.Mon
     for match in result.matches:
         line = next(line for line in lines if line.rstrip().endswith(f" {match.name}"))
         assert line.split()[:2] == [f"{match.share:.1%}", match.label]
+    np.savez(tmp_path / "other.npz", X=X)
+    answer = CliRunner().invoke(app, ["explain", str(folder), "7", str(tmp_path / "other.npz")])
+    assert f"warning: {tmp_path}/other.npz: got 36 samples, where the run has 20" in answer.stderr
     answer = CliRunner().invoke(app, ["explain", str(folder), "nothing"])
     assert (answer.exit_code, "error: ID: got 'nothing'" in answer.stderr) == (2, True)
 
