@@ -128,7 +128,9 @@ class DataFiles:
             from warmpot.data.images import load_images
 
             return load_images(path, root=self.root, classes=self.classes)
-        return read_table(path, self.flags, regression=self.regression, needs_label=side == "source")
+        # ids are most of all for predictions: a source may be without
+        needs: dict[str, Any] = {"needs_label": side == "source", "needs_ids": side == "target"}
+        return read_table(path, self.flags, regression=self.regression, **needs)
 
 
 def frozen_network(

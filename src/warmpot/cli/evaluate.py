@@ -19,6 +19,8 @@ __all__ = ["evaluate"]
 STRATUM = "stratum"
 """The column of to_label.csv that says that its samples were not drawn evenly."""
 FORM = "CSV file with the columns row (as in predictions.csv) or name, and label. [default: write to_label.csv]"
+LABEL = Annotated[str, Option(metavar="COLUMN", help="Labels in LABELS.")]
+IDS = Annotated[str | None, Option("--id", metavar="COLUMN", help="Ids in LABELS. [default: row or name]")]
 LABELS = Annotated[Path | None, Argument(metavar="LABELS", help=FORM)]
 
 
@@ -28,6 +30,8 @@ def evaluate(
     number: Annotated[int, Option(help="Samples to draw for to_label.csv.")] = 50,
     delta: Annotated[float, Option(help="Probability with which an interval may fail.")] = 0.05,
     seed: Annotated[int, Option(help="Of the draw.")] = 0,
+    label: LABEL = "label",
+    ids: IDS = None,
     out: Annotated[Path | None, Option("--out", "-o", help="File to write. [default: in RUN]")] = None,
     quiet: _flags.QUIET = False,
 ) -> None:
@@ -54,7 +58,7 @@ def evaluate(
             show(f"Wrote {file}: {len(rows)} samples. Fill in the column label, then run:")
             show(f"warmpot evaluate {quoted(run)} {quoted(file)}")
         return
-    rows, correct, evenly = _labelled(labels, target)
+    rows, correct, evenly = _labelled(labels, target, label, ids)
     found = accuracy_intervals(confidence, rows, correct, delta=delta, evenly=evenly)
     record = {
         "labels": len(rows),
@@ -84,22 +88,27 @@ def _predictions(run: Path) -> dict[str, tuple[str, ...]]:
     return {name: columns[name] for name in ("row", "name", "prediction", "confidence") if name in columns}
 
 
-def _labelled(file: Path, target: dict[str, tuple[str, ...]]) -> tuple[Any, Any, bool]:
+def _labelled(file: Path, target: dict[str, tuple[str, ...]], label: str, ids: str | None) -> tuple[Any, Any, bool]:
     """Return positions of the labelled samples, whether their predictions are correct, and if any was as likely."""
     import numpy as np
 
     head, *lines = read_csv(file, errors="surrogateescape")
-    key = next((name for name in ("row", "name") if name in head and name in target), None)
-    if key is None or "label" not in head:
-        allowed, remedy = "columns row (or name) and label", "Write them as in to_label.csv."
-        raise InputError(str(file), got=f"columns {', '.join(head)}", allowed=allowed, remedy=remedy)
+    # the column of the file that finds a sample, and the one of the predictions that it is looked for in
+    places = (("row", "row"), ("name", "name")) if ids is None else ((ids, "name"),)
+    key, column = next(((a, b) for a, b in places if a in head and b in target), (None, ""))
+    if key is None or label not in head:
+        allowed = f"columns {'row (or name)' if ids is None else ids} and {label}"
+        got, remedy = f"columns {', '.join(head)}", "Write them as in to_label.csv, or name them: --id, --label."
+        if ids is not None and "name" not in target:
+            got, allowed, remedy = "a run without ids", "rows", "Use the column row of predictions.csv."
+        raise InputError(str(file), got=got, allowed=allowed, remedy=remedy)
     known = [dict(zip(head, line, strict=True)) for line in lines]
     drawn = STRATUM in head
-    if drawn and any(not line["label"].strip() for line in known):
+    if drawn and any(not line[label].strip() for line in known):
         got, allowed = "rows without a label", "a label in every row of to_label.csv"
         raise InputError(str(file), got=got, allowed=allowed, remedy="Label them too: leaving some out is a choice.")
-    known = [line for line in known if line["label"].strip()]
-    position = {name: k for k, name in enumerate(target[key])}
+    known = [line for line in known if line[label].strip()]
+    position = {name: k for k, name in enumerate(target[column])}
     unknown = [line[key] for line in known if line[key] not in position]
     if unknown or not known:
         got = f"{key} {unknown[0]}" if unknown else "no label"
@@ -107,5 +116,5 @@ def _labelled(file: Path, target: dict[str, tuple[str, ...]]) -> tuple[Any, Any,
         raise InputError(str(file), got=got, allowed=allowed, remedy="Label samples that the run predicted.")
 
     rows = np.array([position[line[key]] for line in known])
-    correct = np.array([target["prediction"][k] == line["label"].strip() for k, line in zip(rows, known, strict=True)])
+    correct = np.array([target["prediction"][k] == line[label].strip() for k, line in zip(rows, known, strict=True)])
     return rows, correct, not drawn

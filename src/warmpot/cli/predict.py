@@ -53,7 +53,7 @@ def predict(
     from warmpot._checks import check_choice
     from warmpot.data._image_lists import EXTENSIONS
     from warmpot.data.images import is_images, load_images
-    from warmpot.data.task import match_labels
+    from warmpot.data.task import match_labels, warn_of_repeated_names
     from warmpot.train.images import CORRUPT, check_decodable
     from warmpot.train.run_folder import read_facts
 
@@ -79,6 +79,7 @@ def predict(
             default = replace(remembered_flags(read_facts(run)), features=())
             flags = ColumnFlags(label, ids, features or ()).over(default)
             table = read_table(data, flags, regression=regression, columns=predictor.columns, **needs)
+        warn_of_repeated_names(table)
         outputs = predictor.values(table, str(data)) if regression else predictor.probabilities(table, str(data))
         truth = match_labels(table, predictor.classes, "run")
         columns = {**({"name": table.names} if table.names else {}), **_columns(predictor, outputs, proba)}

@@ -59,6 +59,9 @@ def weights(
     features: _flags.FEATURES = None,
     backbone: _flags.BACKBONE = None,
     backbone_weights: _flags.BACKBONE_WEIGHTS = None,
+    root: _flags.ROOT = None,
+    classes: _flags.CLASSES = None,
+    corrupt: _flags.CORRUPT_FILES = "raise",
     quiet: _flags.QUIET = False,
 ) -> None:
     """Weight the samples of two domains by partial transport.
@@ -76,7 +79,7 @@ def weights(
         raise InputError("SOURCE TARGET", got=got, allowed="two files", remedy=remedy)
     named = out is not None
     out = out or default_out(source, target, "weights", suffix=".csv")
-    check_out_file(out, source, target, new_folder=not named)
+    check_out_file(out, source, target, classes, new_folder=not named)
     if not quiet:
         complain(f"reading {source} and {target}", "dim")  # before the seconds that the following imports take
     import numpy as np
@@ -89,7 +92,8 @@ def weights(
     check_fraction("--alpha", alpha)
     check_positive("--tol", tol, maximum=0.1)
     check_positive("--max-memory", max_memory, remedy="Give it in GiB.")
-    data = DataFiles(source, target, ColumnFlags(label, ids, features or ()))
+    columns = ColumnFlags(label, ids, features or ())
+    data = DataFiles(source, target, columns, root=root, classes=classes, corrupt=corrupt)
     images = frozen_network(data, [], backbone, backbone_weights)[1]
     with messages(not quiet):
         tables = _read(data, images, False if quiet else None)
@@ -122,14 +126,18 @@ def weights(
 
 def _read(data: DataFiles, images: ImageSettings | None, progress_bar: bool | None) -> list[Table]:
     """Read both sides without labels; images as the features of a network."""
-    from warmpot.data import load_table
-    from warmpot.data.task import match_columns
+    from warmpot.data import read_samples
+    from warmpot.data.task import match_columns, warn_of_repeated_names
 
     if images is not None:
         from warmpot.train.images import prepare
 
-        return list(prepare(data.side("source"), data.side("target"), settings=images, progress_bar=progress_bar))
-    source, target = (load_table(path, **data.flags.asdict(), labelled=False) for path in (data.source, data.target))
+        options: dict[str, Any] = {"corrupt": data.corrupt, "progress_bar": progress_bar}
+        return list(prepare(data.side("source"), data.side("target"), settings=images, **options))
+    flags: dict[str, Any] = {**data.flags.asdict(), "labelled": False}
+    source = read_samples(data.source, needs_label=True, **flags)
+    target = read_samples(data.target, needs_ids=True, **flags)
+    warn_of_repeated_names(target)
     return [source, match_columns(target, source.columns, f"the columns of {data.source}")]
 
 

@@ -30,6 +30,7 @@ from warmpot.errors import (
 __all__ = ["load_features", "load_table"]
 
 PATHS = "path"  # key of a .npz with names of samples, as `warmpot extract` writes it
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
 SHOWN = 5  # columns that a message lists
 NO_VALUE = ("", "na", "n/a", "null", "none")  # cells of a number that is missing, in lower case
 
@@ -114,6 +115,8 @@ def load_table(
     options: dict[str, Any] = {"name": str(Path(path)), "task": task, "columns": content.columns, "names": names}
     if not labelled:
         return as_table(content.x, **options)
+    if isinstance(content.y, np.ndarray) and content.y.dtype.kind == "U" and Path(path).suffix.lower() in DELIMITERS:
+        _check_label_cells(Path(path), content.y, Roles(label, ids, features, columns))
     if classes is None and task == "classification":
         if isinstance(content.classes, InputError):
             raise content.classes
@@ -225,7 +228,7 @@ def _npz_entry(path: Path, loaded: Any, key: str) -> Any:
 
 
 def _read_text(path: Path, roles: Roles) -> _FileContent:
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    delimiter = DELIMITERS[path.suffix.lower()]
     skip, columns, first = _text_columns(path, delimiter, roles)
     try:
         content = _read_cells(path, delimiter, skip, columns)
@@ -300,19 +303,44 @@ def _bad_cells(path: Path, delimiter: str, skip: int, columns: FileColumns) -> I
     """Describe columns of features that hold texts or, without any, the first empty cell."""
     texts: dict[str, str] = {}
     empty: list[str] = []
-    for row, (line, cells) in enumerate(islice(_rows(path, delimiter), int(skip > 0), None)):
+    for row, line, cells in _samples(path, delimiter, skip):
         for name, cell in ((columns.names[j], cells[j]) for j in columns.features if j < len(cells)):
             if cell.strip().lower() in NO_VALUE:
                 what = repr(cell.strip()) if cell.strip() else "an empty cell"
-                empty.append(f"{what} in row {row} (line {line}), column {name!r}")
+                empty.append(_place(what, row, line, name))
             elif not _is_number(cell):
                 texts[name] = repr(cell)
     if texts:
         return _not_numeric(path, texts)
-    if not empty:
-        return None
-    got = empty[0] + (f" and {len(empty) - 1} more" if len(empty) > 1 else "")
-    return path_error(path, got, "a number in every cell", "Fill it in, or drop the row; rows are counted from 0.")
+    return _empty_error(path, empty, "a number in every cell") if empty else None
+
+
+def _check_label_cells(path: Path, y: Any, roles: Roles) -> None:
+    """Refuse empty labels, with their places in the file."""
+    if (y != "").all():
+        return
+    delimiter = DELIMITERS[path.suffix.lower()]
+    skip, columns, _ = _text_columns(path, delimiter, roles)
+    j = columns.label
+    assert j is not None, "the labels are from a column"
+    rows = _samples(path, delimiter, skip)
+    empty = [_place("an empty label", row, line, columns.names[j]) for row, line, cells in rows if not cells[j].strip()]
+    raise _empty_error(path, empty, "a label in every row")
+
+
+def _place(what: str, row: int, line: int, column: str) -> str:
+    return f"{what} in row {row} (line {line}), column {column!r}"
+
+
+def _empty_error(path: Path, places: Sequence[str], allowed: str) -> InputError:
+    got = places[0] + (f" and {len(places) - 1} more" if len(places) > 1 else "")
+    return path_error(path, got, allowed, "Fill it in, or drop the row; rows are counted from 0.")
+
+
+def _samples(path: Path, delimiter: str, skip: int) -> Iterator[tuple[int, int, list[str]]]:
+    """Yield the row, the line and the cells of every sample."""
+    for row, (line, cells) in enumerate(islice(_rows(path, delimiter), int(skip > 0), None)):
+        yield row, line, cells
 
 
 def _rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:

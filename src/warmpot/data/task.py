@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
@@ -211,6 +212,7 @@ def make_task(source: Table, target: Table) -> tuple[Task, Truth | None]:
             got, remedy = f"{table.n} samples", "Give each side more samples."
             raise InputError(table.name, got=got, allowed=f"at least {MIN_SAMPLES}", remedy=remedy)
     target = match_columns(target, source.columns, f"the columns of {source.name}")
+    warn_of_repeated_names(target)
     if source.x.ndim == target.x.ndim == 2:
         if target.width != source.width:
             check_matrix(target.name, target.x, width=source.width)  # raises, with the package's usual message
@@ -245,6 +247,14 @@ def match_columns(table: Table, columns: Sequence[str], allowed: str) -> Table:
         return table
     positions = find_columns(table.name, table.columns, columns, allowed, extra=False)
     return replace(table, x=take_columns(table, positions), columns=columns)
+
+
+def warn_of_repeated_names(table: Table) -> None:
+    """Warn if several samples have the same name, such as an id that is listed with their predictions."""
+    if len(set(table.names)) < len(table.names):
+        repeated = [name for name, count in Counter(table.names).items() if count > 1]
+        remedy = "They are kept; tell them apart by their rows."
+        _warn(table.name, f"ids more than once: {listing(repeated)}", "one id per sample", remedy)
 
 
 def match_labels(table: Table, classes: tuple[str, ...], owner: str = "source") -> Truth | None:

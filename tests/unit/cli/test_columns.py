@@ -173,3 +173,21 @@ def test_weights_leave_labels_and_ids_out() -> None:
         done("weights", "--source", "s-y.csv", "--target", "t-y.csv", "--out", "w.csv", "--id", "id", *flags)
         assert column("w.csv", "weight") == column("expected.csv", "weight")
         assert column("w.csv", "name") == [*IDS[0], *IDS[1]]
+
+
+def test_ids_may_be_in_the_target_only() -> None:
+    done("fit", "s-plain.csv", "t.csv", "--id", "id", "--out", "a", *QUICK)
+    assert column("a/predictions.csv", "name") == IDS[1]
+    assert "name" not in Path("a/source_weights.csv").read_text().splitlines()[0]
+    done("weights", "s-plain.csv", "t.csv", "--id", "id", "--out", "w.csv")
+    assert column("w.csv", "name") == [*[""] * 24, *IDS[1]]
+    result = run("fit", "s.csv", "t-plain.csv", "--id", "id", "--out", "b", *QUICK)
+    assert (result.exit_code, "t-plain.csv: got columns" in result.stderr) == (2, True)
+
+
+def test_ids_of_several_target_samples_are_warned_about() -> None:
+    write_table("t-twice.csv", XT, id=["x", "x", *IDS[1][2:]])
+    said = "warning: t-twice.csv: got ids more than once: 'x'; allowed: one id per sample."
+    assert said in done("fit", "s.csv", "t-twice.csv", "--id", "id", "--out", "a", *QUICK).stderr
+    assert said in done("predict", "a", "t-twice.csv", "--out", "p.csv").stderr
+    assert said in done("weights", "s.csv", "t-twice.csv", "--id", "id", "--out", "w.csv").stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +86,22 @@ def test_mistakes(run: Path, tmp_path: Path, rows: list[dict[str, str]], message
     result = invoke("evaluate", str(run), str(tmp_path / "labels.csv"))
     assert result.exit_code == 2
     assert message in result.output
+
+
+def test_the_columns_can_be_named(run: Path, tmp_path: Path) -> None:
+    named = tmp_path / "named"
+    shutil.copytree(run, named)
+    rows = rows_of(run / "predictions.csv")
+    write(named / "predictions.csv", [{"name": f"n{k}", **row} for k, row in enumerate(rows)])
+    write(tmp_path / "labels.csv", [{"my id": f"n{k}", "kind": "0"} for k in range(10)])
+    flags = ["--label", "kind", "--id", "my id"]
+    result = invoke("evaluate", str(named), str(tmp_path / "labels.csv"), *flags)
+    assert result.exit_code == 0, result.output
+    assert json.loads((named / "evaluation.json").read_text())["labels"] == 10
+    for folder, words, message in (
+        (named, flags[2:], "allowed: columns my id and label"),
+        (named, flags[:2], "allowed: columns row (or name) and kind"),
+        (run, flags, "got a run without ids"),
+    ):
+        result = invoke("evaluate", str(folder), str(tmp_path / "labels.csv"), *words)
+        assert (result.exit_code, message in result.output) == (2, True), result.output

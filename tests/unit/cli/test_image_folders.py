@@ -65,6 +65,18 @@ def test_weights_of_images_have_their_names(folders: Path) -> None:
     assert sum(target) == pytest.approx(0.8)
 
 
+def test_weights_take_lists_of_images(folders: Path) -> None:
+    (folders / "names.txt").write_text("blue\nred\n")
+    for side in ("source", "target"):
+        listed = [f"{side}/{name}/{k}.png {code}" for code, name in enumerate(("blue", "red")) for k in range(5)]
+        (folders / "lists" / f"{side}.txt").parent.mkdir(exist_ok=True)
+        (folders / "lists" / f"{side}.txt").write_text("\n".join(listed))
+    (folders / "source/blue/0.png").write_bytes(b"broken")
+    flags = ["--root", ".", "--classes", "names.txt", "--corrupt", "skip"]
+    run("weights", "lists/source.txt", "lists/target.txt", "--out", "w.csv", *NETWORK, *flags)
+    assert columns(folders / "w.csv")["domain"].count("source") == 9
+
+
 @pytest.mark.parametrize("command", ["sweep", "weights"])
 def test_a_network_for_tables_is_refused(folders: Path, command: str) -> None:
     for name in ("a.npz", "b.npz"):

@@ -170,7 +170,7 @@ BAD: dict[str, tuple[str, Callable[[Path], object], dict[str, Any], str]] = {
     "directory": ("images", lambda path: path.mkdir(), {}, "a directory.*folders of images are read by"),
     "NaN feature": ("x.csv", lines("a,y", "1,cat", "nan,dog"), {}, "non-finite.*row 1, column 'a'"),
     "NaN label": ("x.csv", lines("a,y", "1,1", "2,nan"), {}, r"missing label \(NaN\) at 1"),
-    "hole in the labels": ("x.csv", lines("a,y", "1,cat", "2,"), {}, "an empty label at 1"),
+    "hole in the labels": ("x.csv", lines("a,y", "1,cat", "2,"), {}, r"an empty label in row 1 \(line 3\)"),
     "hole in parquet": ("x.parquet", parquet(y=["a", None, "b"]), {}, "a missing label at 1"),
     "two label columns": ("x.csv", rows("a,target,label"), {}, "2 columns for labels: 'target', 'label'.*label="),
     "unknown column": ("x.csv", rows("a,b,label"), {"label": "species"}, "columns 'a', 'b', 'label'; .*'species'"),
@@ -377,6 +377,17 @@ def test_empty_cells_are_counted(tmp_path: Path) -> None:
     lines("a,b,y", "1,2,cat", "# a note", "3, ,dog", ",,cat")(tmp_path / "x.csv")
     with pytest.raises(InputError, match=r"an empty cell in row 1 \(line 4\), column 'b' and 2 more;"):
         load_table(tmp_path / "x.csv")
+
+
+@pytest.mark.parametrize(("labels", "task"), [("cat  dog", "classification"), ("1  2 ", "regression")])
+def test_empty_labels_are_reported_like_empty_cells(tmp_path: Path, labels: str, task: str) -> None:
+    first, _, last, *_ = labels.split(" ")
+    lines("a,kind", f"1,{first}", "# a note", "3,", f"4,{last}", "5, ")(tmp_path / "x.csv")
+    with pytest.raises(
+        InputError, match=r"an empty label in row 1 \(line 4\), column 'kind' and 1 more; allowed: a label"
+    ):
+        load_table(tmp_path / "x.csv", label="kind", task=task)
+    assert load_table(tmp_path / "x.csv", label="kind", labelled=False).n == 4
 
 
 @pytest.mark.parametrize("text", ["NA", " n/a", "null"])
