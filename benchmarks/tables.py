@@ -98,14 +98,14 @@ def all_methods(summary: Summary, seed: int = 0) -> str:
         if names and all((row, dataset, task) in found for row in rows for task in names):
             tasks[dataset] = names
     keys = [(dataset, task) for dataset, names in tasks.items() for task in names]
-    table = np.array([[100 * found[row, *key].accuracy["last"] for key in keys] for row in rows])
+    table = np.array([[100 * found[(row, *key)].accuracy["last"] for key in keys] for row in rows])
     ranks = np.mean([rankdata(-column) for column in table.T], axis=0)
     gains = table - table[rows.index(summary.grid.baseline)]
     lines = ["| row | " + " | ".join(f"{name} ({len(of)})" for name, of in tasks.items())
              + " | mean | rank | least gain | lost classes | s |", "|---|" + "---|" * (len(tasks) + 5)]  # fmt: skip
     for k in np.argsort(-table.mean(axis=1), kind="stable"):
         means = [np.mean([table[k, j] for j, key in enumerate(keys) if key[0] == name]) for name in tasks]
-        runs = [found[rows[k], *key] for key in keys]
+        runs = [found[(rows[k], *key)] for key in keys]
         lost = np.mean([run.lost_classes or 0 for run in runs])
         seconds = np.median([run.seconds for run in runs])
         cells = [*(f"{mean:.1f}" for mean in means), f"{table[k].mean():.1f}", f"{ranks[k]:.1f}"]
