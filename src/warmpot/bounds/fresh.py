@@ -48,6 +48,8 @@ __all__ = [
     "plan_label_bound", "sample_bounds",
 ]  # fmt: skip
 
+FIXED = "none: alpha, beta and prices are set by the samples seen; to choose a beta by the fresh ones, divide delta"
+
 PLAN_LABELS = "Plan labels"
 """The theorem that reports of the plan-label form name."""
 NEW = ", new target samples"
@@ -171,7 +173,7 @@ def _report(problem: BoundProblem, plan: csr_array, beta: float, confidence: flo
     base = problem.report(plan.nnz / m, free, plan=plan, form="sharp")
     rule = PlanRecord("each sample on its own, at prices of the samples seen", "FIXED", None, base.plan.residual)
     note = f"{m} fresh samples; holds if they are independent draws of the target that nothing was fitted to"
-    return replace(base, beta=beta, plan=rule, confidence=confidence, notes=(*base.notes, note))
+    return replace(base, beta=beta, plan=rule, confidence=confidence, union_bound=FIXED, notes=(*base.notes, note))
 
 
 def _matched(problem: BoundProblem, prices: FloatArray, limit: float) -> csr_array:

@@ -124,7 +124,7 @@ class BoundReport:
 
         A computable part of 1 or more decides it. One below 1 does not: the term that needs labels may be anything.
         """
-        known = self.total_with_labels
+        known = self.total_with_labels if self.total_refined is None else self.total_refined
         return True if self.total >= 1.0 else None if known is None else known >= 1.0
 
     @property
@@ -168,7 +168,8 @@ class BoundReport:
         if self.total_refined is not None:
             rows.append(("refined total", self.total_refined, "the proof's tighter form, with labels"))
         if self.target_loss is not None:
-            rows.append(("true target loss", self.target_loss, "what the bound is a bound of"))
+            meaning = "what the bound is a bound of" if self.confidence is None else "of these samples, by their labels"
+            rows.append(("true target loss", self.target_loss, meaning))
         width = max(len(name) for name, _, _ in rows)
         gap = "" if self.plan.gap is None else f", gap {self.plan.gap:.1g}"
         form = "" if self.form == "paper" else f", {self.form} form"

@@ -52,7 +52,7 @@ def bound(
     """
     from warmpot.report import draw_bounds
     from warmpot.train import Predictor, bound_inputs
-    from warmpot.train.run_bounds import bound_run
+    from warmpot.train.run_bounds import bound_run, check_held_out, check_unseen
     from warmpot.train.run_folder import read_config, read_use, write_bounds
     from warmpot.train.run_reader import read_run
 
@@ -73,6 +73,10 @@ def bound(
         predictor = Predictor.load(run)
         inputs = bound_inputs(predictor, task)
         new, new_truth = _fresh(data, fresh, predictor, inputs, task, all_labels)
+        if fresh is None and task.held_out is not None:
+            check_held_out(run, predictor, task.held_out)
+        if fresh is not None and new is not None:
+            check_unseen(str(fresh), inputs.target, new.target)
         note("solving plans on a grid of alpha and beta")
         finished = read_run(run)
         presence, last = finished.presence, finished.last_line
@@ -125,7 +129,8 @@ def _show_bounds(found: RunBounds, invalid: dict[str, str], delta: float) -> Non
         show(f"New target samples, each line with probability {1 - delta:g}:", style="bold")
         show(f"  loss at most {joint.total:.3f} + what the best head loses on source and target (unknown)")
         guess = "" if labels.guess is None else f" ({labels.guess:.3f} with classes that seem absent)"
-        show(f"  loss at most {labels.total:.3f} + M, the share matched with source samples of another class{guess}")
+        unlike = "share matched with source samples of another class" if found.tables else "mean loss between labels"
+        show(f"  loss at most {labels.total:.3f} + M, the {unlike}{guess}")
     else:
         show("New target samples: nothing; hold some out (warmpot fit --holdout 0.3), or name some: --fresh FILE.")
     headline = FRESH if FRESH in reports else SHARP

@@ -87,6 +87,9 @@ class Space:
             values = dict(_flatten(block, ""))
             self.free.append({name: value for name, value in values.items() if isinstance(value, (list, Range))})
             self.fixed.append({name: value for name, value in values.items() if name not in self.free[-1]})
+            if "holdout" in values:  # the scores would depend on samples that are meant for a certificate
+                allowed, remedy = "the same for all candidates", "Give it once: `--set holdout=0.3`."
+                raise InputError("space: holdout", got="a setting to try", allowed=allowed, remedy=remedy)
         self._changes = dict(changes or {})
         self._configs: dict[str, RunConfig] = {}
         for point in itertools.islice(self._combinations(ends=True), MAX_CHECKED):

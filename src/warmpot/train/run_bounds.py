@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from warmpot._files import read_csv
+from warmpot._run_files import HOLDOUT
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.bounds import (
     BoundReport,
@@ -23,11 +27,13 @@ from warmpot.bounds import (
 from warmpot.bounds.fresh import FreshBounds, SampleBounds, coverage_groups
 from warmpot.bounds.levels import LEVELS
 from warmpot.bounds.report import PAC_BAYES
-from warmpot.train.predictor import BoundInputs
+from warmpot.data.task import HeldOutTarget
+from warmpot.errors import InputError
+from warmpot.train.predictor import BoundInputs, Predictor
 from warmpot.train.target_use import TargetUse
 from warmpot.weights import estimate_beta
 
-__all__ = ["FRESH", "FRESH_LABELS", "LABELS", "SHARP", "RunBounds", "bound_run"]
+__all__ = ["FRESH", "FRESH_LABELS", "LABELS", "SHARP", "RunBounds", "bound_run", "check_held_out", "check_unseen"]
 
 FRESH, FRESH_LABELS = "Theorem 3.3, new samples", "Plan labels, new samples"
 SHARP, LABELS = "Theorem 3.3, sharp", "Plan labels"
@@ -115,8 +121,9 @@ def bound_run(
         new = fresh_bounds(problem, fresh.target, fresh.target_proba, beta=sharp.beta, delta=delta)
         joint, labels = new.joint, _guessed(new.labels, inputs.labels, presence)
         if fresh_truth is not None:
-            joint = with_labels(joint, *fresh.points, target_labels=fresh_truth) if joint.p is not None else joint
-            labels = with_plan_labels(labels, new.problem, new.label_plan, fresh_truth)
+            # Only the loss: the terms that need labels would be those of these samples, the bound is of all new ones.
+            known = with_plan_labels(labels, new.problem, new.label_plan, fresh_truth)
+            joint, labels = (replace(report, target_loss=known.target_loss) for report in (joint, labels))
         samples, chosen = new.samples, fresh
         found = {FRESH: joint, FRESH_LABELS: labels, **found}
     order = [FRESH, FRESH_LABELS, SHARP, LABELS, "Theorem 3.3", "Theorem 3.2, sharp", "Theorem 3.2"]
@@ -135,6 +142,34 @@ def bound_run(
         tables = _groups(samples, inputs.target_proba, chosen.target_proba, classes, sure)
         tables["levels"] = _levels(inputs, fresh if new is not None else None, sharp.beta, delta, truth, fresh_truth)
     return RunBounds(reports, searches, tables)
+
+
+def check_unseen(name: str, seen: FloatArray, fresh: FloatArray) -> None:
+    """Refuse samples that were trained on: a bound on new samples needs samples that nothing was fitted to.
+
+    Equal samples that were drawn twice are no sign of that: as many are accepted as the samples seen have among
+    themselves, and a twentieth more.
+    """
+    scale = max(float(np.abs(seen).max()), 1e-300)
+    # Rounded: in another order the last bits of a feature differ. Without -0, whose bytes are others.
+    known, new = ([(np.round(row / scale, 6) + 0.0).tobytes() for row in x] for x in (seen, fresh))
+    counts = Counter(known)
+    twins = sum(counts[row] > 1 for row in known) / len(known)
+    found = sum(row in counts for row in new)
+    if found > (twins + 0.05) * len(fresh):
+        got, allowed = f"{found} of {len(fresh)} samples that the run was trained on", "samples that it has not seen"
+        raise InputError(name, got=got, allowed=allowed, remedy="Hold some out instead: warmpot fit --holdout 0.3.")
+
+
+def check_held_out(run: Path, predictor: Predictor, held: HeldOutTarget) -> None:
+    """Refuse target data in which the rows that were held out are other samples than at the time of the training."""
+    head, *lines = read_csv(run / HOLDOUT, errors="surrogateescape")
+    column = "confidence" if predictor.classes else "prediction"
+    stored = np.array([line[head.index(column)] for line in lines], np.float64)
+    now = predictor.probabilities(held.x).max(axis=1) if predictor.classes else predictor.values(held.x)
+    if stored.shape != now.shape or not np.allclose(stored, now, rtol=1e-3, atol=1e-3):
+        got, allowed = "other samples in the rows that were held out", "the target that the run was trained on"
+        raise InputError("TARGET", got=got, allowed=allowed, remedy="Give that file, or new samples with --fresh.")
 
 
 def _search_theorems(

@@ -145,9 +145,10 @@ def test_a_regression_run_is_bounded(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     found = json.loads((tmp_path / "run" / "bound.json").read_text())
     assert set(found) == (NAMES | NEW) - {POPULATION}
-    for report in found.values():
+    for name, report in found.items():
         assert report["loss"] == "absolute"
-        assert report["target_loss"] <= report["total_with_labels"] + 1e-9
+        if name not in NEW:  # of all new samples, which these labels do not complete
+            assert report["target_loss"] <= report["total_with_labels"] + 1e-9
 
 
 def test_held_out_samples_certify_and_reach_nothing(data: Path, tmp_path: Path) -> None:
@@ -246,3 +247,46 @@ def test_what_the_target_touched_is_recorded(data: Path, tmp_path: Path) -> None
     del record["target_use"]  # of an older version, where one did
     (tmp_path / "a" / "run.json").write_text(json.dumps(record))
     assert "NOT A CERTIFICATE (adapted features)" in invoke("bound", str(tmp_path / "a")).output
+
+
+def test_samples_that_were_trained_on_certify_nothing(data: Path, tmp_path: Path) -> None:
+    few = ["--set", "full.rounds=2", "--set", "full.iterations=5", "--quiet", "--no-report"]
+    t = arrays(data / "t.npz")
+    np.savez(tmp_path / "t.npz", **t)
+    run, target = str(tmp_path / "run"), str(tmp_path / "t.npz")
+    assert invoke("fit", str(data / "s.npz"), target, "--out", run, "--holdout", "0.4", *few).exit_code == 0
+    assert invoke("bound", run).exit_code == 0
+    order = np.random.default_rng(1).permutation(len(t["X"]))
+    np.savez(tmp_path / "other.npz", X=t["X"][order])
+    for fresh in (target, str(tmp_path / "other.npz")):  # 18 of 30 were trained on
+        refused = invoke("bound", run, "--fresh", fresh)
+        assert refused.exit_code == 2
+        assert "18 of 30 samples that the run was trained on" in refused.output
+    for words in ([str(data / "s.npz"), str(tmp_path / "other.npz")], []):
+        if not words:
+            np.savez(tmp_path / "t.npz", X=t["X"][order])  # in the place of the target
+        refused = invoke("bound", run, *words)
+        assert refused.exit_code == 2
+        assert "other samples in the rows that were held out" in refused.output
+
+
+def test_labels_of_fresh_samples_do_not_complete_a_bound_of_new_ones(data: Path, tmp_path: Path) -> None:
+    few = ["--set", "full.rounds=2", "--set", "full.iterations=5", "--quiet", "--no-report"]
+    words = [str(data / "s.npz"), str(data / "labelled.npz"), "--out", str(tmp_path / "run"), "--holdout", "0.4"]
+    assert invoke("fit", *words, *few).exit_code == 0
+    result = invoke("bound", str(tmp_path / "run"))
+    assert result.exit_code == 0, result.output
+    found = json.loads((tmp_path / "run" / "bound.json").read_text())
+    for name in NEW:
+        assert found[name]["target_loss"] is not None
+        assert found[name]["total_with_labels"] is None  # of the population; these labels are of a sample of it
+        assert found[name]["verdict"] in ("undecided", "vacuous")
+        assert "every alpha and beta at once" not in found[name]["union_bound"]
+
+
+def test_a_sweep_does_not_try_shares_to_hold_out(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "space.yaml").write_text("- {preset: source-only, holdout: [0.1, 0.3]}\n")
+    words = [str(data / "s.npz"), str(data / "t.npz"), "--space", str(tmp_path / "space.yaml")]
+    refused = invoke("sweep", *words, "--out", str(tmp_path / "swept"))
+    assert refused.exit_code == 2
+    assert "holdout" in refused.output
