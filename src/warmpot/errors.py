@@ -20,6 +20,7 @@ __all__ = [
     "WarmpotWarning",
     "explain",
     "listing",
+    "translate",
 ]
 
 _E = TypeVar("_E", bound="_Explained")

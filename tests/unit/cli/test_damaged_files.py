@@ -395,7 +395,7 @@ def test_errors_of_the_file_system_are_one_line(folder: Path, monkeypatch: pytes
     def broken(*_: Any, **__: Any) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), "data/s.npz")
 
-    monkeypatch.setattr("warmpot.data.load_table", broken)
+    monkeypatch.setattr("warmpot.data.read_samples", broken)
     line = refused("weights", "--source", "s.npz", "--target", "t.npz", "--out", "w.csv")
     assert line == "error: data/s.npz: Permission denied\n"
 
@@ -405,7 +405,7 @@ def test_memory_that_runs_out_is_one_line(folder: Path, monkeypatch: pytest.Monk
     def broken(*_: Any, **__: Any) -> None:
         raise MemoryError(reason)
 
-    monkeypatch.setattr("warmpot.data.load_table", broken)
+    monkeypatch.setattr("warmpot.data.read_samples", broken)
     line = refused("weights", "--source", "s.npz", "--target", "t.npz", "--out", "w.csv")
     assert line.startswith(f"error: out of memory. {reason}".strip())
     assert line.endswith("or use less data.\n")
