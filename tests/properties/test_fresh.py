@@ -165,6 +165,20 @@ def test_intervals_from_a_few_labels_hold(good: bool, evenly: bool) -> None:
     assert {one.method for one in next(iter(seen.values()))} == set(fails if evenly else ["prediction-powered"])
 
 
+@pytest.mark.parametrize("evenly", [True, False])
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_stratum_without_labels_may_be_right_or_wrong(labelled: bool, evenly: bool) -> None:
+    """One third less certain; all labels are of one stratum, all of its predictions are correct, the others wrong."""
+    confidence = np.linspace(0.4, 1, 300)
+    own = np.flatnonzero(less_certain(confidence) == labelled)
+    found = accuracy_intervals(confidence, own[::5], np.ones(len(own[::5]), bool), evenly=evenly)[-1]
+    assert found.low <= len(own) / 300
+    assert found.high == 1
+    # within the labelled stratum it is the interval of that stratum alone
+    alone = accuracy_intervals(np.full(len(own), 0.5), np.arange(len(own))[::5], np.ones(len(own[::5]), bool))[1]
+    assert found.low == pytest.approx(alone.low * len(own) / 300)
+
+
 def test_draws_to_label_are_even_within_the_strata() -> None:
     confidence, counts = np.linspace(0, 1, 30), np.zeros(30)
     for seed in range(RUNS // 3):
@@ -179,7 +193,7 @@ def test_draws_to_label_are_even_within_the_strata() -> None:
 def test_clopper_pearson_holds_for_new_samples(share: float) -> None:
     right, n = np.random.default_rng(2).binomial(40, share, RUNS), 40
     ends = {
-        int(k): accuracy_intervals(np.full(500, 0.5), np.arange(n), np.arange(n) < k, delta=DELTA)[0]
+        int(k): accuracy_intervals(np.full(500, 0.5), np.arange(n), np.arange(n) < k, delta=DELTA, held_out=True)[0]
         for k in np.unique(right)
     }
     assert holds(sum(not ends[int(k)].low <= share <= ends[int(k)].high for k in right))

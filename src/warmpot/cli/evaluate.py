@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from warmpot._files import read_csv, write_csv, write_text
-from warmpot._run_files import EVALUATION, PREDICTIONS, TO_LABEL
+from warmpot._files import read_csv, read_json, write_csv, write_text
+from warmpot._run_files import EVALUATION, HOLDOUT, MODEL_FACTS, PREDICTIONS, TO_LABEL
 from warmpot.cli import _flags
-from warmpot.cli._shared import check_out_file, quoted, show, table_grid
-from warmpot.errors import InputError
+from warmpot.cli._shared import check_out_file, messages, quoted, show, table_grid
+from warmpot.errors import InputError, WarmpotWarning, listing
 
 __all__ = ["evaluate"]
 
 STRATUM = "stratum"
 """The column of to_label.csv that says that its samples were not drawn evenly."""
-FORM = "CSV file with the columns row (as in predictions.csv) or name, and label. [default: write to_label.csv]"
+FORM = "CSV file with columns row (of predictions.csv or holdout.csv) or name, and label. [default: write to_label.csv]"
 LABEL = Annotated[str, Option(metavar="COLUMN", help="Labels in LABELS.")]
 IDS = Annotated[str | None, Option("--id", metavar="COLUMN", help="Ids in LABELS. [default: row or name]")]
+Columns = dict[str, tuple[str, ...]]
 LABELS = Annotated[Path | None, Argument(metavar="LABELS", help=FORM)]
 
 
@@ -38,14 +40,14 @@ def evaluate(
     """Estimate the accuracy of a finished RUN from a few LABELS.
 
     Without LABELS it draws samples to label, and writes them into to_label.csv: fill in the column label, and give that
-    file as LABELS. Any other file must hold a random part of the target: then there is also an interval for new
-    samples. Writes evaluation.json.
+    file as LABELS. Any other file must hold a random part of the target, or of the samples that were held out
+    (holdout.csv): of these there is also an interval for new samples. Writes evaluation.json.
     """
     import numpy as np
 
     from warmpot.select.few_labels import accuracy_intervals, draw_to_label, less_certain
 
-    target = _predictions(run)
+    target = _predictions(run, PREDICTIONS)
     confidence = np.array(target["confidence"], np.float64)
     file = out or run / (TO_LABEL if labels is None else EVALUATION)
     check_out_file(file, labels, own=run / file.name if out is None else None)
@@ -58,8 +60,17 @@ def evaluate(
             show(f"Wrote {file}: {len(rows)} samples. Fill in the column label, then run:")
             show(f"warmpot evaluate {quoted(run)} {quoted(file)}")
         return
-    rows, correct, evenly = _labelled(labels, target, label, ids)
-    found = accuracy_intervals(confidence, rows, correct, delta=delta, evenly=evenly)
+    known, column, evenly = _read_labels(labels, target, label, ids)
+    held = _predictions(run, HOLDOUT) if (run / HOLDOUT).exists() else {}
+    held_out = _are_held_out(labels, [name for name, _ in known], column, target, held)
+    if held_out:
+        target, confidence = held, np.array(held["confidence"], np.float64)
+    with messages(not quiet):
+        _warn_of_unknown(labels, [given for _, given in known], run)
+    position = {name: k for k, name in enumerate(target[column])}
+    rows = np.array([position[name] for name, _ in known])
+    correct = np.array([target["prediction"][position[name]] == given for name, given in known])
+    found = accuracy_intervals(confidence, rows, correct, delta=delta, evenly=evenly, held_out=held_out)
     record = {
         "labels": len(rows),
         "samples": len(confidence),
@@ -71,16 +82,17 @@ def evaluate(
         return
     cells = [[one.method, f"{one.estimate:.1%}", f"{one.low:.1%}", f"{one.high:.1%}", one.about] for one in found]
     columns_shown = ["interval", "accuracy", "from", "to", "about"]
-    show(f"{len(rows)} labels of {len(confidence)} target samples; each interval holds with probability {1 - delta:g}:")
+    of = f"{len(confidence)} {'held-out ' if held_out else ''}target samples"
+    show(f"{len(rows)} labels of {of}; each interval holds with probability {1 - delta:g}:")
     show(table_grid(columns_shown, cells, left=("interval", "about")), f"Wrote {file}")
 
 
-def _predictions(run: Path) -> dict[str, tuple[str, ...]]:
-    """Return row, name (if any), prediction and confidence of the target samples of a run."""
+def _predictions(run: Path, file: str) -> Columns:
+    """Return row, name (if any), prediction and confidence of the target samples of a run, from one of its files."""
     from warmpot.train.run_folder import check_finished
 
     check_finished(run)
-    head, *rows = read_csv(run / PREDICTIONS, errors="surrogateescape")
+    head, *rows = read_csv(run / file, errors="surrogateescape")
     columns = dict(zip(head, zip(*rows, strict=True), strict=True)) if rows else {}
     if "confidence" not in columns:
         got, remedy = "a run without confidences", "Regression has no accuracy; see `warmpot bound`."
@@ -88,10 +100,8 @@ def _predictions(run: Path) -> dict[str, tuple[str, ...]]:
     return {name: columns[name] for name in ("row", "name", "prediction", "confidence") if name in columns}
 
 
-def _labelled(file: Path, target: dict[str, tuple[str, ...]], label: str, ids: str | None) -> tuple[Any, Any, bool]:
-    """Return positions of the labelled samples, whether their predictions are correct, and if any was as likely."""
-    import numpy as np
-
+def _read_labels(file: Path, target: Columns, label: str, ids: str | None) -> tuple[list[tuple[str, str]], str, bool]:
+    """Return ids and labels, the column of the predictions that has the ids, and if any sample was as likely."""
     head, *lines = read_csv(file, errors="surrogateescape")
     # the column of the file that finds a sample, and the one of the predictions that it is looked for in
     places = (("row", "row"), ("name", "name")) if ids is None else ((ids, "name"),)
@@ -107,14 +117,27 @@ def _labelled(file: Path, target: dict[str, tuple[str, ...]], label: str, ids: s
     if drawn and any(not line[label].strip() for line in known):
         got, allowed = "rows without a label", "a label in every row of to_label.csv"
         raise InputError(str(file), got=got, allowed=allowed, remedy="Label them too: leaving some out is a choice.")
-    known = [line for line in known if line[label].strip()]
-    position = {name: k for k, name in enumerate(target[column])}
-    unknown = [line[key] for line in known if line[key] not in position]
-    if unknown or not known:
-        got = f"{key} {unknown[0]}" if unknown else "no label"
-        allowed = f"samples of {PREDICTIONS}"
-        raise InputError(str(file), got=got, allowed=allowed, remedy="Label samples that the run predicted.")
+    return [(line[key], line[label].strip()) for line in known if line[label].strip()], column, not drawn
 
-    rows = np.array([position[line[key]] for line in known])
-    correct = np.array([target["prediction"][k] == line[label].strip() for k, line in zip(rows, known, strict=True)])
-    return rows, correct, not drawn
+
+def _are_held_out(file: Path, ids: list[str], column: str, target: Columns, held: Columns) -> bool:
+    """Whether the labelled samples are those that were held out; refuse unknown ones, and some of both kinds."""
+    kept, apart = set(target[column]), set(held.get(column, ()))
+    allowed = f"samples of {PREDICTIONS}" + (f", or of {HOLDOUT}" if held else "")
+    unknown = [name for name in ids if name not in kept and name not in apart]
+    if unknown or not ids:
+        got = f"{column} {unknown[0]}" if unknown else "no label"
+        raise InputError(str(file), got=got, allowed=allowed, remedy="Label samples that the run predicted.")
+    if not kept.isdisjoint(ids) and not apart.isdisjoint(ids):
+        got, remedy = f"samples of both {PREDICTIONS} and {HOLDOUT}", "Evaluate each kind on its own, by its rows."
+        raise InputError(str(file), got=got, allowed=allowed, remedy=remedy)
+    return kept.isdisjoint(ids)
+
+
+def _warn_of_unknown(file: Path, labels: list[str], run: Path) -> None:
+    """Warn about labels that are no class of the run."""
+    unknown = sorted(set(labels).difference(read_json(run / MODEL_FACTS)["facts"]["classes"]))
+    if unknown:
+        got, allowed = f"classes the run lacks: {listing(unknown)}", "the run's classes"
+        remedy = "Check that they are written as in the source; their samples count as wrong."
+        warnings.warn(WarmpotWarning(str(file), got=got, allowed=allowed, remedy=remedy), stacklevel=2)

@@ -2,7 +2,9 @@
 
 With N target samples, of which n are labelled, at random:
 
-- *Clopper-Pearson*: for new samples of the same target. It uses the labels alone.
+- *Clopper-Pearson*: uses the labels alone. Of samples that were held out, which are independent of the classifier, it
+  is an interval for new samples of the same target. A classifier that was adapted to the N samples depends on them:
+  then it is one for their accuracy, as if the labelled ones had been drawn with replacement, and not for new samples.
 - *exact*: for the N samples at hand, by the hypergeometric distribution. It shrinks to a point as n reaches N.
 - *prediction-powered*: for the N samples at hand, with what the confidences of all of them tell. The samples are split
   into less and more certain ones (two strata); how large these are is known without labels, and each is estimated on
@@ -12,7 +14,8 @@ The last is exact as well. With ``K_h`` of the ``N_h`` samples of stratum h pred
 ones among ``n_h`` labelled ones is hypergeometric, independently for each stratum. The statistic is
 ``T = sum_h N_h/N k_h/n_h``. All pairs ``(K_1, K_2)`` under which the observed T is neither too large nor too small,
 each with probability ``delta / 2``, are kept; the interval is the range of ``(K_1 + K_2) / N`` over them (as Clopper
-and Pearson's, with the nuisance parameter removed by taking all of its values; Wendell and Schmee, 1996).
+and Pearson's, with the nuisance parameter removed by taking all of its values; Wendell and Schmee, 1996). Of a stratum
+without labels nothing is known: all of its ``K_h`` are kept, and the estimate counts half of its samples as correct.
 
 Given ``n_1`` and ``n_2``, labels of a random part of the target are random within both strata, so the interval holds
 for these. `draw_to_label` draws both strata in proportion to their sizes, which leaves nothing of that to chance. To
@@ -76,14 +79,20 @@ def draw_to_label(confidence: FloatArray, number: int, seed: int = 0) -> IntArra
 
 
 def accuracy_intervals(
-    confidence: FloatArray, rows: IntArray, correct: BoolArray, *, delta: float = 0.05, evenly: bool = True
+    confidence: FloatArray,
+    rows: IntArray,
+    correct: BoolArray,
+    *,
+    delta: float = 0.05,
+    evenly: bool = True,
+    held_out: bool = False,
 ) -> list[AccuracyInterval]:
     """Estimate the accuracy from labelled target samples.
 
     Parameters
     ----------
     confidence : (N,) array
-        Of all target samples.
+        Of all target samples, or of all that were held out.
     rows, correct : (n,) arrays
         Which of them are labelled, and whether their predictions are correct.
     delta : float
@@ -91,6 +100,8 @@ def accuracy_intervals(
     evenly : bool
         Whether each sample was as likely to be labelled as any other; otherwise, as by `draw_to_label`, only those of
         one stratum among each other. Then only the prediction-powered interval holds.
+    held_out : bool
+        Whether these samples were kept from training. Only then the Clopper-Pearson interval is about new samples.
 
     Examples
     --------
@@ -107,26 +118,25 @@ def accuracy_intervals(
     unsure = less_certain(c)
     strata = [np.flatnonzero(unsure == k) for k in (True, False)]
     parts = [(len(own), int(np.isin(rows, own).sum()), int(right[np.isin(rows, own)].sum())) for own in strata]
-    powered = _exact("prediction-powered", parts, delta)
+    about = "these held-out samples" if held_out else "these target samples"
+    powered = _exact("prediction-powered", parts, delta, about)
     if not evenly:
         return [powered]
     n, k = rows.size, int(right.sum())
     low = float(beta.ppf(delta / 2, k, n - k + 1)) if k > 0 else 0.0
     high = float(beta.ppf(1 - delta / 2, k + 1, n - k)) if k < n else 1.0
-    known = AccuracyInterval("Clopper-Pearson", k / n, low, high, "new target samples")
-    return [known, _exact("exact", [(c.size, n, k)], delta), powered]
+    of_labels = "new target samples" if held_out else f"{about}, as if drawn with replacement"
+    known = AccuracyInterval("Clopper-Pearson", k / n, low, high, of_labels)
+    return [known, _exact("exact", [(c.size, n, k)], delta, about), powered]
 
 
-def _exact(method: str, strata: list[tuple[int, int, int]], delta: float) -> AccuracyInterval:
-    """Return the interval for strata of (size, labelled, correct); a stratum without labels is joined to the other."""
-    strata = [(size, n, k) for size, n, k in strata if size]
-    if any(n == 0 for _, n, _ in strata):
-        strata = [(sum(s[0] for s in strata), sum(s[1] for s in strata), sum(s[2] for s in strata))]
+def _exact(method: str, strata: list[tuple[int, int, int]], delta: float, about: str) -> AccuracyInterval:
+    """Return the interval for strata of (size, labelled, correct)."""
     total = sum(size for size, _, _ in strata)
     strata = [*strata, (0, 0, 0)][:2]  # one more stratum, without samples
     grids = [np.unique(np.linspace(0, size, min(size, GRID) + 1).round().astype(int)) for size, _, _ in strata]
     chances = [_hypergeometric(size, grid, n) for (size, n, _), grid in zip(strata, grids, strict=True)]
-    shares = [size / total * np.arange(n + 1) / max(n, 1) for size, n, _ in strata]
+    shares = [size / total * (np.arange(n + 1) / n if n else np.array([0.5])) for size, n, _ in strata]
     statistic = shares[0][:, None] + shares[1]
     observed = sum(share[k] for share, (_, _, k) in zip(shares, strata, strict=True))
     sums = grids[0][:, None] + grids[1]
@@ -134,7 +144,7 @@ def _exact(method: str, strata: list[tuple[int, int, int]], delta: float) -> Acc
     below = chances[0] @ (statistic <= observed + 1e-9) @ chances[1].T > delta / 2
     gap = sum(int(np.diff(grid).max(initial=1)) - 1 for grid in grids)  # what lies between the values tried
     low, high = max(0, int(sums[above].min()) - gap), min(total, int(sums[below].max()) + gap)
-    return AccuracyInterval(method, float(observed), low / total, high / total, "these target samples")
+    return AccuracyInterval(method, float(observed), low / total, high / total, about)
 
 
 def _hypergeometric(size: int, correct: IntArray, n: int) -> FloatArray:

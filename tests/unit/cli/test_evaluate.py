@@ -27,8 +27,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ys, yt = np.repeat(np.arange(4), 12), np.repeat([0, 1], 30)
     np.savez(folder / "s.npz", X=centres[ys] + rng.normal(size=(48, 6)), y=ys)
     np.savez(folder / "t.npz", X=centres[yt] + rng.normal(size=(60, 6)))
-    words = [str(folder / "s.npz"), str(folder / "t.npz"), "--out", str(folder / "run"), "--preset", "source-only"]
-    assert invoke("fit", *words, "--quiet", "--no-report").exit_code == 0
+    words = [str(folder / "s.npz"), str(folder / "t.npz"), "--preset", "source-only", "--quiet", "--no-report"]
+    assert invoke("fit", *words, "--out", str(folder / "run")).exit_code == 0
+    assert invoke("fit", *words, "--out", str(folder / "held"), "--holdout", "0.3").exit_code == 0
     return folder / "run"
 
 
@@ -54,6 +55,9 @@ def test_a_random_part_of_the_target(run: Path, tmp_path: Path) -> None:
     assert [one["method"] for one in found["intervals"]] == ["Clopper-Pearson", "exact", "prediction-powered"]
     truth = np.mean([int(row["prediction"]) == k // 30 for k, row in enumerate(rows_of(run / "predictions.csv"))])
     assert all(one["low"] <= truth <= one["high"] for one in found["intervals"])
+    # the classifier was fitted to these samples, so that no interval is about new ones
+    assert all(one["about"].startswith("these target samples") for one in found["intervals"])
+    assert "warning" not in result.output
 
 
 def test_samples_to_label_and_back(run: Path, tmp_path: Path) -> None:
@@ -70,6 +74,54 @@ def test_samples_to_label_and_back(run: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     found = json.loads((run / "evaluation.json").read_text())
     assert [one["method"] for one in found["intervals"]] == ["prediction-powered"]
+
+
+def test_a_stratum_of_which_all_rows_were_deleted_may_be_all_wrong(run: Path, tmp_path: Path) -> None:
+    for number, lowest in ((15, 0.3), (1, 0.0)):
+        assert invoke("evaluate", str(run), "--number", str(number), "--quiet").exit_code == 0
+        rows = [row for row in rows_of(run / "to_label.csv") if row["stratum"] == "more certain"]
+        write(tmp_path / "done.csv", [{**row, "label": row["prediction"]} for row in rows])
+        result = invoke("evaluate", str(run), str(tmp_path / "done.csv"))
+        assert result.exit_code == 0, result.output
+        (one,) = json.loads((run / "evaluation.json").read_text())["intervals"]
+        assert lowest <= one["low"] <= 2 / 3
+        assert (one["high"], one["estimate"]) == pytest.approx((1.0, 5 / 6))
+
+
+def test_held_out_samples_are_about_new_ones(run: Path, tmp_path: Path) -> None:
+    held = run.parent / "held"
+    apart, kept = ([row["row"] for row in rows_of(held / f"{name}.csv")] for name in ("holdout", "predictions"))
+    for rows, about, samples in (
+        (apart[:12], ["new target samples", "these held-out samples", "these held-out samples"], 18),
+        (kept[:12], ["these target samples, as if drawn with replacement", *["these target samples"] * 2], 42),
+    ):
+        write(tmp_path / "labels.csv", [{"row": k, "label": str(int(k) // 30)} for k in rows])
+        result = invoke("evaluate", str(held), str(tmp_path / "labels.csv"))
+        assert result.exit_code == 0, result.output
+        found = json.loads((held / "evaluation.json").read_text())
+        assert (found["samples"], [one["about"] for one in found["intervals"]]) == (samples, about)
+        own = {
+            row["row"]: row["prediction"]
+            for name in ("holdout", "predictions")
+            for row in rows_of(held / f"{name}.csv")
+        }
+        correct = [own[k] == str(int(k) // 30) for k in rows]
+        assert found["intervals"][0]["estimate"] == pytest.approx(np.mean(correct))
+    write(tmp_path / "labels.csv", [{"row": k, "label": "0"} for k in (apart[0], kept[0])])
+    result = invoke("evaluate", str(held), str(tmp_path / "labels.csv"))
+    assert (result.exit_code, "samples of both" in result.output) == (2, True), result.output
+
+
+def test_labels_of_unknown_classes_are_named_and_count_as_wrong(run: Path, tmp_path: Path) -> None:
+    own = [row["prediction"] for row in rows_of(run / "predictions.csv")]
+    given = [*own[:8], "zebra", "Okapi"]
+    write(tmp_path / "labels.csv", [{"row": str(k), "label": name} for k, name in enumerate(given)])
+    result = invoke("evaluate", str(run), str(tmp_path / "labels.csv"))
+    assert result.exit_code == 0, result.output
+    assert "classes the run lacks: 'Okapi', 'zebra'" in result.output
+    assert json.loads((run / "evaluation.json").read_text())["intervals"][0]["estimate"] == 0.8
+    quiet = invoke("evaluate", str(run), str(tmp_path / "labels.csv"), "--quiet")
+    assert (quiet.exit_code, quiet.output) == (0, "")
 
 
 @pytest.mark.parametrize(
