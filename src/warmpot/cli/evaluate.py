@@ -21,7 +21,10 @@ STRATUM = "stratum"
 """The column of to_label.csv that says that its samples were not drawn evenly."""
 FORM = "CSV file with columns row (of predictions.csv or holdout.csv) or name, and label. [default: write to_label.csv]"
 LABEL = Annotated[str, Option(metavar="COLUMN", help="Labels in LABELS.")]
-IDS = Annotated[str | None, Option("--id", metavar="COLUMN", help="Ids in LABELS. [default: row or name]")]
+IDS = Annotated[
+    str | None,
+    Option("--id", metavar="COLUMN", help="Ids of the samples, or key of a .npz file. [default: row or name]"),
+]
 Columns = dict[str, tuple[str, ...]]
 LABELS = Annotated[Path | None, Argument(metavar="LABELS", help=FORM)]
 
