@@ -109,11 +109,7 @@ def test_a_long_solve_logs_the_expected_time_by_its_second_block(
 ) -> None:
     seconds = iter([100.0, 102.0])  # the first block may load compiled code, so only 2 s per block count
     monkeypatch.setattr("warmpot.transport.large.time.monotonic", lambda: next(seconds))
-<<<<<<< HEAD
     report = _announcing(lambda *_: None, (200_000, 20_000))
-=======
-    report = _announcing(lambda share, text, expected=0.0: None, (200_000, 20_000))
->>>>>>> fix19
     with caplog.at_level(logging.INFO, "warmpot"):
         for share in (0.01, 0.02, 0.03):
             report(share, "")
