@@ -22,7 +22,7 @@ from warmpot.report.grid_figures import draw_gains, draw_ranks, draw_sensitivity
 from warmpot.report.page import Picture
 
 RESULTS = ROOT / "benchmarks" / "results"
-DPI = 100
+DPI = 85
 PAGE = ROOT / "docs" / "bench.md"
 
 
