@@ -69,7 +69,7 @@ def progress(title: str, logger: logging.Logger, show: bool | None = None) -> It
 
 
 def _in_all(expected: float, elapsed: float) -> str:
-    """Say how long all of it is expected to take, unless that is no time or has passed: then the estimate was wrong."""
+    """Return the expected total time as text; nothing if it is below a second or has already passed."""
     return f", about {format_duration(expected)} in all" if expected >= 1.0 and elapsed < expected else ""
 
 

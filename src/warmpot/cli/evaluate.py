@@ -138,7 +138,7 @@ def _are_held_out(file: Path, ids: list[str], column: str, target: Columns, held
 
 
 def _warn_of_unknown(file: Path, labels: list[str], run: Path) -> None:
-    """Warn about labels that are no class of the run."""
+    """Warn about labels that are not a class of the run."""
     unknown = sorted(set(labels).difference(read_json(run / MODEL_FACTS)["facts"]["classes"]))
     if unknown:
         got, allowed = f"classes the run lacks: {listing(unknown)}", "the run's classes"
