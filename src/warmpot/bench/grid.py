@@ -106,9 +106,10 @@ class Cell:
         settings = to_mapping(self.config)
         del settings["preset"]
         del settings["minibatch" if self.config.engine == "full" else "full"]  # settings of the unused engine
-        data = self.data.identity()
-        identity = {"data": data, "task": self.task, "config": settings, "choose": sorted(self.choose)}
-        # absent otherwise, so that older records keep their key
+        identity = {"data": self.data.identity(), "task": self.task, "config": settings, "choose": sorted(self.choose)}
+        # Later additions are absent where they change nothing, so that older records keep their key.
+        if not self.config.holdout:
+            del settings["holdout"]
         return identity | {"known_classes": True} if self.known_classes else identity
 
     @functools.cached_property

@@ -222,6 +222,14 @@ def test_keys_know_what_is_trained_and_nothing_else(order: list[int], first: boo
         assert not set(keys.values()) & {cell.key for cell in make(**change).cells()}
 
 
+def test_a_setting_added_later_keeps_the_keys_of_older_records() -> None:
+    folder = Path(__file__).parents[3] / "benchmarks" / "results" / "methods"
+    known = {cell.key for cell in read_grid(folder).cells()}
+    records = [record for record in read_store(folder) if record.done]
+    assert records
+    assert {record.name for record in records if record.key not in known} == set()
+
+
 def test_a_preset_that_says_the_same_has_the_same_key() -> None:
     official = load_config("frozen")
     rows = [
