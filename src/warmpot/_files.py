@@ -24,8 +24,8 @@ from typing import Any
 
 from warmpot.errors import InputError, WarmpotError
 
-__all__ = ["FILENAME_ERRORS", "LOCK", "MAX_DIGITS", "atomic_folder", "atomic_write", "check_file", "is_unused",
-           "locked", "make_folder", "parse_json", "read_csv", "read_json", "read_text", "write_csv", "write_text",
+__all__ = ["FILENAME_ERRORS", "LOCK", "MAX_DIGITS", "atomic_folder", "atomic_write", "cache_folder", "check_file",
+           "is_unused", "locked", "make_folder", "parse_json", "read_csv", "read_json", "read_text", "write_csv", "write_text",
            "writing"]  # fmt: skip
 
 FILENAME_ERRORS = "surrogateescape"
@@ -39,6 +39,12 @@ LOCK = f"{OURS}lock"
 ABANDONED = 24 * 3600.0
 """Age in seconds after which a draft is nobody's: writers change theirs all the time."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def cache_folder() -> Path:
+    """Return the folder of what can be made again: ``$WARMPOT_CACHE``, else ``warmpot`` in the user's cache folder."""
+    folder = os.environ.get("WARMPOT_CACHE")
+    return Path(folder) if folder else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "warmpot"
 
 
 @contextmanager

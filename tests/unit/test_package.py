@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import compileall
 import importlib
+import os
 import pkgutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +62,27 @@ assert ot.emd2_1d(np.array([0.0, 1.0]), np.array([1.0, 3.0]), metric="cityblock"
 """
     run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout.split()) == (0, []), run.stderr
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_byte_code_is_kept_even_where_folders_of_code_stay_clean(compiled: bool, tmp_path: Path) -> None:
+    package, cache = tmp_path / "packages" / "heavy", tmp_path / "cache"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from heavy import part\n")
+    (package / "part.py").write_text("")
+    if compiled:
+        assert compileall.compile_dir(package, quiet=2)
+    before = sorted(package.rglob("*"))
+    code = "from warmpot.cli import keep_byte_code\nkeep_byte_code('heavy')\nimport heavy"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPYCACHEPREFIX"} | {
+        "PYTHONPATH": os.pathsep.join([str(package.parent), *sys.path]),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "WARMPOT_CACHE": str(cache),
+    }
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    assert sorted(package.rglob("*")) == before
+    kept = {file.name.split(".")[0] for file in cache.rglob("heavy/*.pyc")}
+    assert kept == (set() if compiled else {"__init__", "part"})
 
 
 def test_every_layer_is_an_attribute_and_loads_on_first_use() -> None:

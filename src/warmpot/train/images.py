@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from warmpot._checks import check_choice, check_count
-from warmpot._files import FILENAME_ERRORS, locked, read_json, write_text, writing
+from warmpot._files import FILENAME_ERRORS, cache_folder, locked, read_json, write_text, writing
 from warmpot._progress import progress
 from warmpot.data import Table
 from warmpot.data.images import drop_samples
@@ -26,7 +26,7 @@ from warmpot.nets.backbone import check_weights
 from warmpot.train.extract import CORRUPT, extract, report_corrupt, weights_fingerprint
 from warmpot.train.hardware import resolve_device
 
-__all__ = ["CORRUPT", "ImageSettings", "cache_folder", "check_decodable", "make_backbone", "prepare"]
+__all__ = ["CORRUPT", "ImageSettings", "check_decodable", "make_backbone", "prepare"]
 
 logger = logging.getLogger(__name__)
 
@@ -94,12 +94,6 @@ def make_backbone(settings: ImageSettings) -> Backbone:
         remedy = "It accepts one image size only: set images.view.crop (--crop), and resize, which must not be smaller."
         raise InputError("images.view.crop", got=got, allowed=allowed, remedy=remedy)
     return backbone
-
-
-def cache_folder() -> Path:
-    """Return the folder of extracted features: ``$WARMPOT_CACHE``, else ``warmpot`` in the user's cache folder."""
-    folder = os.environ.get("WARMPOT_CACHE")
-    return Path(folder) if folder else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "warmpot"
 
 
 def prepare(
