@@ -25,8 +25,8 @@ from typing import Any
 from warmpot.errors import InputError, WarmpotError
 
 __all__ = ["FILENAME_ERRORS", "LOCK", "MAX_DIGITS", "atomic_folder", "atomic_write", "cache_folder", "check_file",
-           "is_unused", "locked", "make_folder", "parse_json", "read_csv", "read_json", "read_text", "write_csv", "write_text",
-           "writing"]  # fmt: skip
+           "is_unused", "locked", "make_folder", "parse_json", "read_csv", "read_json", "read_text", "write_csv",
+           "write_text", "writing"]  # fmt: skip
 
 FILENAME_ERRORS = "surrogateescape"
 """Error handler that writes and reads file names that are not valid UTF-8 as their bytes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,9 +13,10 @@ from sklearn.preprocessing import normalize
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import has_fit_parameter
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from warmpot._checks import LARGEST, check_choice, check_features, check_fraction
+from warmpot._files import atomic_write, check_file, is_unused, make_folder
 from warmpot._typing import FloatArray
 from warmpot.errors import InputError
 from warmpot.estimators._base import Domains, TargetRequests, check_features_in, read_domains
@@ -27,6 +29,7 @@ PLAN = {"alpha": 0.8, "beta": 0.35}
 """Of a single plan between features: the paper's, on Office-Home."""
 SCALES = ("none", "rows", "roots", "columns", "auto")
 NARROW = 64  # as in `warmpot.nets`, which is not imported here because it needs torch
+FILE = "reweighter.joblib"
 CONSTANT = 1e-12
 """A column whose standard deviation, relative to its largest entry, is smaller than this is constant up to rounding."""
 
@@ -94,6 +97,8 @@ class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # t
     target_weights_ : (n_target,) array
         The column sums of the plan.
     plan_ : (n_source, n_target) scipy.sparse.csr_array
+    warmpot_ : WarmpotClassifier or None
+        The model whose training weights these are; None for "plan".
     estimator_, classes_
         The trained estimator, if `estimator` is given, and its classes, if it is a classifier.
     n_features_in_, feature_names_in_
@@ -142,9 +147,10 @@ class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # t
             self.__dict__.pop(name, None)
         multi_output = get_tags(self).target_tags.multi_output
         domains = read_domains(self, X, y, X_target, sample_domain, multi_output=multi_output)
+        self.warmpot_ = None
         if self._uses_training_weights(domains.ys):
             model = WarmpotClassifier(alpha=self.alpha, beta=self.beta, scale=self.scale)
-            model.fit(domains.xs, domains.ys, domains.xt)
+            self.warmpot_ = model.fit(domains.xs, domains.ys, domains.xt)
             self.plan_, self.source_weights_, self.target_weights_ = (
                 model.plan_, model.source_weights_, model.target_weights_,
             )  # fmt: skip
@@ -179,6 +185,45 @@ class PartialReweighter(TargetRequests, MetaEstimatorMixin, BaseEstimator):  # t
         xs, xt = _scaled(domains, check_choice("scale", self.scale, SCALES))
         solution = solve_partial_points(xs, xt, beta=beta, mass=alpha, progress_bar=False)
         self.plan_, self.source_weights_, self.target_weights_ = solution.plan, solution.p, solution.q
+
+    def save(self, folder: Path | str) -> Path:
+        """Write a new folder, which `load` reads; with training weights it is also the run folder of ``warmpot_``.
+
+        The estimator is stored with joblib, as scikit-learn recommends for its models.
+        """
+        import joblib
+
+        check_is_fitted(self)
+        folder = Path(folder)
+        if self.warmpot_ is not None:
+            self.warmpot_.save(folder)
+        elif not is_unused(folder):
+            remedy = "Choose another folder."
+            raise InputError(str(folder), got="a folder with files", allowed="a new folder", remedy=remedy)
+        with atomic_write(make_folder(folder) / FILE) as draft:
+            joblib.dump(self, draft)
+        return folder
+
+    @classmethod
+    def load(cls, folder: Path | str) -> PartialReweighter:
+        """Read what `save` wrote. Only from folders that you trust: like a pickle, the file can run code."""
+        import joblib
+
+        model = joblib.load(check_file(Path(folder) / FILE, "a folder that PartialReweighter.save wrote"))
+        if not isinstance(model, cls):
+            remedy = "Give a folder that PartialReweighter.save wrote."
+            raise InputError(str(folder), got=type(model).__name__, allowed=cls.__name__, remedy=remedy)
+        if model.warmpot_ is not None:
+            model.warmpot_.run_folder_ = Path(folder)
+        return model
+
+    def report(self, path: Path | str, **options: Any) -> Path:
+        """Write the HTML page of ``warmpot_``, whose training gave the weights; see `WarmpotClassifier.report`."""
+        check_is_fitted(self)
+        if self.warmpot_ is None:
+            got, remedy = "weights of a single plan", "Pass labels of classes, and leave weights='auto'."
+            raise InputError("report", got=got, allowed="training weights", remedy=remedy)
+        return self.warmpot_.report(path, **options)
 
     @_if_inner_has("predict")
     def predict(self, X: Any) -> Any:

@@ -730,3 +730,30 @@ def test_the_reweighter_takes_the_weights_of_a_training() -> None:
     assert plan.source_weights_.max() <= 1 / (0.35 * 60) + 1e-12
     with pytest.raises(InputError, match="'training' without labels of classes"):
         PartialReweighter(weights="training").fit(XS, RS, XT)
+
+
+@pytest.mark.parametrize("weights", ["training", "plan"])
+def test_a_weighted_estimator_is_saved_with_the_run_of_its_weights(weights: str, tmp_path: Path) -> None:
+    model = PartialReweighter(LogisticRegression(), weights=weights).fit(XS, YS, XT)
+    folder = model.save(tmp_path / "weighted")
+    loaded = PartialReweighter.load(folder)
+    np.testing.assert_array_equal(loaded.predict_proba(XT), model.predict_proba(XT))
+    np.testing.assert_array_equal(loaded.sample_weight_, model.sample_weight_)
+    if weights == "training":
+        assert "<html" in loaded.report(tmp_path / "page.html").read_text()
+        assert warmpot.load(folder).predict(XT).shape == (len(XT),)
+    else:
+        with pytest.raises(InputError, match="labels of classes"):
+            loaded.report(tmp_path / "page.html")
+    with pytest.raises(InputError, match="folder"):
+        model.save(folder)
+
+
+def test_only_what_save_wrote_is_loaded_as_a_weighted_estimator(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="PartialReweighter"):
+        PartialReweighter.load(tmp_path)
+    joblib.dump(LogisticRegression(), tmp_path / "reweighter.joblib")
+    with pytest.raises(InputError, match="LogisticRegression"):
+        PartialReweighter.load(tmp_path)
+    with pytest.raises(NotFittedError):
+        PartialReweighter().save(tmp_path / "new")
