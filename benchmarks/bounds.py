@@ -25,7 +25,7 @@ from adaptation import TASKS, load
 RESULTS = ROOT / "benchmarks" / "results" / "bounds.jsonl"
 CANDIDATES: dict[str, tuple[str, dict[str, Any]]] = {
     "bound": ("bound", {}), "full": ("full", {}), "full, 1 round": ("full", {"full": {"rounds": 1}}),
-    "source-only": ("source-only", {}),
+    "source-only": ("source-only", {}), "frozen": ("frozen", {}), "arpm-frozen": ("arpm-frozen", {}),
 }  # fmt: skip
 """Presets and changes."""
 HOLDOUT, BETA = 0.5, 0.1
@@ -109,18 +109,8 @@ SCORES: dict[str, Callable[[dict[str, Any]], float]] = {
 
 def tables() -> None:
     results = read(RESULTS)
-    heads = [
-        "task",
-        "n",
-        "seen",
-        "new",
-        "+ ideal",
-        "true loss",
-        "plan labels, seen",
-        "plan labels, new",
-        "+ M",
-        "accuracy",
-    ]
+    heads = ["task", "n", "new", "+ ideal", "plan labels, new", "+ M", "true loss", "accuracy", "seen",
+             "plan labels, seen"]  # fmt: skip
     lines = ["| " + " | ".join(heads) + " |", "|---|" + "---|" * (len(heads) - 1)]
     runs = {r["task"]: r for r in results if r["candidate"] == "bound"}
     lines += [f"| {task} | " + " | ".join(_numbers(runs[task])) + " |" for task in TASKS if task in runs]
@@ -133,9 +123,9 @@ def _numbers(r: dict[str, Any]) -> list[str]:
     seen, new, seen_labels, labels = (
         r["bounds"][k] for k in ("seen, joint", "fresh, joint", "seen, labels", "fresh, labels")
     )
-    values = [seen["total"], new["total"], new["total_with_labels"], new["target_loss"], seen_labels["total"],
-              labels["total"], labels["total_with_labels"]]  # fmt: skip
-    return [str(r["n"]), *(f"{value:.3f}" for value in values), f"{100 * r['accuracy']:.1f}"]
+    parts = [new["total"], new["total_with_labels"], labels["total"], labels["total_with_labels"], new["target_loss"]]
+    texts = [f"{value:.3f}" for value in (*parts, seen["total"], seen_labels["total"])]
+    return [str(r["n"]), *texts[:5], f"{100 * r['accuracy']:.1f}", *texts[5:]]
 
 
 def ranks(results: list[dict[str, Any]]) -> list[str]:
