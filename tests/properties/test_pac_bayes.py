@@ -15,7 +15,7 @@ from warmpot.bounds._gaussian import gaussian_kl
 from warmpot.bounds.intervals import mean_upper_bound
 from warmpot.bounds.pac_bayes import lambda_grid, pac_bayes_bound, pac_bayes_penalty
 
-RUNS = 2000
+RUNS = 3000
 DELTAS = [0.05, 0.2, 0.5]
 KL = st.floats(0, 1e4)
 SIZE = st.integers(1, 10**6)
@@ -89,7 +89,7 @@ def test_the_lemma_is_not_loose_where_nothing_is_learnt(delta: float) -> None:
 
 def test_gaussian_posterior_with_drawn_heads_holds() -> None:
     """Labels by coin on 60 inputs; the posterior follows the labels of the sample as far as it can."""
-    runs, n_t, d, s, draws, delta_mc = 1000, 25, 60, 0.7, 40, 0.05
+    runs, n_t, d, s, draws, delta_mc = RUNS, 25, 60, 0.7, 40, 0.05
     rng = np.random.default_rng(11)
     # Inputs e_1 .. e_d, labels +-1: the loss of weights w at (e_k, y) is sigmoid(-y w_k), its population mean 1/2.
     known, kl = np.empty(runs), np.empty(runs)
@@ -108,7 +108,7 @@ def test_gaussian_posterior_with_drawn_heads_holds() -> None:
 
 @pytest.mark.parametrize("law", ["coin", "rare", "narrow"])
 def test_interval_of_the_mean_over_heads_holds(law: str) -> None:
-    runs, m, rng = 1000, 30, np.random.default_rng(5)
+    runs, m, rng = RUNS, 30, np.random.default_rng(5)
     draws, mean = {
         "coin": (rng.binomial(1, 0.5, (runs, m)).astype(float), 0.5),
         "rare": (rng.binomial(1, 0.05, (runs, m)).astype(float), 0.05),
