@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,7 +59,8 @@ def evaluate(
     if labels is None:
         rows = draw_to_label(confidence, number, seed)
         columns: dict[str, Any] = {name: [column[k] for k in rows] for name, column in target.items()}
-        columns[STRATUM] = np.where(less_certain(confidence)[rows], "less certain", "more certain").tolist()
+        names = ["less certain" if unsure else "more certain" for unsure in less_certain(confidence)[rows]]
+        columns[STRATUM] = [f"{name}, {names.count(name)} drawn" for name in names]
         write_csv(file, [*columns, "label"], zip(*columns.values(), [""] * len(rows), strict=True))
         if not quiet:
             show(f"Wrote {file}: {len(rows)} samples. Fill in the column label, then run:")
@@ -120,6 +123,11 @@ def _read_labels(file: Path, target: Columns, label: str, ids: str | None) -> tu
     if drawn and any(not line[label].strip() for line in known):
         got, allowed = "rows without a label", "a label in every row of to_label.csv"
         raise InputError(str(file), got=got, allowed=allowed, remedy="Label them too: leaving some out is a choice.")
+    for name, count in Counter(line[STRATUM] for line in known if drawn).items():
+        number = re.search(r"(\d+) drawn$", name)  # older files do not have it
+        if number and count != int(number[1]):
+            got, allowed = f"{count} samples that are {name}", "all samples of to_label.csv, once"
+            raise InputError(str(file), got=got, allowed=allowed, remedy="Put the others back, with their labels.")
     return [(line[key], line[label].strip()) for line in known if line[label].strip()], column, not drawn
 
 

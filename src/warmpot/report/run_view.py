@@ -311,6 +311,10 @@ class RunView:
         names = self.run.source_names if side == "source" else self.run.target_names
         return names[row] if len(names) else ""
 
+    def row_in_data(self, side: str, row: int) -> int:
+        """Return the row that a sample has in its file: samples that were held out are only there."""
+        return row if side == "source" else int(self.run.target_rows[row])
+
 
 def view_run(run: FinishedRun, task: Task | None, truth: Truth | None, missing: str = "") -> RunView:
     """Combine a run with its data; data of another run is left out, and `RunView.missing` explains why."""

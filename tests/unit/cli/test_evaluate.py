@@ -64,7 +64,7 @@ def test_samples_to_label_and_back(run: Path, tmp_path: Path) -> None:
     result = invoke("evaluate", str(run), "--number", "15")
     assert result.exit_code == 0, result.output
     rows = rows_of(run / "to_label.csv")
-    assert [row["stratum"] for row in rows].count("less certain") == 5
+    assert [row["stratum"] for row in rows].count("less certain, 5 drawn") == 5
     assert len(rows) == 15
     empty = invoke("evaluate", str(run), str(run / "to_label.csv"))
     assert empty.exit_code == 2
@@ -74,12 +74,18 @@ def test_samples_to_label_and_back(run: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     found = json.loads((run / "evaluation.json").read_text())
     assert [one["method"] for one in found["intervals"]] == ["prediction-powered"]
+    done = rows_of(tmp_path / "done.csv")
+    for wrong in (done[1:], [*done, done[0]]):
+        write(tmp_path / "wrong.csv", wrong)
+        result = invoke("evaluate", str(run), str(tmp_path / "wrong.csv"))
+        assert result.exit_code == 2
+        assert "drawn" in result.output
 
 
 def test_a_stratum_of_which_all_rows_were_deleted_may_be_all_wrong(run: Path, tmp_path: Path) -> None:
     for number, lowest in ((15, 0.3), (1, 0.0)):
         assert invoke("evaluate", str(run), "--number", str(number), "--quiet").exit_code == 0
-        rows = [row for row in rows_of(run / "to_label.csv") if row["stratum"] == "more certain"]
+        rows = [row for row in rows_of(run / "to_label.csv") if row["stratum"].startswith("more certain")]
         write(tmp_path / "done.csv", [{**row, "label": row["prediction"]} for row in rows])
         result = invoke("evaluate", str(run), str(tmp_path / "done.csv"))
         assert result.exit_code == 0, result.output

@@ -836,3 +836,16 @@ def test_both_kinds_of_weights_are_shown_by_name(tmp_path: Path) -> None:
     section = weights_section(view)
     assert section is not None
     assert "alpha" not in section.lead
+
+
+def test_samples_have_the_rows_of_their_file_when_some_were_held_out(tmp_path: Path) -> None:
+    task, _ = small_task(["a", "b", "c", "d"])
+    fit(task, load_config("full", changes={**QUICK, "holdout": 0.4}), out=tmp_path / "run", progress_bar=False)
+    run = read_run(tmp_path / "run")
+    view, rows = RunView(run), list(range(run.n_target))
+    table = samples(view, "target", rows, lambda _: None, [], lambda _: [], "")
+    assert isinstance(table, ResultTable)
+    shown = [row[0] for row in table.rows]
+    assert shown == run.target_rows.tolist() != rows
+    written = [line.split(",")[0] for line in (tmp_path / "run" / "predictions.csv").read_text().splitlines()[1:]]
+    assert shown == [int(row) for row in written]

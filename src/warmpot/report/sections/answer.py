@@ -314,7 +314,8 @@ def _class_warnings(view: RunView) -> Iterator[Notice]:
 def _rows(view: RunView, codes: list[int]) -> str:
     """List samples predicted as some classes, the least confident first."""
     rows = view.least_confident(codes)
-    shown = [label(view.name("target", row), 40) if view.name("target", row) else str(row) for row in rows[:MAX_NAMED]]
+    named = [(view.name("target", row), view.row_in_data("target", row)) for row in rows[:MAX_NAMED]]
+    shown = [label(name, 40) if name else str(row) for name, row in named]
     more = f" and {len(rows) - MAX_NAMED:,} more" if len(rows) > MAX_NAMED else ""
     return f"The least confident target rows: {', '.join(shown)}{more}."
 

@@ -156,10 +156,13 @@ def samples(
         items = []
         for row, name, image in zip(rows, names, images, strict=True):
             texts = [cell.text for cell in cells(row)]
-            title = label(name, HOVER_LENGTH) if name else f"row {row}"
+            title = label(name, HOVER_LENGTH) if name else f"row {view.row_in_data(side, row)}"
             facts = ", ".join(f"{column} {text}" for column, text in zip(head, texts, strict=True))
             items.append(Thumb(encode_thumbnail(image), f"{title}: {facts}", f"{label(texts[0], 18)} · {texts[-1]}"))
         return Thumbnails(items, f"{caption} Below each: {head[0]} · {head[-1]}.")
     named = any(names)
-    table = [[row, *([_short(name, 48)] if named else []), *cells(row)] for row, name in zip(rows, names, strict=True)]
+    table = [
+        [view.row_in_data(side, row), *([_short(name, 48)] if named else []), *cells(row)]
+        for row, name in zip(rows, names, strict=True)
+    ]
     return make_table(["row", *(["name"] if named else []), *head], table, caption)

@@ -239,7 +239,7 @@ def draw_projection(axes: Axes, view: RunView, stage: str, projection: Projectio
 
 
 def _tip(view: RunView, side: str, row: int) -> str:
-    name = label(view.name(side, row), 40) if view.name(side, row) else f"{side} {row}"
+    name = label(view.name(side, row), 40) if view.name(side, row) else f"{side} {view.row_in_data(side, row)}"
     value = (view.labels if side == "source" else view.predicted)[row]
     text = label(view.classes[value], 30) if view.classes else f"{value:.4g}"
     if side == "source":
