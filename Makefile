@@ -74,7 +74,7 @@ bench-scaling: $(VENV)/.installed
 DATA ?= ../shared/data
 GRID = $(BIN)/warmpot bench $(1)-features --data $(DATA) --jobs 2 --out benchmarks/results/$(2)
 bench-methods: $(VENV)/.installed
-	$(call GRID,comparison,methods)
+	$(call GRID,comparison,comparison)
 	$(call GRID,ablation,ablation) --reuse benchmarks/results/comparison
 	$(call GRID,weights-histogram,weights)
 	$(call GRID,sensitivity,sensitivity)

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from _jobs import ROOT, between
-from scipy.stats import rankdata
 
 from warmpot._tables import to_markdown
 from warmpot.bench.result_tables import all_tables
@@ -56,10 +55,11 @@ def spent(summary: Summary) -> float:
 
 def main() -> int:
     grids = {name: load_summary(RESULTS / name) for name in ("comparison", "ablation", "sensitivity", "weights")}
-    comparison, ablation = grids["comparison"], grids["ablation"]
+    comparison, ablation = grids["comparison"].ranked(), grids["ablation"]
     parts = {
         "bench-comparison": [
-            chosen(comparison, ["overview-last", "rules", "ranks-last", "against-baseline-last"]),
+            chosen(comparison, ["overview-last", "rules"]),
+            folded(comparison, "Ranks, tests, classes", ["ranks-last", "against-baseline-last", "presence"]),
             drawn(draw_ranks(comparison, "last"), "bench-ranks"),
             drawn(draw_gains(comparison, "last"), "bench-gains"),
             chosen(comparison, ["paper"]),
@@ -82,41 +82,15 @@ def main() -> int:
             )
         ],
     }
-    parts["bench-methods"] = [all_methods(load_summary(RESULTS / "methods"))]
     for marker, texts in parts.items():
         between(PAGE, marker, "\n\n".join(text for text in texts if text))
     return 0
 
 
-def all_methods(summary: Summary, seed: int = 0) -> str:
-    """Return one line per row over the data sets that every row has finished with a seed, the best mean first."""
-    rows = [variant.label for variant in summary.variants]
-    found = {(r.row, r.dataset, r.task): r for r in summary.records if r.any_seed or r.seed == seed}
-    tasks = {}
-    for dataset in summary.datasets:
-        names = sorted({task for _, of, task in found if of == dataset})
-        if names and all((row, dataset, task) in found for row in rows for task in names):
-            tasks[dataset] = names
-    keys = [(dataset, task) for dataset, names in tasks.items() for task in names]
-    table = np.array([[100 * found[(row, *key)].accuracy["last"] for key in keys] for row in rows])
-    ranks = np.mean([rankdata(-column) for column in table.T], axis=0)
-    gains = table - table[rows.index(summary.grid.baseline)]
-    lines = ["| row | " + " | ".join(f"{name} ({len(of)})" for name, of in tasks.items())
-             + " | mean | rank | least gain | lost classes | s |", "|---|" + "---|" * (len(tasks) + 5)]  # fmt: skip
-    for k in np.argsort(-table.mean(axis=1), kind="stable"):
-        means = [np.mean([table[k, j] for j, key in enumerate(keys) if key[0] == name]) for name in tasks]
-        runs = [found[(rows[k], *key)] for key in keys]
-        lost = np.mean([run.lost_classes or 0 for run in runs])
-        seconds = np.median([run.seconds for run in runs])
-        cells = [*(f"{mean:.1f}" for mean in means), f"{table[k].mean():.1f}", f"{ranks[k]:.1f}"]
-        cells += [f"{gains[k].min():+.1f}", f"{lost:.1f}", f"{seconds:.0f}"]
-        lines.append(f"| {rows[k]} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def choice(summary: Summary, rule: str = "neighbours") -> str:
     """Return the result of choosing one row for each task and seed by a label-free score of its last iterate."""
-    variants = [v for v in summary.variants if not v.label.endswith("full")]  # scores of one engine are comparable
+    in_batches = {cell.row.name for cell in summary.grid.cells() if cell.config.engine == "minibatch"}
+    variants = [v for v in summary.variants if v.row in in_batches]  # scores of one engine are comparable
     choices: list[tuple[float, float, float, str]] = []
     for task in summary.tasks:
         for seed in summary.seeds:
