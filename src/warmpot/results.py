@@ -261,10 +261,10 @@ def fit(
         file=None if config is None else Path(config), changes=changes, fine_tune=fine_tune,
     )  # fmt: skip
     roles: dict[str, Any] = {"label": label, "ids": id, "features": features}
-    options: dict[str, Any] = {**roles, "needs_ids": True, "task": "regression" if regression else "classification"}
+    options: dict[str, Any] = {**roles, "task": "regression" if regression else "classification"}
     try:
         source_table = read_samples(source, name="source", needs_label=True, **options)
-        target_table = read_samples(target, name="target", **options)
+        target_table = read_samples(target, name="target", needs_ids=True, **options)
     except InputError as error:  # the argument has another name here
         error.remedy = error.remedy.replace("`ids=`", "`id=`")
         raise

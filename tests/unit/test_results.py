@@ -147,6 +147,14 @@ def test_ids_of_a_column_and_without_pandas(monkeypatch: pytest.MonkeyPatch) -> 
     assert "<td>class 0</td>" in other._repr_html_()
 
 
+def test_only_the_target_needs_the_ids_that_are_asked_for() -> None:
+    target = TARGET.assign(key=[f"t{k}" for k in range(len(TARGET))])
+    other = fit(SOURCE, target, label="kind", id="key")
+    assert other.predictions.index.tolist() == target.key.tolist()
+    with pytest.raises(InputError, match="key"):
+        fit(target.assign(kind="a"), TARGET, label="kind", id="key")
+
+
 def test_saved_and_loaded(result: warmpot.Result, tmp_path: Path) -> None:
     folder = result.save(tmp_path / "run")
     loaded = warmpot.load(folder)
