@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Exit, Option
 
@@ -87,7 +87,7 @@ def _check_all(data: DataFiles | None, backbone: Mapping[str, str | None]) -> It
     if data is not None:
         from warmpot.nets.backbone import BackboneSettings
 
-        given = {name: value for name, value in backbone.items() if value is not None}
+        given: dict[str, Any] = {name: value for name, value in backbone.items() if value is not None}
         yield from check_data(data, BackboneSettings(**given))
 
 

@@ -19,10 +19,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from warmpot._checks import check_choice
+from warmpot._checks import check_choice, check_count
 from warmpot._files import check_file
 from warmpot.errors import InputError, MissingExtraError, listing
 from warmpot.nets._split import split_network, split_points
+from warmpot.nets.low_rank import adapt_attention
 
 __all__ = [
     "Backbone", "BackboneSettings", "FrozenStem", "PixelNormalization", "PretrainedView", "are_weights_here",
@@ -58,15 +59,22 @@ class BackboneSettings:
         BatchNorm of the trained part in training: normalise by the batch and update the running statistics; normalise
         by the running statistics, which are kept (scale and shift are still trained); or normalise by the batches of
         all processes together.
+    lora : int
+        Of a transformer, train only updates of this rank of the linear layers of attention, from `train_from` on
+        (`warmpot.nets.low_rank`); 0: train everything there.
     """
 
     name: str = "resnet50.tv_in1k"
     weights: str = "pretrained"
     train_from: str | None = None
     batch_norm: str = "train"
+    lora: int = 0
 
     def __post_init__(self) -> None:
         check_choice("batch_norm", self.batch_norm, BATCH_NORMS)
+        if check_count("lora", self.lora, minimum=0) and self.train_from is None:
+            remedy = "Name the first trained part, or 'all': `train_from`."
+            raise InputError("lora", got="a network that is not trained", allowed="a trained one", remedy=remedy)
         for field in ("name", "weights"):
             if not getattr(self, field):
                 raise InputError(field, got="nothing", allowed="a name", remedy="Leave the setting out.")
@@ -190,8 +198,8 @@ class Backbone(nn.Module):
 def build_backbone(settings: BackboneSettings, *, seed: int = 0) -> Backbone:
     """Build a backbone; random weights come from `seed`, not from the global generator.
 
-    The names of its tensors depend on `settings.name` and `settings.train_from` only, so that a saved backbone can be
-    loaded into one built with ``weights="none"``.
+    The names of its tensors depend on the name, `train_from` and `lora` only, so that a saved backbone can be loaded
+    into one built with ``weights="none"``.
     """
     net = _make_network(settings.name, seed, pretrained=settings.weights == "pretrained")
     if settings.weights not in ("pretrained", "none"):
@@ -202,6 +210,8 @@ def build_backbone(settings: BackboneSettings, *, seed: int = 0) -> Backbone:
         body, tail = split_network(net, settings.train_from)
     if settings.batch_norm == "sync":  # timm's function, which supports timm's own kinds of BatchNorm
         tail = import_timm().layers.convert_sync_batchnorm(tail)
+    if settings.lora:
+        adapt_attention(tail, settings.lora, seed)
     cfg = net.pretrained_cfg
     crop, fixed = cfg["input_size"][-1], bool(cfg.get("fixed_input_size", False))
     view = PretrainedView(int(crop / cfg["crop_pct"]), crop, cfg["interpolation"], fixed)

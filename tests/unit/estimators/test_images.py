@@ -139,3 +139,15 @@ def test_random_views_are_stored_and_drawn() -> None:
     assert np.array_equal(fit(image_task(), config).outputs, fitted.outputs)
     with pytest.raises(InputError, match="cache_views"):
         load_config("tuned", changes={"images": {"cache_views": 2}})
+
+
+def test_a_transformer_is_trained_through_low_rank_updates(tmp_path: Path) -> None:
+    images = {**VIEW["images"], "view": {"resize": 160, "crop": 160}, "backbone": {"lora": 2}}
+    overrides = {"images": images, "minibatch": SHORT}
+    model = ImageClassifier("test_vit", backbone_weights="none", fine_tune=True, overrides=overrides)
+    model.fit(SOURCE, YS, TARGET)
+    updates = [value for name, value in model.predictor_.network.named_parameters() if name.endswith(".up")]
+    assert updates
+    assert all(update.any() for update in updates)
+    loaded = ImageClassifier.load(model.save(tmp_path / "model"))
+    np.testing.assert_array_equal(loaded.predict_proba(NEW), model.predict_proba(NEW))

@@ -45,7 +45,7 @@ def pixels(n: int, side: int = 64, seed: int = 0) -> Tensor:
     return torch.randint(0, 256, (n, 3, side, side), dtype=torch.uint8, generator=generator)
 
 
-def random_backbone(name: str = SMALL, train_from: str | None = "layer4", **more: str) -> Backbone:
+def random_backbone(name: str = SMALL, train_from: str | None = "layer4", **more: str | int) -> Backbone:
     return build_backbone(BackboneSettings(name, "none", train_from, **more))
 
 
@@ -212,6 +212,42 @@ class TestModes:
         assert list(sync.state_dict()) == list(plain.state_dict())
         sync.load_state_dict(plain.state_dict())
         assert torch.equal(sync.eval()(pixels(2)), plain.eval()(pixels(2)))  # activations of the norm layers included
+
+    @pytest.mark.parametrize(
+        ("network", "train_from", "side"), [("test_vit", "all", 160), ("vit_tiny_patch16_224", "blocks.11", 224)]
+    )
+    def test_low_rank_updates_start_at_nothing_and_are_all_that_is_trained(self, network, train_from, side):
+        plain, adapted, loaded = (random_backbone(network, train_from, lora=rank) for rank in (0, 4, 4))
+        x = pixels(2, side)
+        assert torch.equal(adapted.eval()(x), plain.eval()(x))
+        trained = {name for name, p in adapted.named_parameters() if p.requires_grad}
+        assert trained
+        assert {name.rpartition(".")[2] for name in trained} == {"down", "up"}
+        assert all(".attn." in name for name in trained)
+        optimiser = torch.optim.SGD([p for p in adapted.parameters() if p.requires_grad], lr=0.1)
+        for _ in range(2):  # the gradient of `down` is 0 at first
+            optimiser.zero_grad()
+            adapted.train()(x).square().sum().backward()
+            optimiser.step()
+        before, after = dict(plain.named_modules()), dict(adapted.named_modules())
+        for name in {name.rpartition(".")[0] for name in trained}:
+            layer = after[name]
+            assert torch.equal(layer.linear.weight, before[name].weight)
+            assert layer.up.any()
+            assert (layer.up.shape[1], layer.down.shape[0]) == (4, 4)
+            torch.testing.assert_close(layer.weight, before[name].weight + layer.up @ layer.down)
+        loaded.load_state_dict(adapted.state_dict())
+        copied = pickle.loads(pickle.dumps(copy.deepcopy(adapted))).eval()
+        assert torch.equal(loaded.eval()(x), copied(x))
+        assert not torch.equal(copied(x), plain(x))
+
+    def test_low_rank_updates_need_attention_that_is_trained(self):
+        with pytest.raises(InputError, match="without attention"):
+            random_backbone(lora=4)
+        with pytest.raises(InputError, match="not trained"):
+            random_backbone("test_vit", None, lora=4)
+        with pytest.raises(InputError, match="1 to 64"):
+            random_backbone("test_vit", "all", lora=65)
 
     def test_everything_or_nothing_is_trained(self):
         everything, nothing = random_backbone(train_from="all"), random_backbone(train_from=None)
