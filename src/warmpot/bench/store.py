@@ -92,7 +92,7 @@ class Record:
     collapsed : bool
         Whether the last iterate lost most of the classes that the first one predicted.
     seconds : float
-        Training time, on one thread.
+        Training time, on one thread; without a GPU, CPU time (wall time in records before 2026-11-18).
     finished : str
         UTC, ISO 8601.
     error, trace : str
