@@ -237,9 +237,10 @@ def _prepare_folder(grid: Grid, out: Path) -> None:
 
 
 def _fixed_parts(grid: Grid) -> dict[str, Any]:
-    """Return the parts that a folder cannot change; settings of data sets are only text."""
+    """Return the parts that a folder cannot change; settings of data sets and names in the paper are only text."""
     mapping = {name: part for name, part in grid.to_mapping().items() if name not in (*MUTABLE, *EXTENDABLE)}
-    return mapping | {"data": [{**entry, "setting": ""} for entry in mapping["data"]]}
+    texts = {"data": "setting", "rows": "reported"}
+    return mapping | {name: [{**entry, text: ""} for entry in mapping[name]] for name, text in texts.items()}
 
 
 def _check(cells: Iterable[Cell], data: GridData | None) -> None:
