@@ -63,7 +63,9 @@ def run(name: str, candidate: str, folder: Path) -> dict[str, Any]:
     joint, outputs = new.joint, seen.problem(level="outputs")
     found["fresh, joint"] = joint if joint.p is None else with_labels(joint, *fresh.points, target_labels=new_labels)
     found["fresh, labels"] = with_plan_labels(new.labels, new.problem, new.label_plan, new_labels)
-    found["fresh, outputs"] = fresh_bounds(outputs, fresh.target_proba, fresh.target_proba, beta=beta).joint
+    found["fresh, outputs"] = fresh_bounds(
+        outputs, fresh.target_proba, fresh.target_proba, beta=beta, unseen=True
+    ).joint
     neighbours = make_validator("neighbours").score(_candidate(fitted))
     accuracy = float((fresh.target_proba.argmax(axis=1) == new_labels).mean())
     return {

@@ -50,10 +50,11 @@ def bound(
     `warmpot fit --holdout`), the bound is about new samples. If the target file has labels, they only add the true
     loss and the terms that cannot be computed without labels.
     """
+    from warmpot.bounds.fresh import check_unseen
     from warmpot.report import draw_bounds
     from warmpot.train import Predictor, bound_inputs
-    from warmpot.train.run_bounds import bound_run, check_held_out, check_unseen
-    from warmpot.train.run_folder import read_config, read_use, write_bounds
+    from warmpot.train.run_bounds import bound_run, check_target
+    from warmpot.train.run_folder import has_same_data, read_config, read_use, write_bounds
     from warmpot.train.run_reader import read_run
 
     data = remembered_files(run, source, target, "RUN", ColumnFlags(label, ids, features or ()))
@@ -74,8 +75,10 @@ def bound(
         inputs = bound_inputs(predictor, task)
         new, new_truth = _fresh(data, fresh, predictor, inputs, task, all_labels)
         if fresh is None and task.held_out is not None:
-            check_held_out(run, predictor, task.held_out)
+            check_target(run, predictor, task, held_out=True)
         if fresh is not None and new is not None:
+            if not has_same_data(run, task):  # otherwise samples of the training would count as new ones
+                check_target(run, predictor, task, held_out=False)
             check_unseen(str(fresh), inputs.target, new.target)
         note("solving plans on a grid of alpha and beta")
         finished = read_run(run)

@@ -19,7 +19,7 @@ from warmpot.bounds import (
     with_labels,
     with_plan_labels,
 )
-from warmpot.bounds.fresh import coverage_groups
+from warmpot.bounds.fresh import check_unseen, coverage_groups
 from warmpot.bounds.levels import LEVELS, at_level
 from warmpot.errors import InputError
 
@@ -96,6 +96,38 @@ def test_samples_that_fit_nowhere_cost_one() -> None:
     other = BoundProblem("features", data["xs"], data["ys"], data["xt"], proba, gamma=gamma, loss="tv")
     with pytest.raises(InputError, match="joint"):
         fresh_bounds(other, far, far)
+
+
+def test_samples_that_were_seen_are_refused() -> None:
+    """Also in another order, and computed in other batches: then the last bits differ."""
+    data = task(m=120)
+    seen, noise = problem(data), np.random.default_rng(1)
+    for number in (120, 20):
+        x = np.concatenate([data["xt"][:number], data["xb"][number:]])
+        x = noise.permutation(x) * (1 + 1e-6 * noise.uniform(-1, 1, size=(120, 2)))
+        with pytest.raises(InputError, match=f"{number} of 120 samples"):
+            fresh_bounds(seen, x, softmax(x @ WEIGHT.T))
+        assert fresh_bounds(seen, x, softmax(x @ WEIGHT.T), unseen=True).joint.total < 1
+
+
+def test_samples_of_a_population_that_repeats_itself_are_not_copies() -> None:
+    """Draws from few points coincide; the reports say so. The same samples once more are too many."""
+    rng, values = np.random.default_rng(0), np.array(list(np.ndindex(5, 5, 5)), float)
+    refused = 0
+    for _ in range(300):
+        seen, fresh = (values[rng.integers(0, 125, n)] for n in (60, 40))
+        try:
+            copies = check_unseen("x", seen, fresh)
+            assert copies == sum(any((row == other).all() for other in seen) for row in fresh)
+        except InputError:
+            refused += 1
+    assert refused <= 6
+    with pytest.raises(InputError, match="60 of 60"):
+        check_unseen("x", seen, seen[::-1])
+    data = task()
+    x = np.concatenate([data["xb"], data["xt"][:1]])
+    found = fresh_bounds(problem(data), x, softmax(x @ WEIGHT.T))
+    assert all("1 of 41 fresh samples equal" in report.notes[-1] for report in (found.joint, found.labels))
 
 
 @pytest.mark.parametrize("alpha", [0.7, 1.0])

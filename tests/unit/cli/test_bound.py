@@ -270,6 +270,18 @@ def test_samples_that_were_trained_on_certify_nothing(data: Path, tmp_path: Path
         assert "other samples in the rows that were held out" in refused.output
 
 
+def test_trained_samples_are_not_new_next_to_another_target(data: Path, tmp_path: Path) -> None:
+    x = arrays(data / "t.npz")["X"]
+    np.savez(tmp_path / "new.npz", X=x + 0.1 * np.random.default_rng(3).normal(size=x.shape))
+    files = str(data / "full"), str(data / "s.npz")
+    refused = invoke("bound", *files, str(tmp_path / "new.npz"), "--fresh", str(data / "t.npz"), "--out", str(tmp_path))
+    assert refused.exit_code == 2
+    assert "TARGET: got other samples than in the training" in refused.output
+    np.savez(tmp_path / "moved.npz", X=x)
+    words = [str(tmp_path / "moved.npz"), "--fresh", str(tmp_path / "new.npz"), "--out", str(tmp_path)]
+    assert invoke("bound", *files, *words).exit_code == 0
+
+
 def test_labels_of_fresh_samples_do_not_complete_a_bound_of_new_ones(data: Path, tmp_path: Path) -> None:
     few = ["--set", "full.rounds=2", "--set", "full.iterations=5", "--quiet", "--no-report"]
     words = [str(data / "s.npz"), str(data / "labelled.npz"), "--out", str(tmp_path / "run"), "--holdout", "0.4"]

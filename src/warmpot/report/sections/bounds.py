@@ -245,7 +245,7 @@ def _lead(view: RunView, valid: Mapping[str, BoundReport], name: str) -> str:
         text += f"; {labels.guess:.2f} with classes that seem absent)." if labels.guess is not None else ")."
         if joint is not None and joint.total < 1:
             text += f" Without M, but with what the best head loses on both domains: {joint.total:.2f}."
-        return text
+        return " ".join([text, *(f"Note: {note}." for note in labels.notes)])
     report = valid[name]
     adapted = " They were trained on, so the number is too good for new ones." if view.run.target_use.features else ""
     text = (
