@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from warmpot.bounds import head_lipschitz, joint_bound
 from warmpot.cli import app
 from warmpot.data import as_table, make_task
+from warmpot.select import sweep
 from warmpot.train import Predictor, fit, load_config
 
 POPULATION = "PAC-Bayes"
@@ -224,9 +225,26 @@ def test_the_winner_of_a_sweep_pays_for_the_choice(data: Path, tmp_path: Path) -
     confidence = [next(t["value"] for t in one["terms"] if t["name"] == "confidence") for one in (free, paid)]
     assert confidence[0] < confidence[1]
     # a folder of an older version does not say it
-    del record["target_use"], record["facts"]["candidates"]
+    del record["target_use"]
     (best / "run.json").write_text(json.dumps(record))
     assert "NOT A CERTIFICATE (settings searched on the target)" in invoke("bound", str(best)).output
+    # the settings remember it, wherever they are used again
+    for k, config in enumerate((tmp_path / "w" / "best.yaml", best / "config.yaml")):
+        words = ["--config", str(config), "--out", str(tmp_path / f"again{k}"), "--quiet", "--no-report"]
+        assert invoke("fit", *files, *words).exit_code == 0
+        found = json.loads((tmp_path / f"again{k}" / "run.json").read_text())["target_use"]
+        assert found == {"features": False, "iterate": False, "candidates": 5}
+
+
+def test_a_second_sweep_was_not_listed_in_advance(data: Path, tmp_path: Path) -> None:
+    task, _ = make_task(as_table(*arrays(data / "s.npz").values()), as_table(arrays(data / "t.npz")["X"]))
+    once = sweep(task, out=tmp_path / "a", space={"preset": "source-only", "full.penalty": [0.001, 0.01]})
+    assert once.config.candidates == once.fitted.config.candidates == 3
+    settings = {"candidates": once.config.candidates}
+    twice = sweep(task, out=tmp_path / "b", space={"preset": "source-only", "full.penalty": [0.1]}, changes=settings)
+    twice.fitted.save(tmp_path / "saved")
+    for folder in (tmp_path / "b" / "best", tmp_path / "saved"):
+        assert json.loads((folder / "run.json").read_text())["target_use"]["candidates"] is None
 
 
 def test_what_the_target_touched_is_recorded(data: Path, tmp_path: Path) -> None:
