@@ -161,13 +161,13 @@ def _show_bounds(found: RunBounds, invalid: dict[str, str], delta: float) -> Non
 
 def _show_tables(found: RunBounds, new: bool, delta: float) -> None:
     """Print the bounds of parts of the target, and of the levels."""
-    whose = f"new samples, each table with probability {1 - delta:g}" if new else "these samples"
+    whose = f"new samples, each {{}} with probability {1 - delta:g}" if new else "these samples"
     for name in ("coverage", "classes"):
         rows = [[str(row["name"]), str(row["n"]), f"{row['joint']:.3f}", f"{row['labels']:.3f}"]
                 for row in found.tables.get(name, [])]  # fmt: skip
         if rows:
             columns = ["most certain" if name == "coverage" else "predicted class", "samples", "+ ideal", "+ M"]
-            show("", f"Loss at most ({whose}):", table_grid(columns, rows[:MAX_ROWS], left=columns[:1]))
+            show("", f"Loss at most ({whose.format('table')}):", table_grid(columns, rows[:MAX_ROWS], left=columns[:1]))
             show(*([f"and {len(rows) - MAX_ROWS} more in {BOUNDS}"] if len(rows) > MAX_ROWS else []))
     levels = found.tables.get("levels", [])
     if levels:
@@ -175,4 +175,5 @@ def _show_tables(found: RunBounds, new: bool, delta: float) -> None:
         prices = ["" if row["price"] is None else f"{row['price']:.3f}" for row in levels]
         rows = [[row["level"], f"{row['total']:.3f}", price, row["heads"]]
                 for row, price in zip(levels, prices, strict=True)]  # fmt: skip
-        show("", "Theorem 3.3 (sharp) by level:", table_grid(columns, rows, left=("distances of", "ideal term over")))
+        title = f"Theorem 3.3 (sharp) by level ({whose.format('line')}):"
+        show("", title, table_grid(columns, rows, left=("distances of", "ideal term over")))

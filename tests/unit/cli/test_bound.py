@@ -178,6 +178,7 @@ def test_held_out_samples_certify_and_reach_nothing(data: Path, tmp_path: Path) 
     assert result.exit_code == 0, result.output
     assert "have changed" not in result.output
     assert "New target samples, each line with probability 0.8" in result.output
+    assert "by level (new samples, each line with probability 0.8)" in result.output
     found = json.loads((tmp_path / "a" / "bound.json").read_text())
     assert set(found) == NAMES | NEW | {"tables"}
     assert list(found)[:2] == ["Theorem 3.3, new samples", "Plan labels, new samples"]
