@@ -164,7 +164,7 @@ def fresh_bounds(
     base = _report(fresh, plan, beta, 1.0 - delta) if plan.nnz else _nothing(whole)
     joint = _with_interval(base, samples.joint, delta, interval)
     labels = _with_interval(plan_label_bound(fresh, every, whole), samples.labels, delta, interval)
-    note = f"{copies} of {fresh.shape[1]} fresh samples equal samples seen; it does not hold if these are copies"
+    note = f"{copies} of {fresh.shape[1]} fresh samples equal a sample seen or each other: no bound if these are copies"
     joint, labels = (
         replace(one, theorem=f"{one.theorem}{NEW}", notes=(*one.notes, *([note] if copies else ())))
         for one in (joint, labels)
@@ -176,19 +176,23 @@ def check_unseen(name: str, seen: FloatArray, fresh: FloatArray) -> int:
     """Refuse samples that were trained on: a bound on new samples needs samples that nothing was fitted to.
 
     Equal samples are not always copies, because some populations repeat themselves: about as many are accepted as the
-    samples seen have among themselves, and a twentieth more. Returns how many there are.
+    samples seen have among themselves, and a twentieth more. Returns how many equal a sample seen, or each other.
     """
     n, m, centre = len(seen), len(fresh), seen.mean(axis=0)
     known, new = seen - centre, fresh - centre
     near = SAME * max(float(np.linalg.norm(known, axis=1).max()), 1e-300)
-    tree = cKDTree(known)
-    copies = int(np.isfinite(tree.query(new, distance_upper_bound=near)[0]).sum())
-    twins = float(np.isfinite(tree.query(known, k=2, distance_upper_bound=near)[0][:, 1]).mean())
+
+    def repeated(points: FloatArray, among: FloatArray, times: int) -> BoolArray:
+        found: BoolArray = np.isfinite(cKDTree(among).query(points, k=[times], distance_upper_bound=near)[0][:, 0])
+        return found
+
+    of_seen = repeated(new, known, 1)
+    copies, twins = int(of_seen.sum()), float(repeated(known, known, 2).mean())
     chance = 3.0 * math.sqrt(twins * (1.0 - twins) * m * (1.0 + m / n))  # three standard deviations
     if copies > (twins + 0.05) * m + chance:
         got, allowed = f"{copies} of {m} samples that the run was trained on", "samples that it has not seen"
         raise InputError(name, got=got, allowed=allowed, remedy="Hold some out instead: warmpot fit --holdout 0.3.")
-    return copies
+    return int((of_seen | repeated(new, new, 2)).sum())
 
 
 def _nothing(base: BoundReport) -> BoundReport:
