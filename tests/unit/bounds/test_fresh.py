@@ -19,7 +19,7 @@ from warmpot.bounds import (
     with_labels,
     with_plan_labels,
 )
-from warmpot.bounds.fresh import check_unseen, coverage_groups
+from warmpot.bounds.fresh import SampleBounds, check_unseen, coverage_groups
 from warmpot.bounds.levels import LEVELS, at_level
 from warmpot.errors import InputError
 
@@ -160,6 +160,16 @@ def test_plan_labels_of_a_plan(alpha: float) -> None:
     assert sum(row.n * row.joint for row in rows if row.n) / 40 == pytest.approx(report.total)
     wider = group_bounds(parts, classes, delta=0.1)
     assert all(w.joint >= r.joint - 1e-9 for w, r in zip(wider, rows, strict=True))
+
+
+def test_parts_share_delta() -> None:
+    """All parts hold together with probability 1 - delta: each has an equal share of it, in Hoeffding's closed form."""
+    values = np.linspace(0.1, 0.5, 90)
+    parts = {str(k): np.arange(90) % 3 == k for k in range(3)}
+    rows = group_bounds(SampleBounds(values, values / 2, np.ones(90)), parts, 0.1, "hoeffding")
+    for row, mask in zip(rows, parts.values(), strict=True):
+        above = math.sqrt(math.log(3 / 0.1) / (2 * 30))
+        assert (row.joint, row.labels) == pytest.approx((values[mask].mean() + above, values[mask].mean() / 2 + above))
 
 
 def test_thresholds_of_the_certain_samples_come_from_the_samples_seen() -> None:
