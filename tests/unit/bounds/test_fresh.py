@@ -108,6 +108,9 @@ def test_samples_that_were_seen_are_refused() -> None:
         with pytest.raises(InputError, match=f"{number} of 120 samples"):
             fresh_bounds(seen, x, softmax(x @ WEIGHT.T))
         assert fresh_bounds(seen, x, softmax(x @ WEIGHT.T), unseen=True).joint.total < 1
+    unsplit = problem({**data, "xt": np.concatenate([data["xt"], data["xb"]])})
+    with pytest.raises(InputError, match="120 of 120"):  # its prices would depend on the fresh samples
+        fresh_bounds(unsplit, data["xb"], softmax(data["xb"] @ WEIGHT.T))
 
 
 def test_samples_of_a_population_that_repeats_itself_are_not_copies() -> None:

@@ -194,6 +194,7 @@ def _part_tables(tables: Mapping[str, Sequence[Mapping[str, Any]]], new: bool) -
         rows = [[row.get("level"), *(_number(row.get(k)) for k in ("total", "price")), label(str(row.get("heads")), 80)]
                 for row in tables["levels"]]  # fmt: skip
         note = "The price is the ideal term over the heads of the level; it needs target labels."
+        note += " About new samples; each row holds on its own with the probability of the bound." if new else ""
         yield make_table(["distances of", "total", "price", "heads"], rows, "Theorem 3.3, sharp, by level", note)
 
 
