@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,9 @@ def run(name: str, candidate: str, folder: Path) -> dict[str, Any]:
     joint, outputs = new.joint, seen.problem(level="outputs")
     found["fresh, joint"] = joint if joint.p is None else with_labels(joint, *fresh.points, target_labels=new_labels)
     found["fresh, labels"] = with_plan_labels(new.labels, new.problem, new.label_plan, new_labels)
-    found["fresh, outputs"] = fresh_bounds(outputs, fresh.target_proba, fresh.target_proba, beta=beta).joint
+    found["fresh, outputs"] = fresh_bounds(
+        outputs, fresh.target_proba, fresh.target_proba, beta=beta, unseen=True
+    ).joint
     neighbours = make_validator("neighbours").score(_candidate(fitted))
     accuracy = float((fresh.target_proba.argmax(axis=1) == new_labels).mean())
     return {
@@ -133,10 +136,14 @@ def ranks(results: list[dict[str, Any]]) -> list[str]:
     from scipy.stats import spearmanr
 
     tasks = [t for t in TASKS if {r["candidate"] for r in results if r["task"] == t} >= set(CANDIDATES)]
-    lines = [f"{len(CANDIDATES)} candidates ({'; '.join(CANDIDATES)}) on {len(tasks)} tasks:", "",
-             "| score | rank correlation | regret, points |", "|---|---|---|"]  # fmt: skip
-    for name, score in SCORES.items():
-        correlations, regrets = [], []
+    lines = [f"{len(CANDIDATES)} candidates ({'; '.join(CANDIDATES)}) on {len(tasks)} tasks, one seed; mean and "
+             "standard error over the tasks:", "", "| score | rank correlation | regret, points | best-scored |",
+             "|---|---|---|---|"]  # fmt: skip
+    fixed = {
+        f"none: always `{name}`": (lambda r, name=name: float(r["candidate"] == name)) for name in ("full", "bound")
+    }
+    for name, score in (SCORES | fixed).items():
+        correlations, regrets, chosen = [], [], Counter()
         for task in tasks:
             mine = [r for r in results if r["task"] == task]
             accuracies, scores = np.array([r["accuracy"] for r in mine]), np.array([score(r) for r in mine])
@@ -144,8 +151,15 @@ def ranks(results: list[dict[str, Any]]) -> list[str]:
                 warnings.simplefilter("ignore")  # equal scores have no correlation
                 correlations.append(np.nan_to_num(spearmanr(scores, accuracies)[0]))
             regrets.append(100 * (accuracies.max() - accuracies[scores.argmax()]))
-        lines.append(f"| {name} | {np.mean(correlations):.2f} | {np.mean(regrets):.1f} |")
+            chosen[mine[scores.argmax()]["candidate"]] += 1
+        picks = ", ".join(f"{one} {count}" for one, count in chosen.most_common())
+        correlation = "" if name in fixed else _mean(correlations, 2)
+        lines.append(f"| {name} | {correlation} | {_mean(regrets, 1)} | {picks} |")
     return lines
+
+
+def _mean(values: list[float], digits: int) -> str:
+    return f"{np.mean(values):.{digits}f} ± {np.std(values, ddof=1) / np.sqrt(len(values)):.{digits}f}"
 
 
 def figure(results: list[dict[str, Any]]) -> None:

@@ -110,6 +110,8 @@ class Cell:
         # Later additions are absent where they change nothing, so that older records keep their key.
         if not self.config.holdout:
             del settings["holdout"]
+        if self.config.candidates == 1:
+            del settings["candidates"]
         return identity | {"known_classes": True} if self.known_classes else identity
 
     @functools.cached_property

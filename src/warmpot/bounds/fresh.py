@@ -28,12 +28,14 @@ predicted class, or the most certain ones (`group_bounds`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
+from scipy.spatial import cKDTree
 
 from warmpot._checks import check_fraction
 from warmpot._typing import Array, BoolArray, FloatArray
@@ -44,8 +46,8 @@ from warmpot.bounds.theorems import BoundProblem
 from warmpot.errors import InputError
 
 __all__ = [
-    "PLAN_LABELS", "FreshBounds", "Group", "SampleBounds", "coverage_groups", "fresh_bounds", "group_bounds",
-    "plan_label_bound", "sample_bounds",
+    "PLAN_LABELS", "FreshBounds", "Group", "SampleBounds", "check_unseen", "coverage_groups", "fresh_bounds",
+    "group_bounds", "plan_label_bound", "sample_bounds",
 ]  # fmt: skip
 
 FIXED = "none: alpha, beta and prices are set by the samples seen; to choose a beta by the fresh ones, divide delta"
@@ -56,6 +58,8 @@ NEW = ", new target samples"
 MISMATCH = "share of the target that is matched with source samples of another class; needs target labels"
 COVERAGES = (0.3, 0.5, 0.7, 1.0)
 ROWS = 1024  # source samples per block
+SAME = 1e-5
+"""Distance, in units of the spread of the samples, up to which two are the same: last bits depend on the batch."""
 
 
 class SampleBounds(NamedTuple):
@@ -126,6 +130,7 @@ def fresh_bounds(
     beta: float = 1.0,
     delta: float = 0.05,
     interval: str = "betting",
+    unseen: bool = False,
 ) -> FreshBounds:
     """Certify the loss on the target population with target samples that nothing depends on.
 
@@ -142,6 +147,8 @@ def fresh_bounds(
         Probability with which each of the two bounds may fail.
     interval : "betting", "bernstein" or "hoeffding"
         See `upper_bound_of_mean`.
+    unseen : bool
+        Whether it is known that none of them was trained on; otherwise `check_unseen` looks for samples of `seen`.
     """
     if seen.kind != "joint":
         raise InputError("seen", got="Theorem 3.2", allowed='a problem of kind "joint"', remedy="Pass one.")
@@ -150,14 +157,42 @@ def fresh_bounds(
         "joint", seen.source, seen.labels, target, seen.source_proba, target_proba,
         gamma=seen.lipschitz, loss=seen.loss.name,
     )  # fmt: skip
+    copies = 0 if unseen else check_unseen("fresh samples", seen.target, fresh.target)
     plan, every = _matched(fresh, seen.prices(beta), 1.0), _matched(fresh, seen.prices(beta, whole=True), np.inf)
     whole = _report(fresh, every, beta, 1.0 - delta)
     samples = SampleBounds(sample_bounds(fresh, plan).joint, *sample_bounds(fresh, every)[1:])
     base = _report(fresh, plan, beta, 1.0 - delta) if plan.nnz else _nothing(whole)
     joint = _with_interval(base, samples.joint, delta, interval)
     labels = _with_interval(plan_label_bound(fresh, every, whole), samples.labels, delta, interval)
-    joint, labels = (replace(one, theorem=f"{one.theorem}{NEW}") for one in (joint, labels))
+    note = f"{copies} of {fresh.shape[1]} fresh samples equal a sample seen or each other: no bound if these are copies"
+    joint, labels = (
+        replace(one, theorem=f"{one.theorem}{NEW}", notes=(*one.notes, *([note] if copies else ())))
+        for one in (joint, labels)
+    )
     return FreshBounds(joint, labels, samples, fresh, every)
+
+
+def check_unseen(name: str, seen: FloatArray, fresh: FloatArray) -> int:
+    """Refuse samples that were trained on: a bound on new samples needs samples that nothing was fitted to.
+
+    Equal samples are not always copies, because some populations repeat themselves: about as many are accepted as the
+    samples seen have among themselves, and a twentieth more. Returns how many equal a sample seen, or each other.
+    """
+    n, m, centre = len(seen), len(fresh), seen.mean(axis=0)
+    known, new = seen - centre, fresh - centre
+    near = SAME * max(float(np.linalg.norm(known, axis=1).max()), 1e-300)
+
+    def repeated(points: FloatArray, among: FloatArray, times: int) -> BoolArray:
+        found: BoolArray = np.isfinite(cKDTree(among).query(points, k=[times], distance_upper_bound=near)[0][:, 0])
+        return found
+
+    of_seen = repeated(new, known, 1)
+    copies, twins = int(of_seen.sum()), float(repeated(known, known, 2).mean())
+    chance = 3.0 * math.sqrt(twins * (1.0 - twins) * m * (1.0 + m / n))  # three standard deviations
+    if copies > (twins + 0.05) * m + chance:
+        got, allowed = f"{copies} of {m} samples that the run was trained on", "samples that it has not seen"
+        raise InputError(name, got=got, allowed=allowed, remedy="Hold some out instead: warmpot fit --holdout 0.3.")
+    return int((of_seen | repeated(new, new, 2)).sum())
 
 
 def _nothing(base: BoundReport) -> BoundReport:

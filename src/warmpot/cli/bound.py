@@ -50,10 +50,11 @@ def bound(
     `warmpot fit --holdout`), the bound is about new samples. If the target file has labels, they only add the true
     loss and the terms that cannot be computed without labels.
     """
+    from warmpot.bounds.fresh import check_unseen
     from warmpot.report import draw_bounds
     from warmpot.train import Predictor, bound_inputs
-    from warmpot.train.run_bounds import bound_run, check_held_out, check_unseen
-    from warmpot.train.run_folder import read_config, read_use, write_bounds
+    from warmpot.train.run_bounds import bound_run, check_target
+    from warmpot.train.run_folder import has_same_data, read_config, read_use, write_bounds
     from warmpot.train.run_reader import read_run
 
     data = remembered_files(run, source, target, "RUN", ColumnFlags(label, ids, features or ()))
@@ -74,8 +75,10 @@ def bound(
         inputs = bound_inputs(predictor, task)
         new, new_truth = _fresh(data, fresh, predictor, inputs, task, all_labels)
         if fresh is None and task.held_out is not None:
-            check_held_out(run, predictor, task.held_out)
+            check_target(run, predictor, task, held_out=True)
         if fresh is not None and new is not None:
+            if not has_same_data(run, task):  # otherwise samples of the training would count as new ones
+                check_target(run, predictor, task, held_out=False)
             check_unseen(str(fresh), inputs.target, new.target)
         note("solving plans on a grid of alpha and beta")
         finished = read_run(run)
@@ -158,13 +161,13 @@ def _show_bounds(found: RunBounds, invalid: dict[str, str], delta: float) -> Non
 
 def _show_tables(found: RunBounds, new: bool, delta: float) -> None:
     """Print the bounds of parts of the target, and of the levels."""
-    whose = f"new samples, each table with probability {1 - delta:g}" if new else "these samples"
+    whose = f"new samples, each {{}} with probability {1 - delta:g}" if new else "these samples"
     for name in ("coverage", "classes"):
         rows = [[str(row["name"]), str(row["n"]), f"{row['joint']:.3f}", f"{row['labels']:.3f}"]
                 for row in found.tables.get(name, [])]  # fmt: skip
         if rows:
             columns = ["most certain" if name == "coverage" else "predicted class", "samples", "+ ideal", "+ M"]
-            show("", f"Loss at most ({whose}):", table_grid(columns, rows[:MAX_ROWS], left=columns[:1]))
+            show("", f"Loss at most ({whose.format('table')}):", table_grid(columns, rows[:MAX_ROWS], left=columns[:1]))
             show(*([f"and {len(rows) - MAX_ROWS} more in {BOUNDS}"] if len(rows) > MAX_ROWS else []))
     levels = found.tables.get("levels", [])
     if levels:
@@ -172,4 +175,5 @@ def _show_tables(found: RunBounds, new: bool, delta: float) -> None:
         prices = ["" if row["price"] is None else f"{row['price']:.3f}" for row in levels]
         rows = [[row["level"], f"{row['total']:.3f}", price, row["heads"]]
                 for row, price in zip(levels, prices, strict=True)]  # fmt: skip
-        show("", "Theorem 3.3 (sharp) by level:", table_grid(columns, rows, left=("distances of", "ideal term over")))
+        title = f"Theorem 3.3 (sharp) by level ({whose.format('line')}):"
+        show("", title, table_grid(columns, rows, left=("distances of", "ideal term over")))

@@ -21,6 +21,7 @@ __all__ = ["evaluate"]
 
 STRATUM = "stratum"
 """The column of to_label.csv that says that its samples were not drawn evenly."""
+LESS = "less certain"
 FORM = "CSV file with columns row (of predictions.csv or holdout.csv) or name, and label. [default: write to_label.csv]"
 LABEL = Annotated[str, Option(metavar="COLUMN", help="Labels in LABELS.")]
 IDS = Annotated[
@@ -59,14 +60,14 @@ def evaluate(
     if labels is None:
         rows = draw_to_label(confidence, number, seed)
         columns: dict[str, Any] = {name: [column[k] for k in rows] for name, column in target.items()}
-        names = ["less certain" if unsure else "more certain" for unsure in less_certain(confidence)[rows]]
+        names = [LESS if unsure else "more certain" for unsure in less_certain(confidence)[rows]]
         columns[STRATUM] = [f"{name}, {names.count(name)} drawn" for name in names]
         write_csv(file, [*columns, "label"], zip(*columns.values(), [""] * len(rows), strict=True))
         if not quiet:
             show(f"Wrote {file}: {len(rows)} samples. Fill in the column label, then run:")
             show(f"warmpot evaluate {quoted(run)} {quoted(file)}")
         return
-    known, column, evenly = _read_labels(labels, target, label, ids)
+    known, column, strata = _read_labels(labels, target, label, ids)
     held = _predictions(run, HOLDOUT) if (run / HOLDOUT).exists() else {}
     held_out = _are_held_out(labels, [name for name, _ in known], column, target, held)
     if held_out:
@@ -75,8 +76,10 @@ def evaluate(
         _warn_of_unknown(labels, [given for _, given in known], run)
     position = {name: k for k, name in enumerate(target[column])}
     rows = np.array([position[name] for name, _ in known])
+    if strata:
+        _check_strata(labels, strata, less_certain(confidence)[rows].tolist(), run)
     correct = np.array([target["prediction"][position[name]] == given for name, given in known])
-    found = accuracy_intervals(confidence, rows, correct, delta=delta, evenly=evenly, held_out=held_out)
+    found = accuracy_intervals(confidence, rows, correct, delta=delta, evenly=not strata, held_out=held_out)
     record = {
         "labels": len(rows),
         "samples": len(confidence),
@@ -106,8 +109,10 @@ def _predictions(run: Path, file: str) -> Columns:
     return {name: columns[name] for name in ("row", "name", "prediction", "confidence") if name in columns}
 
 
-def _read_labels(file: Path, target: Columns, label: str, ids: str | None) -> tuple[list[tuple[str, str]], str, bool]:
-    """Return ids and labels, the column of the predictions that has the ids, and if any sample was as likely."""
+def _read_labels(
+    file: Path, target: Columns, label: str, ids: str | None
+) -> tuple[list[tuple[str, str]], str, list[str]]:
+    """Return ids and labels, the column of the predictions that has the ids, and the strata of `to_label.csv`."""
     head, *lines = read_csv(file, errors="surrogateescape")
     # the column of the file that finds a sample, and the one of the predictions that it is looked for in
     places = (("row", "row"), ("name", "name")) if ids is None else ((ids, "name"),)
@@ -128,7 +133,18 @@ def _read_labels(file: Path, target: Columns, label: str, ids: str | None) -> tu
         if number and count != int(number[1]):
             got, allowed = f"{count} samples that are {name}", "all samples of to_label.csv, once"
             raise InputError(str(file), got=got, allowed=allowed, remedy="Put the others back, with their labels.")
-    return [(line[key], line[label].strip()) for line in known if line[label].strip()], column, not drawn
+    labelled = [line for line in known if line[label].strip()]
+    strata = [line[STRATUM] for line in labelled if drawn]
+    return [(line[key], line[label].strip()) for line in labelled], column, strata
+
+
+def _check_strata(file: Path, strata: list[str], unsure: list[bool], run: Path) -> None:
+    """Refuse samples that were drawn by the confidences of another run: they are not random within its strata."""
+    others = sum(name.startswith(LESS) != less for name, less in zip(strata, unsure, strict=True))
+    if others:
+        got, allowed = f"{others} samples in the strata of another run", f"{TO_LABEL} of this run"
+        remedy = f"Draw for this run: warmpot evaluate {quoted(run)}. For several runs, label a random part."
+        raise InputError(str(file), got=got, allowed=allowed, remedy=remedy)
 
 
 def _are_held_out(file: Path, ids: list[str], column: str, target: Columns, held: Columns) -> bool:

@@ -37,7 +37,6 @@ from warmpot.train.fitting import with_holdout
 from warmpot.train.predictor import apply_network
 from warmpot.train.run_folder import fingerprint
 from warmpot.train.snapshots import Snapshot
-from warmpot.train.target_use import CANDIDATES
 
 __all__ = ["SweepResult", "Trial", "describe_lead", "sweep"]
 
@@ -196,10 +195,12 @@ def sweep(
             _try_all(run, OptunaProposer(candidates, tried, trials, seed), run.workers, study, trials + 1, report)
     best = study.best(validator)
     config = candidates.config(best.point) if best.point else reference
+    # The target sample chose, so a bound for new samples must hold for every candidate at once. Settings that were the
+    # result of another sweep were not listed in advance.
+    advance = trials is None and config.candidates == settings.get("candidates", 1) == 1
+    config = dataclasses.replace(config, candidates=sum(1 for _ in candidates.points()) + 1 if advance else None)
     write_text(out / BEST_CONFIG, config.dump())
-    # The target sample chose, so a bound for new samples must hold for every candidate at once.
-    listed = None if trials is not None else sum(1 for _ in candidates.points()) + 1
-    fitted = _fit_best(task, config, out / BEST_RUN, {**(facts or {}), CANDIDATES: listed}, progress_bar)
+    fitted = _fit_best(task, config, out / BEST_RUN, facts, progress_bar)
     return SweepResult(best, config, fitted, study.trials, validator, candidates)
 
 

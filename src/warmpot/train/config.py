@@ -37,6 +37,8 @@ __all__ = ["LAST", "HardwareSettings", "MinibatchSettings", "OptimizerSettings",
 ENGINES = ("full", "minibatch")
 LAST = "last"
 """The choice without a validator: the last iterate."""
+CUSTOM = "custom"
+"""The choice by a `Chooser` of one's own."""
 
 
 @dataclass(frozen=True)
@@ -208,6 +210,9 @@ class RunConfig:
         Share of the source kept out of the training for a validator that needs it.
     holdout : float
         Share of the target, in [0, 1), that nothing depends on: `warmpot bound` certifies the classifier with it.
+    candidates : int or None
+        How many settings, listed in advance, the target chose these from, as `warmpot sweep` writes; None if these were
+        not listed. It has no effect on the training: a PAC-Bayes bound pays for the choice.
     tensorboard : bool
         Write metrics for TensorBoard too (extra ``track``).
     full, minibatch
@@ -230,6 +235,7 @@ class RunConfig:
     choose: str = LAST
     held: float = 0.2
     holdout: float = 0.0
+    candidates: int | None = 1
     tensorboard: bool = False
     full: FullSettings = field(default_factory=FullSettings)
     minibatch: MinibatchSettings = field(default_factory=MinibatchSettings)
@@ -248,6 +254,8 @@ class RunConfig:
         check_fraction("held", self.held)
         if not 0 <= check_nonnegative("holdout", self.holdout, maximum=1.0) < 1:
             raise InputError("holdout", got=1, allowed="0 <= holdout < 1", remedy="Leave target samples to train on.")
+        if self.candidates is not None:
+            check_count("candidates", self.candidates)
         method = make_method(self.method, self.params)
         if self.engine not in method.engines:
             got, allowed = f"{self.engine!r} with the method {method.name!r}", " or ".join(map(repr, method.engines))

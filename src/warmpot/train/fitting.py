@@ -23,7 +23,7 @@ from warmpot.errors import InputError
 from warmpot.nets import Backbone
 from warmpot.nets.network import NARROW
 from warmpot.train.batch_engine import train_in_batches
-from warmpot.train.config import LAST, RunConfig
+from warmpot.train.config import CUSTOM, LAST, RunConfig
 from warmpot.train.hardware import make_fabric
 from warmpot.train.images import ImageSettings, make_backbone, prepare
 from warmpot.train.predictor import Predictor
@@ -150,6 +150,8 @@ def fit(
     if config.choose != LAST and chooser is None:
         got, remedy = f"{config.choose!r} and no chooser", "Call warmpot.select.fit_chosen."
         raise InputError("choose", got=got, allowed=f"{LAST!r} here", remedy=remedy)
+    if config.choose == LAST and chooser is not None:
+        config = dataclasses.replace(config, choose=CUSTOM)  # the record must not call its iterate the last one
     _check_data(task, config)
     task = with_holdout(_prepared(task, config.images, progress_bar), config)
     _check_size(task, config)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from warmpot._files import read_csv
-from warmpot._run_files import HOLDOUT
+from warmpot._run_files import HOLDOUT, PREDICTIONS
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.bounds import (
     BoundReport,
@@ -27,13 +26,13 @@ from warmpot.bounds import (
 from warmpot.bounds.fresh import FreshBounds, SampleBounds, coverage_groups
 from warmpot.bounds.levels import LEVELS
 from warmpot.bounds.report import PAC_BAYES
-from warmpot.data.task import HeldOutTarget
+from warmpot.data import Task
 from warmpot.errors import InputError
 from warmpot.train.predictor import BoundInputs, Predictor
 from warmpot.train.target_use import TargetUse
 from warmpot.weights import estimate_beta
 
-__all__ = ["FRESH", "FRESH_LABELS", "LABELS", "SHARP", "RunBounds", "bound_run", "check_held_out", "check_unseen"]
+__all__ = ["FRESH", "FRESH_LABELS", "LABELS", "SHARP", "RunBounds", "bound_run", "check_target"]
 
 FRESH, FRESH_LABELS = "Theorem 3.3, new samples", "Plan labels, new samples"
 SHARP, LABELS = "Theorem 3.3, sharp", "Plan labels"
@@ -144,32 +143,17 @@ def bound_run(
     return RunBounds(reports, searches, tables)
 
 
-def check_unseen(name: str, seen: FloatArray, fresh: FloatArray) -> None:
-    """Refuse samples that were trained on: a bound on new samples needs samples that nothing was fitted to.
-
-    Equal samples that were drawn twice are no sign of that: as many are accepted as the samples seen have among
-    themselves, and a twentieth more.
-    """
-    scale = max(float(np.abs(seen).max()), 1e-300)
-    # Rounded: in another order the last bits of a feature differ. Without -0, whose bytes are others.
-    known, new = ([(np.round(row / scale, 6) + 0.0).tobytes() for row in x] for x in (seen, fresh))
-    counts = Counter(known)
-    twins = sum(counts[row] > 1 for row in known) / len(known)
-    found = sum(row in counts for row in new)
-    if found > (twins + 0.05) * len(fresh):
-        got, allowed = f"{found} of {len(fresh)} samples that the run was trained on", "samples that it has not seen"
-        raise InputError(name, got=got, allowed=allowed, remedy="Hold some out instead: warmpot fit --holdout 0.3.")
-
-
-def check_held_out(run: Path, predictor: Predictor, held: HeldOutTarget) -> None:
-    """Refuse target data in which the rows that were held out are other samples than at the time of the training."""
-    head, *lines = read_csv(run / HOLDOUT, errors="surrogateescape")
+def check_target(run: Path, predictor: Predictor, task: Task, *, held_out: bool) -> None:
+    """Refuse target data that are not those of the training: the samples that were held out, or the others."""
+    head, *lines = read_csv(run / (HOLDOUT if held_out else PREDICTIONS), errors="surrogateescape")
     column = "confidence" if predictor.classes else "prediction"
     stored = np.array([line[head.index(column)] for line in lines], np.float64)
-    now = predictor.probabilities(held.x).max(axis=1) if predictor.classes else predictor.values(held.x)
+    x = task.held_out.x if held_out and task.held_out is not None else task.xt
+    now = predictor.probabilities(x).max(axis=1) if predictor.classes else predictor.values(x)
     if stored.shape != now.shape or not np.allclose(stored, now, rtol=1e-3, atol=1e-3):
-        got, allowed = "other samples in the rows that were held out", "the target that the run was trained on"
-        raise InputError("TARGET", got=got, allowed=allowed, remedy="Give that file, or new samples with --fresh.")
+        got = "other samples in the rows that were held out" if held_out else "other samples than in the training"
+        remedy = "Give that file, or new samples with --fresh." if held_out else "Give that file; new samples: --fresh."
+        raise InputError("TARGET", got=got, allowed="the target that the run was trained on", remedy=remedy)
 
 
 def _search_theorems(
@@ -229,7 +213,8 @@ def _levels(
             known = truth
         else:
             target = fresh.problem(level=level)
-            new = fresh_bounds(seen, target.target, fresh.target_proba, beta=beta, delta=delta)
+            # checked on features: sure predictions are equal without being copies
+            new = fresh_bounds(seen, target.target, fresh.target_proba, beta=beta, delta=delta, unseen=True)
             report, points, known = new.joint, new.problem, fresh_truth
         row: dict[str, Any] = {"level": level, "heads": heads, "total": report.total, "price": None}
         if known is not None and report.p is not None:

@@ -92,7 +92,7 @@ def fingerprint(task: Task) -> str:
 
 def new_record(config: RunConfig, task: Task, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of ``run.json``."""
-    use = asdict(target_use(config, facts))
+    use = asdict(target_use(config))
     if task.held_out is not None:
         facts = {**facts, HELD_OUT: task.held_out.rows.tolist()}
     record = {"fingerprint": fingerprint(task), "seed": config.seed, "versions": versions(), TARGET_USE: use}

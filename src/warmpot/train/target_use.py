@@ -12,12 +12,10 @@ from warmpot import _run_files as names
 if TYPE_CHECKING:
     from warmpot.train.config import RunConfig
 
-__all__ = ["CANDIDATES", "TARGET_USE", "TargetUse", "recorded_use", "target_use"]
+__all__ = ["TARGET_USE", "TargetUse", "recorded_use", "target_use"]
 
 TARGET_USE = "target_use"
 """Where the record of a run has it."""
-CANDIDATES = "candidates"
-"""The fact of a run that says how many settings a sweep chose from; None if these were not listed in advance."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +47,11 @@ class TargetUse:
         return "" if self.candidates is not None else "settings searched on the target"
 
 
-def target_use(config: RunConfig, facts: Mapping[str, Any]) -> TargetUse:
-    """Return what the target touches in a run with these settings and facts, as this version trains it."""
+def target_use(config: RunConfig) -> TargetUse:
+    """Return what the target touches in a run with these settings, as this version trains it."""
     from warmpot.train.config import LAST
 
-    candidates = facts.get(CANDIDATES, 1)
-    return TargetUse(config.built_method.uses_target, config.choose != LAST, candidates)
+    return TargetUse(config.built_method.uses_target, config.choose != LAST, config.candidates)
 
 
 def recorded_use(record: Mapping[str, Any], config: RunConfig | None, folder: Path | None) -> TargetUse:
@@ -65,12 +62,12 @@ def recorded_use(record: Mapping[str, Any], config: RunConfig | None, folder: Pa
     """
     written = record.get(TARGET_USE)
     if isinstance(written, Mapping):
-        number = written.get(CANDIDATES)
+        number = written.get("candidates")
         number = number if isinstance(number, int) and number > 0 else None
         return TargetUse(written.get("features") is not False, written.get("iterate") is not False, number)
     if config is None:
         return TargetUse(features=True, iterate=True, candidates=None)
-    use = target_use(config, {})
+    use = target_use(config)
     normalised = config.engine == "minibatch" and (config.minibatch.network.has_batch_norm or config.images is not None)
     swept = folder is not None and (folder.resolve().parent / names.STUDY).exists()
-    return TargetUse(use.features or normalised, use.iterate, None if swept else 1)
+    return TargetUse(use.features or normalised, use.iterate, None if swept else use.candidates)

@@ -19,7 +19,7 @@ from warmpot.bounds import (
     with_labels,
     with_plan_labels,
 )
-from warmpot.bounds.fresh import coverage_groups
+from warmpot.bounds.fresh import SampleBounds, check_unseen, coverage_groups
 from warmpot.bounds.levels import LEVELS, at_level
 from warmpot.errors import InputError
 
@@ -98,6 +98,44 @@ def test_samples_that_fit_nowhere_cost_one() -> None:
         fresh_bounds(other, far, far)
 
 
+def test_samples_that_were_seen_are_refused() -> None:
+    """Also in another order, and computed in other batches: then the last bits differ."""
+    data = task(m=120)
+    seen, noise = problem(data), np.random.default_rng(1)
+    for number in (120, 20):
+        x = np.concatenate([data["xt"][:number], data["xb"][number:]])
+        x = noise.permutation(x) * (1 + 1e-6 * noise.uniform(-1, 1, size=(120, 2)))
+        with pytest.raises(InputError, match=f"{number} of 120 samples"):
+            fresh_bounds(seen, x, softmax(x @ WEIGHT.T))
+        assert fresh_bounds(seen, x, softmax(x @ WEIGHT.T), unseen=True).joint.total < 1
+    unsplit = problem({**data, "xt": np.concatenate([data["xt"], data["xb"]])})
+    with pytest.raises(InputError, match="120 of 120"):  # its prices would depend on the fresh samples
+        fresh_bounds(unsplit, data["xb"], softmax(data["xb"] @ WEIGHT.T))
+
+
+def test_samples_of_a_population_that_repeats_itself_are_not_copies() -> None:
+    """Draws from few points coincide; the reports say so. The same samples once more are too many."""
+    rng, values = np.random.default_rng(0), np.array(list(np.ndindex(5, 5, 5)), float)
+    refused = 0
+    for _ in range(300):
+        seen, fresh = (values[rng.integers(0, 125, n)] for n in (60, 40))
+        try:
+            copies = check_unseen("x", seen, fresh)
+            every = np.concatenate([seen, fresh])
+            assert copies == sum((every == row).all(axis=1).sum() > 1 for row in fresh)
+        except InputError:
+            refused += 1
+    assert refused <= 6
+    with pytest.raises(InputError, match="60 of 60"):
+        check_unseen("x", seen, seen[::-1])
+    data = task()
+    for more, number in ((data["xt"][:1], 1), (data["xb"], 80)):  # one that was seen; each fresh one twice
+        x = np.concatenate([data["xb"], more])
+        found = fresh_bounds(problem(data), x, softmax(x @ WEIGHT.T))
+        for report in (found.joint, found.labels):
+            assert f"{number} of {len(x)} fresh samples equal" in report.notes[-1]
+
+
 @pytest.mark.parametrize("alpha", [0.7, 1.0])
 def test_plan_labels_of_a_plan(alpha: float) -> None:
     """L <= <label cost, P> + M + (1 - alpha), by the definition; parts of it sum to the whole."""
@@ -125,6 +163,16 @@ def test_plan_labels_of_a_plan(alpha: float) -> None:
     assert sum(row.n * row.joint for row in rows if row.n) / 40 == pytest.approx(report.total)
     wider = group_bounds(parts, classes, delta=0.1)
     assert all(w.joint >= r.joint - 1e-9 for w, r in zip(wider, rows, strict=True))
+
+
+def test_parts_share_delta() -> None:
+    """All parts hold together with probability 1 - delta: each has an equal share of it, in Hoeffding's closed form."""
+    values = np.linspace(0.1, 0.5, 90)
+    parts = {str(k): np.arange(90) % 3 == k for k in range(3)}
+    rows = group_bounds(SampleBounds(values, values / 2, np.ones(90)), parts, 0.1, "hoeffding")
+    for row, mask in zip(rows, parts.values(), strict=True):
+        above = math.sqrt(math.log(3 / 0.1) / (2 * 30))
+        assert (row.joint, row.labels) == pytest.approx((values[mask].mean() + above, values[mask].mean() / 2 + above))
 
 
 def test_thresholds_of_the_certain_samples_come_from_the_samples_seen() -> None:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from warmpot.bounds import head_lipschitz, joint_bound
 from warmpot.cli import app
 from warmpot.data import as_table, make_task
+from warmpot.select import sweep
 from warmpot.train import Predictor, fit, load_config
 
 POPULATION = "PAC-Bayes"
@@ -177,6 +178,7 @@ def test_held_out_samples_certify_and_reach_nothing(data: Path, tmp_path: Path) 
     assert result.exit_code == 0, result.output
     assert "have changed" not in result.output
     assert "New target samples, each line with probability 0.8" in result.output
+    assert "by level (new samples, each line with probability 0.8)" in result.output
     found = json.loads((tmp_path / "a" / "bound.json").read_text())
     assert set(found) == NAMES | NEW | {"tables"}
     assert list(found)[:2] == ["Theorem 3.3, new samples", "Plan labels, new samples"]
@@ -224,9 +226,26 @@ def test_the_winner_of_a_sweep_pays_for_the_choice(data: Path, tmp_path: Path) -
     confidence = [next(t["value"] for t in one["terms"] if t["name"] == "confidence") for one in (free, paid)]
     assert confidence[0] < confidence[1]
     # a folder of an older version does not say it
-    del record["target_use"], record["facts"]["candidates"]
+    del record["target_use"]
     (best / "run.json").write_text(json.dumps(record))
     assert "NOT A CERTIFICATE (settings searched on the target)" in invoke("bound", str(best)).output
+    # the settings remember it, wherever they are used again
+    for k, config in enumerate((tmp_path / "w" / "best.yaml", best / "config.yaml")):
+        words = ["--config", str(config), "--out", str(tmp_path / f"again{k}"), "--quiet", "--no-report"]
+        assert invoke("fit", *files, *words).exit_code == 0
+        found = json.loads((tmp_path / f"again{k}" / "run.json").read_text())["target_use"]
+        assert found == {"features": False, "iterate": False, "candidates": 5}
+
+
+def test_a_second_sweep_was_not_listed_in_advance(data: Path, tmp_path: Path) -> None:
+    task, _ = make_task(as_table(*arrays(data / "s.npz").values()), as_table(arrays(data / "t.npz")["X"]))
+    once = sweep(task, out=tmp_path / "a", space={"preset": "source-only", "full.penalty": [0.001, 0.01]})
+    assert once.config.candidates == once.fitted.config.candidates == 3
+    settings = {"candidates": once.config.candidates}
+    twice = sweep(task, out=tmp_path / "b", space={"preset": "source-only", "full.penalty": [0.1]}, changes=settings)
+    twice.fitted.save(tmp_path / "saved")
+    for folder in (tmp_path / "b" / "best", tmp_path / "saved"):
+        assert json.loads((folder / "run.json").read_text())["target_use"]["candidates"] is None
 
 
 def test_what_the_target_touched_is_recorded(data: Path, tmp_path: Path) -> None:
@@ -268,6 +287,18 @@ def test_samples_that_were_trained_on_certify_nothing(data: Path, tmp_path: Path
         refused = invoke("bound", run, *words)
         assert refused.exit_code == 2
         assert "other samples in the rows that were held out" in refused.output
+
+
+def test_trained_samples_are_not_new_next_to_another_target(data: Path, tmp_path: Path) -> None:
+    x = arrays(data / "t.npz")["X"]
+    np.savez(tmp_path / "new.npz", X=x + 0.1 * np.random.default_rng(3).normal(size=x.shape))
+    files = str(data / "full"), str(data / "s.npz")
+    refused = invoke("bound", *files, str(tmp_path / "new.npz"), "--fresh", str(data / "t.npz"), "--out", str(tmp_path))
+    assert refused.exit_code == 2
+    assert "TARGET: got other samples than in the training" in refused.output
+    np.savez(tmp_path / "moved.npz", X=x)
+    words = [str(tmp_path / "moved.npz"), "--fresh", str(tmp_path / "new.npz"), "--out", str(tmp_path)]
+    assert invoke("bound", *files, *words).exit_code == 0
 
 
 def test_labels_of_fresh_samples_do_not_complete_a_bound_of_new_ones(data: Path, tmp_path: Path) -> None:

@@ -94,6 +94,21 @@ def test_a_stratum_of_which_all_rows_were_deleted_may_be_all_wrong(run: Path, tm
         assert (one["high"], one["estimate"]) == pytest.approx((1.0, 5 / 6))
 
 
+def test_samples_drawn_for_another_run_are_refused(run: Path, tmp_path: Path) -> None:
+    """They are a random part of the strata of that run; of this run's, some are more likely than others."""
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    rows = rows_of(run / "predictions.csv")
+    write(other / "predictions.csv", [{**row, "confidence": str(k / len(rows))} for k, row in enumerate(rows)])
+    assert invoke("evaluate", str(run), "--number", "15", "--quiet").exit_code == 0
+    drawn = rows_of(run / "to_label.csv")
+    write(tmp_path / "done.csv", [{**row, "label": row["prediction"]} for row in drawn])
+    assert invoke("evaluate", str(run), str(tmp_path / "done.csv")).exit_code == 0
+    refused = invoke("evaluate", str(other), str(tmp_path / "done.csv"))
+    assert refused.exit_code == 2
+    assert "in the strata of another run" in refused.output
+
+
 def test_held_out_samples_are_about_new_ones(run: Path, tmp_path: Path) -> None:
     held = run.parent / "held"
     apart, kept = ([row["row"] for row in rows_of(held / f"{name}.csv")] for name in ("holdout", "predictions"))

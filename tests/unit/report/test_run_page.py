@@ -573,11 +573,15 @@ def test_the_bound_for_new_samples_is_quoted_first_and_nothing_is_one_line() -> 
     section = bound_section(seen, (reports, {}))
     assert section is not None
     assert section.lead.startswith("With probability 0.95, the loss on new target samples is at most 0.07 + M")
-    assert "target loss at most 0.07, with probability 0.95" in words(trust_section(seen, reports, {}))
+    assert "target loss at most 0.07 + M, with probability 0.95" in words(trust_section(seen, reports, {}))
     in_sample = {name: reports[name] for name in ("Theorem 3.3, sharp", "Plan labels")}
     section = bound_section(seen, (in_sample, {}))
     assert section is not None
     assert "Nothing is proven about new samples" in section.lead
+    assert "target loss at most 0.20 + an unknown term" in words(trust_section(seen, in_sample, {}))
+    section = bound_section(seen, ({"Plan labels": told(0.12), "Theorem 3.3, sharp": told(1.2)}, {}))
+    assert section is not None
+    assert section.lead.startswith("The loss on these target samples is at most 0.12 + M (M: share")
     section = bound_section(seen, ({"Theorem 3.3, sharp": told(1.2)}, {}))
     assert section is not None
     assert section.lead.startswith("Nothing: ")

@@ -50,6 +50,7 @@ def test_the_kept_iterate_is_the_result(task, tmp_path, preset, changes, offered
     config, chooser = load_config(preset, changes=changes), Wants(wanted)
     fitted = fit(task, config, chooser=chooser, out=tmp_path / "run", progress_bar=False)
     assert chooser.seen == offered
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["target_use"]["iterate"] is True
     assert fitted.step == wanted
     last = fit(task, config, progress_bar=False)
     assert last.step == offered[-1]

@@ -167,7 +167,7 @@ def draw_mismatch(reports: Mapping[str, BoundReport]) -> Any:
             known = None if index else "matched with classes estimated absent"
             axes.plot([report.guess], [report.total + report.guess], marker="o", markersize=6, label=known, **style)
         if report.ideal is not None and report.target_loss is not None:
-            known = None if index else "true M and true loss"
+            known = "true M and true loss"  # only of the samples seen: of new ones M is not known
             axes.plot([report.ideal], [report.target_loss], marker="x", markersize=7, label=known, **style)
     axes.set(xlim=ends, ylim=(0, min(1.0, 1.05 * highest)), ylabel="target loss is at most",
              xlabel="M: share of samples matched with another class")  # fmt: skip
@@ -194,6 +194,7 @@ def _part_tables(tables: Mapping[str, Sequence[Mapping[str, Any]]], new: bool) -
         rows = [[row.get("level"), *(_number(row.get(k)) for k in ("total", "price")), label(str(row.get("heads")), 80)]
                 for row in tables["levels"]]  # fmt: skip
         note = "The price is the ideal term over the heads of the level; it needs target labels."
+        note += " About new samples; each row holds on its own with the probability of the bound." if new else ""
         yield make_table(["distances of", "total", "price", "heads"], rows, "Theorem 3.3, sharp, by level", note)
 
 
@@ -236,21 +237,24 @@ def bound_section(view: RunView, bounds: RunBounds) -> Section | None:
 def _lead(view: RunView, valid: Mapping[str, BoundReport], name: str) -> str:
     """Return the headline in words."""
     seen = "Nothing is proven about new samples: hold some out with `warmpot fit --holdout 0.3`."
+    unknown = " (M: share of samples matched with another class"
     if FRESH_LABELS in valid and name in (FRESH, FRESH_LABELS):
         labels, joint = valid[FRESH_LABELS], valid.get(FRESH)
         text = (
             f"With probability {labels.confidence:g}, the loss on new target samples is at most {labels.total:.2f} + M"
         )
-        text += " (M: share of samples matched with another class"
+        text += unknown
         text += f"; {labels.guess:.2f} with classes that seem absent)." if labels.guess is not None else ")."
         if joint is not None and joint.total < 1:
             text += f" Without M, but with what the best head loses on both domains: {joint.total:.2f}."
-        return text
+        return " ".join([text, *(f"Note: {note}." for note in labels.notes)])
     report = valid[name]
     adapted = " They were trained on, so the number is too good for new ones." if view.run.target_use.features else ""
     text = (
         f"For these target samples the computable part of {name} is {report.total:.2f}; the rest needs target labels."
     )
+    if name == LABEL_FORM:
+        text = f"The loss on these target samples is at most {report.total:.2f} + M{unknown})."
     return f"{text}{adapted} {seen}"
 
 

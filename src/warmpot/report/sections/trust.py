@@ -14,6 +14,7 @@ from warmpot.report.run_view import VALIDATORS, RunView
 from warmpot.report.sections.bounds import headline
 from warmpot.report.sections.parts import calibration_words, measured, percent, validator_name
 from warmpot.train.finished_run import UNKNOWN
+from warmpot.train.run_bounds import FRESH_LABELS, LABELS
 
 __all__ = ["baselines_section", "candidates_section", "trust_section"]
 
@@ -47,9 +48,11 @@ def _proven(view: RunView, bounds: Mapping[str, BoundReport]) -> tuple[str, str]
     total = valid[name].total
     if total >= 1:
         return "nothing", f"the computable part of the best bound ({name}) is {total:.2f}, but a loss is at most 1"
-    text = f"({name}, loss {valid[name].loss}), plus a term that cannot be computed without target labels"
-    new = f", with probability {valid[name].confidence:g}" if valid[name].confidence is not None else ""
-    return f"target loss at most {total:.2f}{new}", text
+    by_labels, new = name in (FRESH_LABELS, LABELS), valid[name].confidence is not None
+    meaning = "M is the share of samples matched with another class" if by_labels else "that term needs target labels"
+    text = f"on {'new' if new else 'these'} target samples ({name}, loss {valid[name].loss}); {meaning}"
+    sure = f", with probability {valid[name].confidence:g}" if new else ""
+    return f"target loss at most {total:.2f} + {'M' if by_labels else 'an unknown term'}{sure}", text
 
 
 def _choosing_score(view: RunView) -> Iterator[tuple[str, str, str]]:
