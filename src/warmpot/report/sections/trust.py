@@ -36,6 +36,8 @@ def trust_section(view: RunView, bounds: Mapping[str, BoundReport], baselines: M
     if view.classes and not view.scores:
         blocks.append(Text("Validators need the data of the run, which was not available for this page."))
     lead = "Without target labels, the accuracy on the target is unknown. What is known instead:"
+    if view.truth is not None:
+        lead = "What is known without target labels, and the accuracy that they give:"
     return Section("How far to trust it", blocks, lead=lead)
 
 
@@ -47,9 +49,9 @@ def _proven(view: RunView, bounds: Mapping[str, BoundReport]) -> tuple[str, str]
     total = valid[name].total
     if total >= 1:
         return "nothing", f"the computable part of the best bound ({name}) is {total:.2f}, but a loss is at most 1"
-    text = f"({name}, loss {valid[name].loss}), plus a term that cannot be computed without target labels"
     new = f", with probability {valid[name].confidence:g}" if valid[name].confidence is not None else ""
-    return f"target loss at most {total:.2f}{new}", text
+    note = f"the term cannot be computed without target labels ({name}, loss {valid[name].loss})"
+    return f"target loss at most {total:.2f}{new}, plus an unknown term", note
 
 
 def _choosing_score(view: RunView) -> Iterator[tuple[str, str, str]]:
