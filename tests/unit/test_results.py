@@ -108,7 +108,7 @@ def test_a_live_result_is_explained_reported_and_plotted(result: warmpot.Result,
     assert live.matches[0].share > 0
     chances = result.predict_proba(TARGET)[3]
     assert live.probabilities == pytest.approx({result.classes[k]: chances[k] for k in range(4)}, abs=1e-6)
-    assert list(live.probabilities)[0] == live.prediction
+    assert next(iter(live.probabilities)) == live.prediction
     assert report_run(result, out=tmp_path / "page.html").exists()
     read = warmpot.load(result.save(tmp_path / "run")).explain(3)
     assert (read.name, read.prediction, len(read.matches)) == (live.name, live.prediction, len(live.matches))

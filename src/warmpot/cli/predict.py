@@ -45,7 +45,8 @@ def predict(
     """Predict the labels of DATA with a finished RUN.
 
     The CSV file has one line per row of DATA: row (counted from 0), prediction, confidence (the probability of the
-    predicted class), and review (whether that is too low to accept it unseen). In regression it has row and prediction.
+    predicted class), review (whether that is too low to accept it unseen) and, of runs of the full engine, unknown (a
+    score for samples of no source class, from 0 to 1). In regression it has row and prediction.
     Columns are matched by name if RUN and DATA have column names: their order does not matter, and columns that RUN was
     not trained on are ignored. A run on images takes images, or features of its backbone. Names of images, and ids
     (--id, by default the column that RUN had), are added to the CSV file as name.
@@ -80,9 +81,10 @@ def predict(
             flags = ColumnFlags(label, ids, features or ()).over(default)
             table = read_table(data, flags, regression=regression, columns=predictor.columns, **needs)
         warn_of_repeated_names(table)
-        outputs = predictor.values(table, str(data)) if regression else predictor.probabilities(table, str(data))
+        values = (predictor.values(table, str(data)), None) if regression else predictor.assess(table, str(data))
+        outputs, unknown = values
         truth = match_labels(table, predictor.classes, "run")
-        columns = {**({"name": table.names} if table.names else {}), **_columns(predictor, outputs, proba)}
+        columns = {**({"name": table.names} if table.names else {}), **_columns(predictor, outputs, unknown, proba)}
         write_csv(out, ["row", *columns], zip(range(table.n), *columns.values(), strict=True))
     if quiet:
         return
@@ -104,13 +106,17 @@ def load_finished(run: Path) -> Predictor:
     return Predictor.load(run)
 
 
-def _columns(predictor: Predictor, outputs: NDArray[Any], proba: bool) -> dict[str, Sequence[Any]]:
+def _columns(
+    predictor: Predictor, outputs: NDArray[Any], unknown: NDArray[Any] | None, proba: bool
+) -> dict[str, Sequence[Any]]:
     if not predictor.classes:
         return {"prediction": outputs.tolist()}
     best = [predictor.classes[k] for k in outputs.argmax(axis=1)]
     confidence = outputs.max(axis=1)
     columns: dict[str, Sequence[Any]] = {"prediction": best, "confidence": confidence.tolist()}
     columns["review"] = (confidence < ACCEPT).tolist()
+    if unknown is not None:
+        columns["unknown"] = unknown.tolist()
     if proba:  # with a prefix, because a class may be called "row"
         columns |= {f"proba_{name}": share for name, share in zip(predictor.classes, outputs.T.tolist(), strict=True)}
     return columns
