@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load_finished", "predict"]
 
-DATA = Annotated[Path, Argument(metavar="DATA", help="File of samples, folder or list of images. Labels are optional.")]
+DATA = Annotated[Path, Argument(metavar="DATA", help="File of samples, or images: a folder, a list, or one.")]
 
 FILE = "CSV file; an existing file is replaced. [default: RUN/predictions-DATA.csv]"
 OUT = Annotated[Path | None, Option("--out", "-o", help=FILE)]
@@ -52,26 +52,23 @@ def predict(
     (--id, by default the column that RUN had), are added to the CSV file as name.
     """
     from warmpot._checks import check_choice
-    from warmpot.data._image_lists import EXTENSIONS
-    from warmpot.data.images import is_images, load_images
+    from warmpot.data import read_samples
+    from warmpot.data.inputs import of_images
     from warmpot.data.task import match_labels, warn_of_repeated_names
     from warmpot.train.images import CORRUPT, check_decodable
     from warmpot.train.run_folder import read_facts
 
     out = out or default_out("predictions", data, suffix=".csv", folder=run)
     check_out_file(out, data, classes, *recorded_data(run))
-    if data.suffix.lower() in EXTENSIONS:
-        remedy = "Put it into a folder, or into a list: a file with one path per line."
-        raise InputError(str(data), got="an image", allowed="a folder or list of images", remedy=remedy)
     with messages(not quiet):
         predictor = load_finished(run)
         regression = not predictor.classes
         if proba and regression:
             got, remedy = "a run on continuous targets", "Leave --proba out."
             raise InputError("--proba", got=got, allowed="a run on classes", remedy=remedy)
-        if is_images(data):
+        if of_images(data):
             check_choice("--corrupt", corrupt, CORRUPT)
-            table = load_images(data, root=root, classes=classes)
+            table = read_samples(data, root=root, classes=classes)
             if corrupt == "skip" and predictor.images:
                 table = check_decodable(table, predictor.images.processes)
         else:
