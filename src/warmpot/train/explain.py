@@ -74,6 +74,9 @@ class Explanation:
         Number of source samples.
     image : bytes
         A thumbnail, as a JPEG or PNG file; empty if the sample is no image.
+    unknown : tuple of float or None
+        Its score for samples of no source class (`Fitted.unknown`), and the share of the target samples that have a
+        smaller one; None if the run has no scores.
     """
 
     row: int
@@ -85,6 +88,7 @@ class Explanation:
     probabilities: dict[str, float]
     n_source: int
     image: bytes = field(default=b"", repr=False)
+    unknown: tuple[float, float] | None = None
 
     @property
     def labels(self) -> dict[str, float]:
@@ -155,7 +159,7 @@ def explain_sample(
         warning = WarmpotWarning(target.name, got=difference, allowed="the target of the run", remedy=remedy)
         warnings.warn(warning, stacklevel=2)
         target, probabilities = None, {}
-    column = plan[:, [row]].tocoo()
+    column, scores = plan[:, [row]].tocoo(), finished.unknown
     shares = column.data * plan.shape[1]  # a target sample has mass 1 / n_t
     order = np.lexsort((column.row, -shares))
     open_source = image_opener(finished, "source", None, finished.source_names)
@@ -175,6 +179,7 @@ def explain_sample(
         probabilities=probabilities,
         n_source=plan.shape[0],
         image=_thumbnail(open_target, row),
+        unknown=None if scores is None else (float(scores[row]), float((scores < scores[row]).mean())),
     )
 
 
