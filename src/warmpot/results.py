@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -19,15 +20,16 @@ from numpy.typing import NDArray
 from warmpot._run_files import ACCEPT, PAGE
 from warmpot._settings import merged, with_value
 from warmpot._typing import FloatArray
-from warmpot.data import Truth, read_samples
+from warmpot.data import Table, Truth, read_samples
 from warmpot.data.inputs import is_path, of_images
-from warmpot.errors import InputError
+from warmpot.errors import InputError, WarmpotError
 from warmpot.report.run_page import locate_run, report_run
 from warmpot.select import fit_chosen
 from warmpot.train import Fitted, Predictor
 from warmpot.train.defaults import config_for_data, data_facts, task_from_tables
 from warmpot.train.explain import Explanation, explain_sample
 from warmpot.train.finished_run import FinishedRun, from_fitted
+from warmpot.train.run_data import read_run_data, remembered_files
 from warmpot.train.run_folder import check_finished
 from warmpot.train.run_reader import read_run
 
@@ -127,8 +129,17 @@ class Result:
 
     def explain(self, sample: str | int) -> Explanation:
         """Explain the prediction of a target sample, given by its id or row; see `warmpot.train.explain_sample`."""
-        solution = None if self.fitted is None else self.fitted.solution
-        return explain_sample(self.run, sample, plan=None if solution is None else solution.plan)
+        if self.fitted is None:
+            return explain_sample(self.run, sample, self._target())
+        solution, outputs = self.fitted.solution, self.fitted.outputs
+        return explain_sample(self.run, sample, plan=None if solution is None else solution.plan, outputs=outputs)
+
+    def _target(self) -> Table | None:
+        """Read the target of a run that was read, if its files are known and still there."""
+        assert self.run.folder is not None, "a run that is not live was read from a folder"
+        with suppress(WarmpotError, OSError):
+            return remembered_files(self.run.folder, None, None, "run").side("target")
+        return None
 
     def report(self, path: Path | str | None = None, **options: Any) -> Path:
         """Write the HTML page and return its path; see `warmpot.report.report_run` for the options.
@@ -139,7 +150,8 @@ class Result:
             out = PAGE if path is None and self.fitted.folder is None else path
             return report_run(self.fitted, truth=self.truth, out=out, **{"figures": False, **options})
         assert self.run.folder is not None, "a run that is not live was read from a folder"
-        return report_run(self.run.folder, out=path, **options)
+        task, truth, missing = read_run_data(self.run.folder)
+        return report_run(self.run.folder, task, truth, out=path, **{"missing": missing, **options})
 
     def save(self, folder: Path | str) -> Path:
         """Write a run folder, which must be new; `load`, ``warmpot predict`` and ``warmpot report`` read it."""

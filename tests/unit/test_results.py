@@ -106,6 +106,9 @@ def test_whole_numbers_stay_numbers() -> None:
 def test_a_live_result_is_explained_reported_and_plotted(result: warmpot.Result, tmp_path: Path) -> None:
     live = result.explain(str(TARGET.index[3]))
     assert live.matches[0].share > 0
+    chances = result.predict_proba(TARGET)[3]
+    assert live.probabilities == pytest.approx({result.classes[k]: chances[k] for k in range(4)}, abs=1e-6)
+    assert next(iter(live.probabilities)) == live.prediction
     assert report_run(result, out=tmp_path / "page.html").exists()
     read = warmpot.load(result.save(tmp_path / "run")).explain(3)
     assert (read.name, read.prediction, len(read.matches)) == (live.name, live.prediction, len(live.matches))
@@ -189,6 +192,14 @@ def test_the_folder_of_a_fit_is_that_of_the_command(tmp_path: Path) -> None:
         assert (tmp_path / "ours" / name).read_text() == (tmp_path / "theirs" / name).read_text(), name
     assert ours.run.facts == json.loads((tmp_path / "ours" / "run.json").read_text())["facts"]
     assert ours.report() == tmp_path / "ours" / "report.html"
+    theirs = warmpot.load(tmp_path / "theirs")
+    assert theirs.explain(5).probabilities == pytest.approx(ours.explain(5).probabilities, abs=1e-6)
+    assert "Compared with the target labels" in theirs.report().read_text()  # the data are read again
+    Path(files[1]).unlink()
+    assert theirs.explain(5).probabilities == {}
+    page = theirs.report().read_text()
+    assert "moved or was deleted (t.npz)" in page
+    assert str(tmp_path) not in page  # pages are sent to others
 
 
 def test_reports_of_live_results(result: warmpot.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -284,14 +284,10 @@ def _train_all(
 ) -> None:
     trainings, total = schedule.trainings, len(schedule.cells)
     done = total - sum(cell.key in trainings for cell in schedule.remaining)
-    waiting = dict(trainings)
-
-    def left() -> str:
-        seconds = schedule.estimate.total(list(waiting.values()), run.workers)
-        return f", about {format_duration(seconds)} left" if seconds else ""
-
+    waiting, before, trained, share = dict(trainings), done / total, 0.0, 0.0
     with progress("bench", logger, bar) as report:
-        report(done / total, f"cell {done + 1} of {total}{left()}")
+        expected = schedule.estimate.total(list(waiting.values()), run.workers) or 0.0
+        report(before, f"cell {done + 1} of {total}", expected)
         for outcome in run(Job(key, (cell,)) for key, cell in trainings.items()):
             cell = waiting.pop(outcome.key)
             record = _finished_record(cell, outcome)
@@ -302,7 +298,12 @@ def _train_all(
             else:
                 on_failure(record)
             done += results.add(record)
-            report(done / total, f"{done} of {total} cells{left()}")
+            # By estimated seconds of one thread, since rows differ; a new estimate never takes the bar back.
+            trained += record.seconds
+            ahead = schedule.estimate.total(list(waiting.values()), 1) or 0.0
+            known = trained > 0 and (ahead > 0 or not waiting)
+            share = max(share, trained / (trained + ahead) if known else 1 - len(waiting) / len(trainings))
+            report(before + (1 - before) * share, f"{done} of {total} cells")
 
 
 def _finished_record(cell: Cell, outcome: Done | Failed) -> Record:

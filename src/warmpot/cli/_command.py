@@ -56,6 +56,10 @@ class Command(TyperCommand):
             complain(f"reading {' and '.join(str(ctx.params[name]) for name in READS[self.name])}", "dim")
         return super().invoke(ctx)
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        # some versions of typer put required arguments into braces, which elsewhere mean a choice
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         panels: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):

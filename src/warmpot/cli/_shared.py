@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from rich.table import Table as Grid
 
     from warmpot.data import Truth
+    from warmpot.train import Fitted
 
 __all__ = [
     "SETTING_OF_FLAG", "check_out_file", "class_summary", "complain", "default_out", "facts_grid", "given_once",
-    "messages", "one_line", "quoted", "score", "show", "show_written", "table_grid",
+    "messages", "one_line", "present_classes", "quoted", "score", "show", "show_written", "table_grid",
 ]  # fmt: skip
 
 RUNS = Path("runs")  # what commands write by default, unless it belongs to a run
@@ -212,6 +213,15 @@ def score(outputs: NDArray[Any], truth: Truth | None) -> list[tuple[str, str, st
     else:
         name, value = "mean absolute error", f"{abs(outputs - truth.yt).mean():.4g}"
     return [(name, value, "(target labels, evaluation only)")]
+
+
+def present_classes(fitted: Fitted) -> str:
+    """Name the classes estimated to be in the target with their shares, those that are doubtful at the end."""
+    states = dict(zip(fitted.predictor.classes, fitted.presence.states if fitted.presence else (), strict=False))
+    sure = {name: share for name, share in fitted.target_classes.items() if states[name] == "present"}
+    doubtful = {name: share for name, share in fitted.target_classes.items() if name not in sure}
+    parts = [class_summary(sure), f"doubtful: {class_summary(doubtful)}" if doubtful else ""]
+    return "; ".join(part for part in parts if part)
 
 
 def class_summary(shares: dict[str, float]) -> str:

@@ -13,7 +13,7 @@ from typer import Option
 from warmpot._files import atomic_write, is_unused, read_json, write_text
 from warmpot._run_files import DEMO, PAGE
 from warmpot.cli import _flags
-from warmpot.cli._shared import class_summary, messages, quoted, show, show_written, table_grid
+from warmpot.cli._shared import messages, present_classes, quoted, show, show_written, table_grid
 from warmpot.cli.report import write_report
 from warmpot.errors import InputError, WarmpotError
 
@@ -114,7 +114,7 @@ def _show_results(results: list[_Result], out: Path) -> None:
     columns = ("preset", "method", "accuracy", "gain", "time", "run")
     show(table_grid(columns, rows, left=("preset", "method", "run")))
     show("(accuracy on the target; its labels are used for evaluation only)", "")
-    show(f"Classes estimated to be present by {last.preset}: {class_summary(last.fitted.target_classes)}", "")
+    show(f"Classes estimated to be present by {last.preset}: {present_classes(last.fitted)}", "")
     show_written(out)
     if (out / PAGE).exists():
         show(f"Report: {out / PAGE}")

@@ -41,8 +41,9 @@ def explain(
 
     The matches are those of the plan of RUN: which share of the target sample goes to which source sample, with its
     label and its weight in training (1: as much as the average source sample). A share that is left out was matched
-    with nothing. If the data can be read, the probabilities of all classes are shown, too. For images, a page with
-    thumbnails of the sample and its matches is written.
+    with nothing; unknown is a score for samples of no source class, from 0 to 1. If the data can be read, the
+    probabilities of all classes are shown, too. For images, a page with thumbnails of the sample and its matches is
+    written.
     """
     if out is not None:
         check_out_file(out, target, *recorded_data(run))
@@ -81,6 +82,8 @@ def _show(result: Explanation, most: int | None) -> None:
         likely = {name: share for name, share in result.probabilities.items() if share >= MIN_SHOWN}
         rows.append(("probabilities", class_summary(likely), ""))
     rows.append(("matched", f"{1 - result.left_out:.0%}", f"{result.left_out:.0%} left out"))
+    if result.unknown is not None:
+        rows.append(("unknown", f"{result.unknown[0]:.2f}", f"higher than for {result.unknown[1]:.0%} of the target"))
     if result.labels:
         rows.append(("labels of matches", class_summary(result.labels), ""))
     show(title, style="bold")

@@ -25,11 +25,11 @@ from warmpot.cli._data_files import (
 from warmpot.cli._interrupt import on_interrupt, start_again
 from warmpot.cli._shared import (
     SETTING_OF_FLAG,
-    class_summary,
     default_out,
     facts_grid,
     given_once,
     messages,
+    present_classes,
     quoted,
     score,
     show,
@@ -150,7 +150,7 @@ def _train(request: _RunRequest, note: Callable[..., None], verbose: bool, *, re
         show(f"{data.source.name} -> {data.target.name}", style="bold")
         show(facts_grid(_summary(fitted, truth, seconds)))
         if fitted.predictor.classes:  # not in the grid, because names of classes can be long
-            show("", f"Classes estimated to be present: {class_summary(fitted.target_classes)}")
+            show("", f"Classes estimated to be present: {present_classes(fitted)}")
         show_written(folder)
         if page is not None:
             show(f"Report: {page}")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["load_finished", "predict"]
 
-DATA = Annotated[Path, Argument(metavar="DATA", help="File of samples, folder or list of images. Labels are optional.")]
+DATA = Annotated[Path, Argument(metavar="DATA", help="File of samples, or images: a folder, a list, or one.")]
 
 FILE = "CSV file; an existing file is replaced. [default: RUN/predictions-DATA.csv]"
 OUT = Annotated[Path | None, Option("--out", "-o", help=FILE)]
@@ -45,32 +45,30 @@ def predict(
     """Predict the labels of DATA with a finished RUN.
 
     The CSV file has one line per row of DATA: row (counted from 0), prediction, confidence (the probability of the
-    predicted class), and review (whether that is too low to accept it unseen). In regression it has row and prediction.
+    predicted class), review (whether that is too low to accept it unseen) and, of runs of the full engine, unknown (a
+    score for samples of no source class, from 0 to 1). In regression it has row and prediction.
     Columns are matched by name if RUN and DATA have column names: their order does not matter, and columns that RUN was
     not trained on are ignored. A run on images takes images, or features of its backbone. Names of images, and ids
     (--id, by default the column that RUN had), are added to the CSV file as name.
     """
     from warmpot._checks import check_choice
-    from warmpot.data._image_lists import EXTENSIONS
-    from warmpot.data.images import is_images, load_images
+    from warmpot.data import read_samples
+    from warmpot.data.inputs import of_images
     from warmpot.data.task import match_labels, warn_of_repeated_names
     from warmpot.train.images import CORRUPT, check_decodable
     from warmpot.train.run_folder import read_facts
 
     out = out or default_out("predictions", data, suffix=".csv", folder=run)
     check_out_file(out, data, classes, *recorded_data(run))
-    if data.suffix.lower() in EXTENSIONS:
-        remedy = "Put it into a folder, or into a list: a file with one path per line."
-        raise InputError(str(data), got="an image", allowed="a folder or list of images", remedy=remedy)
     with messages(not quiet):
         predictor = load_finished(run)
         regression = not predictor.classes
         if proba and regression:
             got, remedy = "a run on continuous targets", "Leave --proba out."
             raise InputError("--proba", got=got, allowed="a run on classes", remedy=remedy)
-        if is_images(data):
+        if of_images(data):
             check_choice("--corrupt", corrupt, CORRUPT)
-            table = load_images(data, root=root, classes=classes)
+            table = read_samples(data, root=root, classes=classes)
             if corrupt == "skip" and predictor.images:
                 table = check_decodable(table, predictor.images.processes)
         else:
@@ -80,9 +78,10 @@ def predict(
             flags = ColumnFlags(label, ids, features or ()).over(default)
             table = read_table(data, flags, regression=regression, columns=predictor.columns, **needs)
         warn_of_repeated_names(table)
-        outputs = predictor.values(table, str(data)) if regression else predictor.probabilities(table, str(data))
+        values = (predictor.values(table, str(data)), None) if regression else predictor.assess(table, str(data))
+        outputs, unknown = values
         truth = match_labels(table, predictor.classes, "run")
-        columns = {**({"name": table.names} if table.names else {}), **_columns(predictor, outputs, proba)}
+        columns = {**({"name": table.names} if table.names else {}), **_columns(predictor, outputs, unknown, proba)}
         write_csv(out, ["row", *columns], zip(range(table.n), *columns.values(), strict=True))
     if quiet:
         return
@@ -104,13 +103,17 @@ def load_finished(run: Path) -> Predictor:
     return Predictor.load(run)
 
 
-def _columns(predictor: Predictor, outputs: NDArray[Any], proba: bool) -> dict[str, Sequence[Any]]:
+def _columns(
+    predictor: Predictor, outputs: NDArray[Any], unknown: NDArray[Any] | None, proba: bool
+) -> dict[str, Sequence[Any]]:
     if not predictor.classes:
         return {"prediction": outputs.tolist()}
     best = [predictor.classes[k] for k in outputs.argmax(axis=1)]
     confidence = outputs.max(axis=1)
     columns: dict[str, Sequence[Any]] = {"prediction": best, "confidence": confidence.tolist()}
     columns["review"] = (confidence < ACCEPT).tolist()
+    if unknown is not None:
+        columns["unknown"] = unknown.tolist()
     if proba:  # with a prefix, because a class may be called "row"
         columns |= {f"proba_{name}": share for name, share in zip(predictor.classes, outputs.T.tolist(), strict=True)}
     return columns

@@ -61,6 +61,7 @@ def _data(
 ) -> tuple[Task | None, Truth | None, str]:
     """Read the data of a run; without it, return the reason, or raise if the user named the files."""
     from warmpot.report.run_page import locate_run
+    from warmpot.train.run_data import read_run_data
     from warmpot.train.run_folder import check_finished, read_config, read_facts
 
     if (run / STORE).is_file():  # a grid has its own page
@@ -70,24 +71,19 @@ def _data(
     if not (folder / CONFIG).is_file():
         got, remedy = "not a run folder", "Name the folder that `warmpot fit` wrote."
         raise InputError(str(run), got=got, allowed="a run folder", remedy=remedy)
+    if source is None:
+        note(f"reading the data of {run}")
+        task, truth, missing = read_run_data(folder, progress_bar)
+        if task is not None:
+            warn_if_changed(folder, read_config(folder), task)
+        return task, truth, missing
     try:
-        if source is not None and target is not None and not read_facts(folder):  # an incomplete record
-            data = DataFiles(source, target)
-        else:
-            data = remembered_files(folder, source, target, "RUN")
-        gone = [path for path in (data.source, data.target) if not path.exists()]
-        if gone and source is None:
-            return None, None, f"its data has moved or was deleted ({', '.join(map(str, gone))})"
+        data = DataFiles(source, target) if target and not read_facts(folder) else None  # an incomplete record
+        data = data or remembered_files(folder, source, target, "RUN")
         note(f"reading {data.source} and {data.target}")
-        config = read_config(folder)
-        task, truth = data.read(config.images, progress_bar)
-        if source is None:
-            warn_if_changed(folder, config, task)
-        return task, truth, ""
+        return *data.read(read_config(folder).images, progress_bar), ""
     except InputError as error:
-        if source is not None:
-            raise InputError(one_line(error)) from error
-        return None, None, f"its data could not be read: {one_line(error)}"
+        raise InputError(one_line(error)) from error
 
 
 def open_page(page: Path) -> None:

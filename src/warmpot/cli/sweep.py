@@ -13,12 +13,12 @@ from warmpot.cli import _flags
 from warmpot.cli._data_files import ColumnFlags, DataFiles, describe_task, frozen_network
 from warmpot.cli._interrupt import on_interrupt
 from warmpot.cli._shared import (
-    class_summary,
     complain,
     default_out,
     facts_grid,
     messages,
     one_line,
+    present_classes,
     quoted,
     score,
     show,
@@ -130,7 +130,7 @@ def _summarise(result: SweepResult, out: Path, truth: Truth | None, seconds: flo
     scores = [(result.space.name(t.point), t.eligible_score) for t in result.ranked]
     lead = describe_lead([(name, score) for name, score in scores if score is not None])
     show(facts_grid(rows), *([lead] if lead else []))
-    show(f"Classes estimated to be present: {class_summary(result.fitted.target_classes)}")
+    show(f"Classes estimated to be present: {present_classes(result.fitted)}")
     show_written(out)
     show(f"Use it with: warmpot predict {quoted(out / BEST_RUN)} DATA --out predictions.csv")
 

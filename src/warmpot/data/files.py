@@ -361,7 +361,7 @@ def _is_number(cell: str) -> bool:
 def _not_numeric(path: Path, columns: dict[str, str]) -> InputError:
     shown = ", ".join(f"{name!r} ({what})" for name, what in islice(columns.items(), SHOWN))
     shown += f" and {len(columns) - SHOWN} more" if len(columns) > SHOWN else ""
-    remedy = "Drop or encode them; `ids=` is for one with the ids of the samples."
+    remedy = "Drop or encode them; `label=` names the column of labels, `ids=` that of ids."
     return path_error(path, f"columns that are not numeric: {shown}", "columns of numbers", remedy)
 
 

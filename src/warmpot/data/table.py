@@ -246,8 +246,9 @@ def _frame_values(name: str, frame: Any) -> NDArray[Any]:
     """Return the values of a DataFrame, with NaN for missing entries; name the columns that are not numeric."""
     texts = [str(column) for column, dtype in zip(frame.columns, frame.dtypes, strict=True) if dtype.kind not in "biuf"]
     if texts:
-        remedy = "Drop or encode them; labels go to y, ids into the index of the frame."
-        raise InputError(name, got=f"columns {listing(texts)}", allowed="columns of numbers", remedy=remedy)
+        remedy = "Drop or encode them. Labels are named by `label=` or given as y, ids by `ids=` or the frame's index."
+        got = f"columns that are not numeric: {listing(texts)}"
+        raise InputError(name, got=got, allowed="columns of numbers", remedy=remedy)
     narrow = frame.shape[1] and all(dtype.kind == "f" and dtype.itemsize <= 4 for dtype in frame.dtypes)
     array: NDArray[Any] = frame.to_numpy(dtype=np.float32 if narrow else np.float64, na_value=np.nan)
     return array

@@ -215,7 +215,8 @@ class Network(nn.Module):
     """``head(bottleneck(scale(backbone(x))))``; the bottleneck's output is the feature f(x) of the transport cost.
 
     A method may leave a `residual` block with the network that predicts (`Method.final_network`): it corrects the
-    features of the target, and `for_source` returns a network without it.
+    features of the target, and `for_source` returns a network without it. The full engine leaves `unadapted`: the
+    bottleneck and the head that it fitted to the source alone.
     """
 
     def __init__(
@@ -225,6 +226,7 @@ class Network(nn.Module):
         self.n_inputs = n_inputs
         self.backbone, self.scale, self.bottleneck, self.head = backbone, scale, bottleneck, head
         self.residual: ResidualBlock | None = None
+        self.unadapted: nn.Sequential | None = None
 
     @property
     def has_linear_head(self) -> bool:
@@ -251,11 +253,16 @@ class Network(nn.Module):
             return self
         # Shared, because it is large for wide data: inputs x features.
         shared = {id(self.bottleneck[-1].matrix): self.bottleneck[-1].matrix} if projects else {}
-        twin = copy.deepcopy(self, shared)
-        twin.residual = None
+        twin = copy.deepcopy(self, {**shared, id(self.unadapted): self.unadapted})
+        twin.residual = twin.unadapted = None
         if projects:
             twin.bottleneck[-1].centre = twin.bottleneck[-1].source_centre
         return twin
+
+    def add_unadapted(self) -> nn.Sequential:
+        """Add a second bottleneck and head, copies of the present ones, as `unadapted`; return them."""
+        self.unadapted = copy.deepcopy(nn.Sequential(self.bottleneck, self.head))
+        return self.unadapted
 
     def forward(self, x: Tensor) -> Outputs:
         """Return features and outputs of a batch."""
@@ -377,8 +384,7 @@ def save_network(folder: Path, network: Network, settings: NetworkSettings, fact
         draft.write_bytes(save(tensors))  # save_file would make it readable by its owner only
     sizes = {"n_inputs": network.n_inputs, "n_outputs": network.head.out_features}
     described = {"network": to_mapping(settings), **sizes, "dtype": _dtype(network.head), "facts": dict(facts)}
-    if network.residual is not None:
-        described["residual"] = True
+    described |= {name: True for name in ("residual", "unadapted") if getattr(network, name) is not None}
     if isinstance(network.backbone, Backbone):
         shape = network.backbone.settings
         described["backbone_dtype"] = _dtype(network.backbone)
@@ -404,6 +410,8 @@ def load_network(folder: Path) -> tuple[Network, NetworkSettings, dict[str, Any]
         network = build_network(settings, described["n_inputs"], described["n_outputs"], seed=0)
         if described.get("residual", False):
             network.residual = ResidualBlock(network.head.in_features, seed=0)  # its weights are in the file
+        if described.get("unadapted", False):
+            network.add_unadapted()
         network.to(getattr(torch, described["dtype"]))
         if "backbone" in described:  # its weights are in the file
             shape = from_mapping(BackboneSettings, described["backbone"], "backbone")

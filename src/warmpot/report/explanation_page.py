@@ -24,6 +24,10 @@ def write_explanation(explanation: Explanation, path: Path) -> Path:
         likely = [f"{label(name, 40)} {p:.0%}" for name, p in explanation.probabilities.items() if p >= 0.005]
         facts.append(("probabilities", ", ".join(likely), ""))
     facts.append(("matched", f"{1 - explanation.left_out:.0%}", f"{explanation.left_out:.0%} left out"))
+    if explanation.unknown is not None:
+        score, smaller = explanation.unknown
+        note = f"score for samples of no source class, from 0 to 1; higher than for {smaller:.0%} of the target"
+        facts.append(("unknown", f"{score:.2f}", note))
     shares = [f"{label(name, 40)} {share:.0%}" for name, share in explanation.labels.items()]
     facts += [("labels of matches", ", ".join(shares), "")] if shares else []
     own = [Thumbnails([Thumb(explanation.image, name)])] if explanation.image else []

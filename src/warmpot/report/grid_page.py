@@ -205,7 +205,8 @@ def _means(summary: Summary, result_tables: Sequence[ResultTable], varied: bool)
     tables = [_for_page(table) for table in result_tables]
     overviews = [table for table in tables if table.name.startswith(OVERVIEW)]  # means by data set
     shown = [table for table in tables if table not in overviews]
-    lead = "The last iterate, the label-free choice and the oracle, which uses target labels, are separate columns."
+    choice = ", the label-free choice" if summary.grid.choose else ""
+    lead = f"The last iterate{choice} and the oracle, which uses target labels, are separate columns."
     return Section("All rows", [*shown, *_drawn([each(summary) for each in draw]), *map(_folded, overviews)], lead)
 
 

@@ -224,7 +224,7 @@ def _render(title: str, subtitle: str, sections: Sequence[Section], svgs: Mappin
 def _environment() -> jinja2.Environment:
     import jinja2
 
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.PackageLoader("warmpot.report", "templates"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -232,6 +232,15 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["commands"] = _mark_commands
+    return environment
+
+
+def _mark_commands(text: str) -> Any:
+    """Escape a text, and set the commands in it, between backticks, as code."""
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"`(warmpot [^`]+)`", r"<code>\1</code>", str(escape(visible(text)))))
 
 
 def _by_kind(blocks: Sequence[Block]) -> Iterator[tuple[str, Any]]:

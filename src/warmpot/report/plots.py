@@ -7,6 +7,7 @@ Each function draws what the page shows, with the same code. `run` is what `warm
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -20,6 +21,7 @@ from warmpot.report.sections.parts import Drawn
 from warmpot.report.style import styled
 from warmpot.train import Fitted
 from warmpot.train.finished_run import FinishedRun, from_fitted
+from warmpot.train.run_data import read_run_data
 from warmpot.train.run_reader import read_run
 
 if TYPE_CHECKING:
@@ -105,14 +107,14 @@ def plot_projection(
     embedding : "auto", "pca" or "tsne"
         As for `warmpot.report.report_run`.
     task : Task, optional
-        The data of the run; what `warmpot.fit` returned has its own.
+        The data of the run; what `warmpot.fit` returned has its own, and a folder records its files.
     """
     check_choice("stage", stage, tuple(projection.STAGES))
     view = run if isinstance(run, RunView) else _with_data(run, task)
     stages = projection.project(view, embedding)
     if stage not in stages:
         got = view.missing or "images, whose inputs are pixels"
-        remedy = "Pass `task`, or what `warmpot.fit` returned; of images, plot the stage after the network."
+        remedy = "Pass `task`, which `warmpot.data.make_task` returns; of images, plot the stage after the network."
         raise InputError("run", got=got, allowed="a run with its data", remedy=remedy)
     return _plot(ax, lambda axes: projection.draw_projection(axes, view, stage, stages[stage]))
 
@@ -120,9 +122,12 @@ def plot_projection(
 def plot_confusion(run: Run, ax: Axes | None = None, *, truth: Truth | None = None) -> Axes:
     """Plot the confusion matrix, or predicted against true values; for evaluation only.
 
-    `truth` are the target labels; what `warmpot.fit` returned has them if the target had.
+    `truth` are the target labels; what `warmpot.fit` returned has them if the target had, and so have the files that a
+    folder records.
     """
     view = _view(run, truth)
+    if view.truth is None and view.run.folder is not None:
+        view = replace(view, truth=read_run_data(view.run.folder)[1])
     if view.truth is None:
         remedy = "Pass `truth`, which `warmpot.data.make_task` returns."
         raise InputError("run", got="no target labels", allowed="a run with target labels", remedy=remedy)
@@ -176,4 +181,7 @@ def _of_estimator(run: Any) -> Any:
 def _with_data(run: Run, task: Task | None) -> RunView:
     run = _of_estimator(run)
     view, fitted = _view(run), run if isinstance(run, Fitted) else getattr(run, "fitted", None)
-    return view_run(view.run, task or (None if fitted is None else fitted.task), view.truth)
+    task = task or (None if fitted is None else fitted.task)
+    if task is not None or view.run.folder is None:
+        return view_run(view.run, task, view.truth)
+    return view_run(view.run, *read_run_data(view.run.folder))

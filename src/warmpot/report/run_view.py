@@ -286,7 +286,7 @@ class RunView:
             if (presence := self.run.presence) is not None and presence.states[k] == "doubtful":
                 reason.append(f"estimated to be present with a probability of {presence.probability[k]:.0%}")
             if len(self.present) > 2 and share < FEW * middle:
-                reason.append(f"predicted for only {share:.1%} of the target; the median class has {middle:.1%}")
+                reason.append(f"predicted for only {share:.1%} of the target (the median class: {middle:.1%})")
             if (sure := float(self.class_confidence[k])) < UNSURE <= overall:
                 reason.append(f"with a mean confidence of {sure:.0%}")
             low, high = sorted((share, weight))

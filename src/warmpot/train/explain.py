@@ -14,6 +14,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from warmpot._run_files import PLAN
+from warmpot._typing import FloatArray
 from warmpot.data import Table
 from warmpot.errors import InputError, WarmpotWarning
 from warmpot.train.finished_run import FinishedRun
@@ -73,6 +74,9 @@ class Explanation:
         Number of source samples.
     image : bytes
         A thumbnail, as a JPEG or PNG file; empty if the sample is no image.
+    unknown : tuple of float or None
+        Its score for samples of no source class (`Fitted.unknown`), and the share of the target samples that have a
+        smaller one; None if the run has no scores.
     """
 
     row: int
@@ -84,6 +88,7 @@ class Explanation:
     probabilities: dict[str, float]
     n_source: int
     image: bytes = field(default=b"", repr=False)
+    unknown: tuple[float, float] | None = None
 
     @property
     def labels(self) -> dict[str, float]:
@@ -120,8 +125,9 @@ def _figure(image: bytes, caption: str) -> str:
 
 
 def explain_sample(
-    run: Path | str | FinishedRun, sample: str | int, target: Table | None = None, *, plan: csr_array | None = None
-) -> Explanation:
+    run: Path | str | FinishedRun, sample: str | int, target: Table | None = None, *, plan: csr_array | None = None,
+    outputs: FloatArray | None = None,
+) -> Explanation:  # fmt: skip
     """Explain the prediction of one target sample of a finished run.
 
     Parameters
@@ -134,8 +140,8 @@ def explain_sample(
     target : Table, optional
         The target data of the run; with it, the probabilities of all classes are computed. Other data is not used, with
         a `WarmpotWarning`.
-    plan : (n_s, n_t) csr_array, optional
-        Of a run without a folder.
+    plan, outputs : (n_s, n_t) csr_array and (n_t, C) array, optional
+        The plan of a run without a folder, and class probabilities that are known already.
     """
     finished = run if isinstance(run, FinishedRun) else read_run(Path(run))
     folder = finished.folder
@@ -146,12 +152,14 @@ def explain_sample(
         raise InputError("run" if folder is None else str(folder), got=got, allowed="a run with a plan", remedy=remedy)
     row = _find(finished, sample)
     probabilities = {} if target is None else _probabilities(finished, target, row)
+    if outputs is not None and finished.classes:
+        probabilities = _ranked(finished, outputs[row])
     if target is not None and (difference := _difference(finished, target, row, probabilities)):
         remedy = "It is not used: only what the run has stored is shown."
         warning = WarmpotWarning(target.name, got=difference, allowed="the target of the run", remedy=remedy)
         warnings.warn(warning, stacklevel=2)
         target, probabilities = None, {}
-    column = plan[:, [row]].tocoo()
+    column, scores = plan[:, [row]].tocoo(), finished.unknown
     shares = column.data * plan.shape[1]  # a target sample has mass 1 / n_t
     order = np.lexsort((column.row, -shares))
     open_source = image_opener(finished, "source", None, finished.source_names)
@@ -171,6 +179,7 @@ def explain_sample(
         probabilities=probabilities,
         n_source=plan.shape[0],
         image=_thumbnail(open_target, row),
+        unknown=None if scores is None else (float(scores[row]), float((scores < scores[row]).mean())),
     )
 
 
@@ -227,5 +236,8 @@ def _probabilities(run: FinishedRun, target: Table, row: int) -> dict[str, float
     row = int(run.target_rows[row])
     one = target.x[row : row + 1] if isinstance(target.x, np.ndarray) else target.x.subset(np.array([row]))
     sample = replace(target, x=one, y=None, classes=(), names=())
-    shares = run.load_predictor().probabilities(sample, target.name)[0]
+    return _ranked(run, run.load_predictor().probabilities(sample, target.name)[0])
+
+
+def _ranked(run: FinishedRun, shares: FloatArray) -> dict[str, float]:
     return {run.classes[k]: float(shares[k]) for k in np.argsort(-shares, kind="stable")}

@@ -128,7 +128,8 @@ def _write_shards(
         logger.info(text, writer.folder, layout.n - total, layout.n)
     if done:
         seconds = max(time.monotonic() - start, 1e-9)
-        logger.info("%s: %d images in %.1f s, %.1f images/s", writer.folder, done, seconds, done / seconds)
+        text = "%s: %d images in %.1f s, %.1f images/s -> %s"
+        logger.info(text, table.name, done, seconds, done / seconds, writer.folder)
 
 
 def _image_name(table: Table, row: int) -> str:

@@ -25,6 +25,7 @@ from warmpot.errors import InputError
 from warmpot.methods import get_method
 from warmpot.train.config import RunConfig, load_config
 from warmpot.train.fitting import Fitted
+from warmpot.train.images import ImageSettings
 from warmpot.train.predictor import Predictor
 from warmpot.train.recipes import preset_names
 from warmpot.train.run_folder import held_out_rows, new_record
@@ -186,7 +187,10 @@ class FinishedRun:
     def changed_settings(self) -> list[str]:
         """Settings that differ from the preset's, as ``--set`` takes them; all of them if the preset is unknown."""
         preset = self.setting("preset")
-        return list(_changes(to_mapping(load_config(preset)) if preset in preset_names() else {}, self.config))
+        base = to_mapping(load_config(preset)) if preset in preset_names() else {}
+        if self.config.get("images") and not base.get("images"):  # presets leave images out: the defaults hold
+            base = {**base, "images": to_mapping(ImageSettings())}
+        return list(_changes(base, self.config))
 
     @cached_property
     def target_use(self) -> TargetUse:

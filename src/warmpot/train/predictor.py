@@ -33,7 +33,7 @@ from warmpot.train.batches import blocks
 from warmpot.train.extract import weights_fingerprint
 from warmpot.train.hardware import resolve_device
 from warmpot.train.images import ImageSettings
-from warmpot.weights import estimate_present_classes, predicted_shares
+from warmpot.weights import estimate_present_classes, predicted_shares, relative_entropy
 
 __all__ = ["BoundInputs", "Predictor", "apply_network", "bound_inputs", "check_pass_memory"]
 
@@ -43,11 +43,20 @@ WHOLE = r"0|-?[1-9]\d{0,17}"  # a whole number that int64 holds, as `str` writes
 
 def apply_network(network: Network, x: Rows, workers: int = 0) -> Outputs:
     """Features and outputs of all rows, as float64 tensors on the CPU; images are decoded by so many processes."""
+    return Outputs(*_all_outputs(network, x, workers)[:2])
+
+
+def _all_outputs(network: Network, x: Rows, workers: int) -> list[Tensor]:
+    """Return features, outputs and, if the network has it, outputs of the fit on the source alone."""
     device = device_of(network)
+    parts: list[list[Tensor]] = []
     with torch.inference_mode():
-        parts = [network(block.to(device))[:2] for block in blocks(x, workers)]
+        for block in blocks(x, workers):
+            outputs = network(block.to(device))
+            first = [] if network.unadapted is None else [network.unadapted(outputs.pooled)]
+            parts.append([outputs.features, outputs.logits, *first])
         # moved first: not every device has float64
-        return Outputs(*(torch.cat([part[k].cpu().double() for part in parts]) for k in range(2)))
+        return [torch.cat([tensor.cpu().double() for tensor in tensors]) for tensors in zip(*parts, strict=True)]
 
 
 def device_of(network: Network) -> torch.device:
@@ -138,8 +147,11 @@ class Predictor:
 
     def outputs(self, x: Any, name: str = "X", *, source: bool = False) -> Outputs:
         """Features and raw outputs of samples of the target, or of the source, as float64 tensors; all finite."""
-        outputs = apply_network(self.network.for_source() if source else self.network, *self._rows(x, name))
-        bad = ~torch.isfinite(outputs.logits).all(dim=1)
+        return Outputs(*self._outputs(x, name, source=source)[:2])
+
+    def _outputs(self, x: Any, name: str, *, source: bool = False) -> list[Tensor]:
+        outputs = _all_outputs(self.network.for_source() if source else self.network, *self._rows(x, name))
+        bad = ~torch.isfinite(outputs[1]).all(dim=1)
         if bad.any():
             got, allowed = f"{int(bad.sum())} samples whose predictions overflow", "features as in training"
             remedy = "Drop samples that are that far from the training data."
@@ -185,6 +197,15 @@ class Predictor:
     def probabilities(self, x: Any, name: str = "X") -> FloatArray:
         """Class probabilities (n, C)."""
         return self.as_probabilities(self.outputs(x, name).logits).numpy()
+
+    def assess(self, x: Any, name: str = "X") -> tuple[FloatArray, FloatArray | None]:
+        """Class probabilities (n, C), and scores from 0 to 1 (n,), larger for samples that fit no class.
+
+        The scores are `Fitted.unknown` of new samples: how unsure the fit on the source alone is. None for a model
+        without that fit, such as those of mini-batch methods.
+        """
+        _, logits, *first = self._outputs(x, name)
+        return self.as_probabilities(logits).numpy(), relative_entropy(first[0].numpy()) if first else None
 
     def as_probabilities(self, logits: Tensor) -> Tensor:
         """Return class probabilities from outputs of the network."""

@@ -23,8 +23,9 @@ __all__ = ["train_in_rounds"]
 
 logger = logging.getLogger(__name__)
 
-UNADAPTED, UNKNOWN = "unadapted", "unknown"
-"""Names, in checkpoints, of the target's predictions by the fit on the source alone, and of their entropies."""
+UNADAPTED, UNKNOWN, FIRST = "unadapted", "unknown", "first."
+"""Names, in checkpoints, of the target's predictions by the fit on the source alone, and of their entropies; prefix of
+the names of its tensors."""
 LONG = LINE_EVERY_SECONDS
 """Seconds from which the expected time is logged at the start: with less, the first line of progress is not far."""
 
@@ -53,7 +54,8 @@ class _RoundTrainer:
                 self.health.load({name: tensor for name, tensor in start.tensors.items() if name in state})
                 self.chosen.load(start.tensors, start.facts)
                 # absent from checkpoints of older versions
-                self.first = {name: start.tensors[name] for name in (UNADAPTED, UNKNOWN) if name in start.tensors}
+                names = (UNADAPTED, UNKNOWN, *(name for name in start.tensors if name.startswith(FIRST)))
+                self.first = {name: start.tensors[name] for name in names if name in start.tensors}
                 self.rounds.outputs()  # raises for tensors that are not of this run
             return start.step
         self.rounds.start()
@@ -63,6 +65,9 @@ class _RoundTrainer:
         else:
             unknown = torch.from_numpy(relative_entropy(logits.numpy()))
             self.first = {UNADAPTED: logits.argmax(dim=1), UNKNOWN: unknown}
+            network = self.rounds.network()
+            weights = nn.Sequential(network.bottleneck, network.head).state_dict()
+            self.first |= {f"{FIRST}{name}": tensor.clone() for name, tensor in weights.items()}
         self.health.see(logits)
         self.health.check(0.0, torch.ones(1))  # what the source alone predicts is what later rounds are compared with
         if scores := self._offer(0, None):
@@ -107,6 +112,8 @@ class _RoundTrainer:
         else:
             self.chosen.restore(network)
             source, target = apply_network(network.for_source(), self.task.xs), apply_network(network, self.task.xt)
+        if weights := {name.removeprefix(FIRST): part for name, part in self.first.items() if name.startswith(FIRST)}:
+            network.add_unadapted().load_state_dict(weights)
         plan = rounds.final_plan(source, target) if step > 0 else None  # round 0 was trained without a plan
         solution = None if plan is None else plan.solution
         result = network, rounds.settings, self.history, source, target, step, solution, self.weights

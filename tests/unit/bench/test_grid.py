@@ -24,7 +24,7 @@ from warmpot.bench.grid_data import GridData
 from warmpot.bench.paper_comparison import reported_table, reported_tables
 from warmpot.bench.runner import Schedule, TimeEstimate, list_cells, make_schedule, read_reused, run_grid
 from warmpot.bench.store import BINS
-from warmpot.bench.training import weight_cap
+from warmpot.bench.training import make_record, weight_cap
 from warmpot.data.benchmarks import read_benchmark
 from warmpot.errors import InputError
 from warmpot.train import load_config, preset_names
@@ -525,6 +525,27 @@ def test_one_bench_a_folder_at_a_time(blobs: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with FileLock(tmp_path / "out" / runner.LOCK), pytest.raises(InputError, match="another process writes"):
         run_grid(make(), data=blobs, out=tmp_path / "out")
+
+
+def test_progress_follows_the_work_and_not_the_number_of_cells(
+    blobs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds, reports = {"none": 1.0, "plan": 6.0, "all pairs": 2.0}, list[tuple[float, str, float]]()
+
+    def trained(data: GridData, cell: Any) -> Record:
+        return make_record(cell, accuracy={"last": 0.5}, seconds=seconds[cell.row.name])
+
+    @contextmanager
+    def recorded(*_: Any) -> Iterator[Any]:
+        yield lambda share, text, expected=0.0: reports.append((share, text, expected))
+
+    monkeypatch.setattr(runner, "_train", trained)
+    monkeypatch.setattr(runner, "progress", recorded)
+    run_grid(make(seeds=1, seconds=seconds), data=blobs, out=tmp_path / "out")
+    # after the first, "plan" is expected to take 1 s too, as its engine is the same
+    assert [share for share, _, _ in reports] == pytest.approx([0, 1 / 4, 7 / 9, 1])
+    assert [text for _, text, _ in reports] == ["cell 1 of 3", "1 of 3 cells", "2 of 3 cells", "3 of 3 cells"]
+    assert reports[0][2] == pytest.approx(2 + 7 * 6 / 1500)  # until one is finished; hints are for a preset's steps
 
 
 def test_the_estimate_takes_the_nearest_that_is_finished() -> None:

@@ -48,12 +48,19 @@ def run(*arguments: str) -> str:
 def test_the_best_run_of_a_sweep_predicts_images(folders: Path) -> None:
     (folders / "space.yaml").write_text("- {preset: full, full.rounds: [1, 2]}\n")
     view = ["--set", "images.view.resize=32", "--set", "images.view.crop=32"]
-    run("sweep", "source", "target", "--space", "space.yaml", "--out", "swept", *NETWORK, *view)
+    output = run("sweep", "source", "target", "--space", "space.yaml", "--out", "swept", *NETWORK, *view)
+    assert [f"{side}: {n} images in" in output for side, n in (("source", 15), ("target", 10))] == [True, True]
     run("predict", "swept/best", "target", "--out", "p.csv")
     rows = columns(folders / "p.csv")
     assert len(rows["prediction"]) == 10
     assert set(rows["prediction"]) <= set(COLOURS)
     assert rows["name"][0].endswith("blue/0.png")
+    run("predict", "swept/best", "target/red/2.png", "--out", "one.csv")
+    one = columns(folders / "one.csv")
+    assert one["name"] == ["target/red/2.png"]
+    assert one["prediction"] == [rows["prediction"][7]]
+    for name in ("confidence", "unknown"):
+        assert float(one[name][0]) == pytest.approx(float(rows[name][7]), abs=1e-4)
 
 
 def test_weights_of_images_have_their_names(folders: Path) -> None:

@@ -80,17 +80,19 @@ def test_predictions_are_those_of_the_run() -> None:
     result = done("predict", "a", "target.npz", "--out", "p.csv", "--proba")
     with open("p.csv", newline="") as stream, open("a/predictions.csv", newline="") as told:
         rows, expected = list(csv.DictReader(stream)), list(csv.DictReader(told))
-    assert list(rows[0]) == ["row", "prediction", "confidence", "review", *(f"proba_{name}" for name in NAMES)]
+    columns = ["row", "prediction", "confidence", "review", "unknown"]
+    assert list(rows[0]) == [*columns, *(f"proba_{name}" for name in NAMES)]
     for row, other in zip(rows, expected, strict=True):
         assert (row["row"], row["prediction"]) == (other["row"], other["prediction"])
         assert float(row["confidence"]) == pytest.approx(float(other["confidence"]))
         assert row["review"] == other["review"] == str(float(row["confidence"]) < 0.8)
+        assert float(row["unknown"]) == pytest.approx(float(other["unknown"]), abs=1e-5)
         assert float(row[f"proba_{row['prediction']}"]) == float(row["confidence"])
         assert sum(float(row[f"proba_{name}"]) for name in NAMES) == pytest.approx(1)
     right = np.mean([row["prediction"] == NAMES[y] for row, y in zip(rows, YT, strict=True)])
     assert re.search(rf"^accuracy +{right:.1%}", result.stdout, flags=re.MULTILINE)
     done("predict", "a", "target.npz", "--out", "p.csv")  # replaces
-    assert Path("p.csv").read_text().startswith("row,prediction,confidence,review\n")
+    assert Path("p.csv").read_text().startswith("row,prediction,confidence,review,unknown\n")
     np.savez("bare.npz", X=XT)
     assert "accuracy" not in done("predict", "a", "bare.npz", "--out", "p.csv").stdout
     np.savez("odd.npz", X=XT, y=np.full(24, "yak"))  # a class the run does not know

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from warmpot.cli._data_files import ColumnFlags, read_table
-from warmpot.cli._shared import messages, one_line
+from warmpot.cli._shared import messages, one_line, present_classes
 from warmpot.data import as_table, load_table
 from warmpot.errors import InputError, MissingLabelsError
 from warmpot.train import load_config
+from warmpot.weights import ClassPresence
 
 X = np.arange(6.0).reshape(3, 2)
 
@@ -32,6 +36,20 @@ def test_an_error_names_the_flag_that_sets_the_setting() -> None:
         load_config(changes={"params": {"alpha": 2.0}})
     assert str(caught.value).startswith("config.params.alpha: got 2.0;")
     assert one_line(caught.value).startswith("--alpha: got 2.0;")
+
+
+def test_doubtful_classes_are_named_apart() -> None:
+    names, chances = ("ant", "bee", "cat", "dog"), np.array([0.99, 0.7, 0.98, 0.01])
+    presence = ClassPresence(chances, np.array([0.3, 0.1, 0.6, 0.0]), {})
+
+    def fitted(presence: Any) -> Any:
+        classes = {} if presence is None else {names[k]: share for k, share in presence.present.items()}
+        return SimpleNamespace(predictor=SimpleNamespace(classes=names), presence=presence, target_classes=classes)
+
+    assert present_classes(fitted(presence)) == "cat 60%, ant 30%; doubtful: bee 10%"
+    certain = dataclasses.replace(presence, probability=np.array([1.0, 0, 1, 0]))
+    assert present_classes(fitted(certain)) == "cat 60%, ant 30%"
+    assert present_classes(fitted(None)) == ""
 
 
 def test_other_text_stays_as_it_is() -> None:

@@ -38,6 +38,7 @@ def test_help_fits_a_terminal(command: str) -> None:
     assert short.exit_code == 0
     assert short.stdout == long.stdout
     assert max(map(len, short.stdout.splitlines())) <= 80
+    assert "{" not in short.stdout.partition("\n")[0]  # braces mean a choice
     assert "..." not in short.stdout.partition("Commands:")[2]  # no summary is cut off
 
 

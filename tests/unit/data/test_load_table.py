@@ -326,7 +326,7 @@ def test_ids_are_texts_or_numbers(tmp_path: Path) -> None:
             load_table(tmp_path / name, ids="row")
     with pytest.raises(MissingColumnError, match=r"\(labels: 'y'\); allowed: one column 'y' for ids"):
         load_table(tmp_path / "x.csv", ids="y")
-    with pytest.raises(InputError, match=r"columns that are not numeric: 'code' .*`ids=`"):
+    with pytest.raises(InputError, match=r"columns that are not numeric: 'code' .*`label=`.*`ids=`"):
         load_table(tmp_path / "x.csv")
     with pytest.raises(InputError, match=r"shape \(1, 2\) under 'one'"):
         load_table(tmp_path / "x.npz", ids="one")

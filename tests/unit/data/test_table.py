@@ -76,7 +76,7 @@ BAD_FEATURES: dict[str, tuple[Any, str]] = {
     "texts": ([["a", "b"]], "dtype <U1"),
     "complex": (torch.zeros(2, 2, dtype=torch.complex64), "complex"),
     "masked": (np.ma.masked_greater(X.astype(np.float32), 3), "masked"),
-    "frame with texts": (pd.DataFrame({"a": [1.0], "kind": ["cat"]}), "columns 'kind'.*labels go to y"),
+    "frame with texts": (pd.DataFrame({"a": [1.0], "kind": ["cat"]}), "not numeric: 'kind'.*`label=`.*`ids=`"),
     "frame with a hole": (pd.DataFrame({"a": [1.0, None]}), "non-finite.*row 1, column 'a'"),
     "frame with NA": (pd.DataFrame({"a": pd.array([1, None], dtype="Int64")}), "non-finite.*row 1, column 'a'"),
     "frame without columns": (pd.DataFrame(index=range(3)), r"shape \(3, 0\)"),

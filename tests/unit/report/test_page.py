@@ -186,6 +186,16 @@ def test_what_users_named_is_text(tmp_path: Path) -> None:
     assert not [key for _, given_ in reader.tags for key in given_ if key.startswith("on")]
 
 
+def test_commands_in_a_text_are_code_and_nothing_else_is(tmp_path: Path) -> None:
+    text = "Of `<b>` and `a`: run `warmpot fit --set 'a<b'`."
+    write_page(
+        tmp_path / "page.html", title="t", sections=[Section("s", [Text(text), Notice("info", text, text)], text)]
+    )
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count("<code>warmpot fit --set &#39;a&lt;b&#39;</code>") == 4
+    assert page.count("Of `&lt;b&gt;` and `a`: run") == 4
+
+
 def test_the_page_asks_for_nothing(tmp_path: Path) -> None:
     page = tmp_path / "a" / "page.html"
     size = write_page(page, title="t", sections=everything(list("abcdef")))

@@ -93,6 +93,23 @@ def test_a_fit_a_folder_and_a_loaded_run_give_the_same(result: warmpot.Result) -
         plot_training(result, "loss")
 
 
+def test_the_data_of_a_folder_is_read_from_its_files(tmp_path: Path) -> None:
+    for name, x, y in (("s", XS, YS), ("t", XT, YT)):
+        np.savez(tmp_path / f"{name}.npz", X=x, y=NAMES[y])
+    live = warmpot.fit(tmp_path / "s.npz", tmp_path / "t.npz", out=tmp_path / "run", progress_bar=False)
+    offsets = [
+        np.concatenate([dots.get_offsets() for dots in plot_projection(run).collections])
+        for run in (live, warmpot.load(tmp_path / "run"), tmp_path / "run")
+    ]
+    np.testing.assert_allclose(offsets[1], offsets[0], atol=1e-4)
+    np.testing.assert_array_equal(offsets[2], offsets[1])
+    texts = [[cell.get_text() for cell in plot_confusion(run).texts] for run in (live, tmp_path / "run")]
+    assert texts[0] == texts[1]
+    (tmp_path / "t.npz").unlink()
+    with pytest.raises(InputError, match=r"moved or was deleted \(t.npz\)"):  # the name alone: pages show it, too
+        plot_projection(tmp_path / "run")
+
+
 def view_of(xs: np.ndarray, xt: np.ndarray) -> RunView:
     """Return a view of samples with these features, before and after the network."""
     run: Any = None

@@ -35,6 +35,7 @@ from warmpot.report.sections.evaluation import evaluation_section
 from warmpot.report.sections.parts import opener, samples
 from warmpot.report.sections.projection import embed
 from warmpot.report.sections.provenance import repeat_command
+from warmpot.report.sections.samples import samples_section
 from warmpot.report.sections.training import training_curves
 from warmpot.report.sections.trust import candidates_section, trust_section
 from warmpot.report.sections.weights import left_out_section, weights_section
@@ -506,6 +507,9 @@ def test_what_the_plan_leaves_out() -> None:
     full = left_out_section(RunView(dataclasses.replace(run, matched=np.full(200, 0.9))))
     assert full is not None
     assert "at least in part" in words(full)
+    whole = left_out_section(RunView(dataclasses.replace(seen.run, matched=np.full(200, 0.998))))
+    assert whole is not None
+    assert whole.lead == "The plan matches all of the target's mass, or nearly all."
 
 
 def test_the_chosen_iterate_is_the_checkpoint_s(tmp_path: Path) -> None:
@@ -601,6 +605,36 @@ def test_the_command_repeats_the_run(trained: tuple[Path, Task, Truth]) -> None:
     assert given == ["my id", "a'b", "-c", "my images"]
     facts |= {"source": "/home/me/data/a b/x.npz", "target": "/home/me/data/c/x.npz"}
     assert shlex.split(repeat_command(run))[2:4] == ["a b/x.npz", "c/x.npz"]  # equal names, but no more than is needed
+
+
+def test_the_command_of_a_run_on_images_has_no_defaults() -> None:
+    run = made_up([0.5, 0.5], images={"backbone": {"name": "test_resnet"}, "view": {"crop": 32}})
+    run = dataclasses.replace(
+        run, model={"n_inputs": 5, "facts": {"classes": ["a", "b"], "images": run.config["images"]}}
+    )
+    assert run.changed_settings == ['images.backbone.name="test_resnet"', "images.view.crop=32"]
+    settings = [f"--set {shlex.quote(change)}" for change in run.changed_settings]
+    assert repeat_command(run) == f"warmpot fit source target --preset full {' '.join(settings)} --frozen"
+    tuned = made_up([0.5, 0.5], images={"backbone": {"train_from": "all"}}, engine="minibatch")
+    assert 'images.backbone.train_from="all"' in tuned.changed_settings
+
+
+def test_samples_without_names_are_listed_by_class_and_row() -> None:
+    run = dataclasses.replace(made_up([0.6, 0.4]), confidence=np.linspace(0.5, 1, 200))
+    section = samples_section(RunView(run))
+    assert section is not None
+    (folded,) = section.blocks
+    assert isinstance(folded, Details)
+    tables = [block for block in folded.blocks if isinstance(block, ResultTable)]
+    assert [table.title for table in tables] == ["c0: 6 of 120.", "c1: 6 of 80."]
+    assert [row[0].text for row in tables[1].cells] == [str(row) for row in range(120, 126)]
+
+
+def test_what_is_known_is_called_so() -> None:
+    run = made_up([0.5, 0.5], n=4)
+    truth = Truth(np.array([0, 0, 1, 0]), ("c0", "c1"))
+    assert "the accuracy on the target is unknown" in trust_section(RunView(run), {}, {}).lead
+    assert "unknown" not in trust_section(RunView(run, truth=truth), {}, {}).lead
 
 
 def test_the_command_of_the_page_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

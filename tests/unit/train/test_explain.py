@@ -60,6 +60,9 @@ def test_matches_are_the_column_of_the_plan(run: tuple[Path, Fitted]) -> None:
         assert list(result.probabilities) == [CLASSES[k] for k in np.argsort(-fitted.outputs[row])]
         np.testing.assert_allclose(list(result.probabilities.values()), np.sort(fitted.outputs[row])[::-1], atol=1e-6)
         assert result.prediction == next(iter(result.probabilities))
+        assert fitted.unknown is not None
+        smaller = sum(score < fitted.unknown[row] for score in fitted.unknown) / 20
+        assert result.unknown == pytest.approx((fitted.unknown[row], smaller))
     assert some_left_out
 
 
@@ -122,6 +125,12 @@ def test_the_command_prints_it(run: tuple[Path, Fitted], tmp_path: Path, monkeyp
     lines = answer.stdout.splitlines()
     assert lines[0] == f"target sample {result.row}, {result.name}"
     assert max(map(len, lines)) <= 80
+    assert result.unknown is not None
+    line = next(line for line in lines if line.startswith("unknown "))
+    assert line.split()[1:] == [
+        f"{result.unknown[0]:.2f}",
+        *f"higher than for {result.unknown[1]:.0%} of the target".split(),
+    ]
     assert "only the probability of the predicted class is known" in answer.stderr  # this run does not know its files
     for match in result.matches:
         line = next(line for line in lines if line.rstrip().endswith(f" {match.name}"))

@@ -115,7 +115,11 @@ def _confidence_tile(view: RunView) -> tuple[str, str, str]:
     if view.estimated_accuracy is not None:
         return f"{view.estimated_accuracy:.0%}", "estimated accuracy", "without labels: the mean calibrated confidence"
     confidence = parts.percent(view.mean_confidence, 0).text
-    return confidence, "mean confidence", "not recorded" if confidence == ABSENT else "of the model, not calibrated"
+    return (
+        confidence,
+        "mean confidence",
+        "not recorded" if confidence == ABSENT else "of the model, not changed by calibration",
+    )
 
 
 def _gain_tile(view: RunView) -> Iterator[tuple[str, str, str]]:

@@ -104,7 +104,7 @@ def chosen_iterate(run: FinishedRun) -> str:
 def calibration_words(run: FinishedRun) -> str:
     """Return whether the confidences of a run are calibrated."""
     calibrated = f"calibrated without labels, by a temperature of {run.temperature:.2f}"
-    return "not calibrated" if run.temperature == 1.0 else calibrated
+    return "not changed by calibration" if run.temperature == 1.0 else calibrated
 
 
 def measured(view: RunView) -> tuple[str, str, str]:

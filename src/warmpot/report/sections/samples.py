@@ -39,13 +39,10 @@ def samples_section(view: RunView) -> Section | None:
 
     blocks: list[Block] = []
     order = [int(k) for k in np.argsort(-view.shares, kind="stable") if view.shares[k] > 0]
-    if head or open_row(0) is not None:
-        for k in order[:MAX_CLASSES]:
-            rows = view.least_confident([k])[:PER_CLASS].tolist()
-            caption = f"{label(view.classes[k], 40)}: {len(rows)} of {view.counts[k]:,}."
-            blocks.append(
-                parts.samples(view, "target", rows, open_row, ["predicted", *head, "confidence"], cells, caption)
-            )
+    for k in order[:MAX_CLASSES]:
+        rows = view.least_confident([k])[:PER_CLASS].tolist()
+        caption = f"{label(view.classes[k], 40)}: {len(rows)} of {view.counts[k]:,}."
+        blocks.append(parts.samples(view, "target", rows, open_row, ["predicted", *head, "confidence"], cells, caption))
     if any(isinstance(block, ResultTable) for block in blocks):
         blocks = [Details("Samples by predicted class", blocks)]
     blocks += _unknown(view, open_row)

@@ -37,6 +37,8 @@ def trust_section(view: RunView, bounds: Mapping[str, BoundReport], baselines: M
     if view.classes and not view.scores:
         blocks.append(Text("Validators need the data of the run, which was not available for this page."))
     lead = "Without target labels, the accuracy on the target is unknown. What is known instead:"
+    if view.truth is not None:
+        lead = "What is known without target labels, and the accuracy that they give:"
     return Section("How far to trust it", blocks, lead=lead)
 
 

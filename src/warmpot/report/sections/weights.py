@@ -186,6 +186,8 @@ def _left_out_classes(view: RunView) -> Text:
 def _why_left_out(view: RunView) -> str:
     """Explain that the mass alpha makes the plan leave samples out, whatever the samples are."""
     mass, (alpha, fixed) = float(np.nanmean(view.matched)), view.run_parameter("alpha")
+    if f"{1 - mass:.0%}" == "0%":
+        return "The plan matches all of the target's mass, or nearly all."
     if view.run.params.get("alpha") is None or alpha is None or alpha >= 1:
         return f"The plan leaves out {1 - mass:.0%} of the target's mass: the samples that cost most to match."
     cause = f"alpha = {alpha:.2g} (set)" if fixed else f"alpha = {mass:.2g} (estimated)"
