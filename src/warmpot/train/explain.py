@@ -99,19 +99,30 @@ class Explanation:
                 shares[match.label] = shares.get(match.label, 0.0) + match.share
         return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
+    def __str__(self) -> str:
+        """Show the prediction and the matches with the largest shares, one per line."""
+        head, lines, more = self._lines()
+        return "\n".join([head, *(f"  {line}" for line in lines), *([f"  {more}"] if more else [])])
+
     def _repr_html_(self) -> str:
         """Show it in a notebook, with thumbnails of images; every name is escaped."""
+        head, lines, more = self._lines()
+        figures = [_figure(self.image, self.name or f"row {self.row}")]
+        figures += [_figure(match.image, line) for match, line in zip(self.matches, lines, strict=False)]
+        rest = f"<p>{more}</p>" if more else ""
+        return f"<p>{escape(head)}</p><div style='display:flex;flex-wrap:wrap;gap:8px'>{''.join(figures)}</div>{rest}"
+
+    def _lines(self) -> tuple[str, list[str], str]:
+        """Return the prediction, the largest matches, and how many more there are, in words."""
         sure = "" if self.confidence is None else f" ({self.confidence:.0%})"
         head = f"{self.name or f'target sample {self.row}'}: predicted {_text(self.prediction)}{sure}, "
         head += f"{1 - self.left_out:.0%} matched"
-        figures = [_figure(self.image, self.name or f"row {self.row}")]
-        figures += [
-            _figure(match.image, f"{_text(match.label)}: {match.share:.0%}, {match.name or f'source row {match.row}'}")
+        lines = [
+            f"{_text(match.label)}: {match.share:.0%}, {match.name or f'source row {match.row}'}"
             for match in self.matches[:MAX_IMAGES]
         ]
-        more = len(self.matches) - MAX_IMAGES
-        rest = f"<p>and {more} more</p>" if more > 0 else ""
-        return f"<p>{escape(head)}</p><div style='display:flex;flex-wrap:wrap;gap:8px'>{''.join(figures)}</div>{rest}"
+        more = len(self.matches) - len(lines)
+        return head, lines, f"and {more} more" if more else ""
 
 
 def _text(label: str | float) -> str:

@@ -19,6 +19,7 @@ from warmpot.report.explanation_page import write_explanation
 from warmpot.select import fit_chosen
 from warmpot.select.best_iterate import ValidatorChooser
 from warmpot.train import Fitted, explain_sample, fit, load_config
+from warmpot.train.explain import MatchedSample
 
 FAST = {"full": {"rounds": 1, "iterations": 3, "width": 3}, "params": {"alpha": 0.6}}
 rng = np.random.default_rng(0)
@@ -169,6 +170,11 @@ def test_images_are_shown_as_thumbnails(run: tuple[Path, Fitted], tmp_path: Path
 
 def test_a_notebook_shows_names_as_texts(run: tuple[Path, Fitted], tmp_path: Path) -> None:
     result = replace(explain_sample(run[0], 0), name="<script>", prediction="<b>")
+    matches = (MatchedSample(3, "cat.jpg", "ant", 0.75, 0.1), *[MatchedSample(4, "", "bee", 0.01, 0.1)] * 12)
+    head, *lines = str(replace(result, matches=matches, left_out=0.13)).splitlines()
+    assert head.startswith("<script>: predicted <b> (")
+    assert head.endswith("87% matched")
+    assert lines == ["  ant: 75%, cat.jpg", *["  bee: 1%, source row 4"] * 11, "  and 1 more"]
     shown = result._repr_html_()
     assert "<script>" not in shown
     assert "&lt;script&gt;: predicted &lt;b&gt;" in shown
