@@ -29,6 +29,7 @@ from warmpot.transport.problem import Answer, PartialProblem, Status, infeasible
 __all__ = [
     "MAX_PIVOTS",
     "BlockCost",
+    "Duals",
     "Generated",
     "generate",
     "optimality",
@@ -44,6 +45,14 @@ MAX_ROUNDS = 100
 MAX_PIVOTS = 10**9
 ALL_ARCS = 20_000  # up to this many pairs every pair is an arc from the start; above, column generation is faster
 BLOCK_ROWS = 512
+
+
+class Duals(NamedTuple):
+    """Dual variables in the form of `warmpot.transport.problem`."""
+
+    u: FloatArray
+    v: FloatArray
+    t: float
 
 
 class _Flow(NamedTuple):
@@ -64,11 +73,13 @@ def _solve_arcs(
     mass: float,
     slack_cost: float,
     max_iter: int,
+    start: Duals | None = None,
 ) -> _Flow:
     """Move `mass` over arcs (rows, columns, finite costs; no repeats) at least cost, in at most `max_iter` pivots.
 
     Above the largest cost the slack route goes unused where every pair is allowed; with forbidden pairs `slack_cost`
-    must exceed the detour over all rows or columns.
+    must exceed the detour over all rows or columns. The first spanning tree of the simplex is made of the arcs of least
+    reduced cost for the dual variables `start`, which need not be feasible.
     """
     from warmpot.transport._simplex import emd_c_sparse
 
@@ -93,10 +104,16 @@ def _solve_arcs(
         tails, heads, price = [*tails, np.full(m, n + 1)], [*heads, every_col], [*price, np.zeros(m)]
         supply.append([spare_b])
     out, into = np.concatenate(supply), np.concatenate(demand)
+    guess: tuple[FloatArray, ...] = ()
+    if start is not None:  # 0 for the slack nodes: the arc between them, which carries their flow, is tight
+        free = (start.t - shift) / scale
+        guess = np.zeros(out.size), np.zeros(into.size)
+        guess[0][:n], guess[0][n + 1 :] = -start.u / scale, -free
+        guess[1][:m] = free - start.v / scale
     tail, head = (np.concatenate(ends).astype(np.uint64) for ends in (tails, heads))
     # The simplex itself rather than ot.emd around it, which warns (not safe in threads) where we report a status.
     tail, head, amount, _, alpha, beta, code = emd_c_sparse(
-        out, into * (out.sum() / into.sum()), tail, head, np.concatenate(price).astype(np.float64), max_iter
+        out, into * (out.sum() / into.sum()), tail, head, np.concatenate(price).astype(np.float64), max_iter, *guess
     )
     tail, head, amount = tail.astype(np.int64), head.astype(np.int64), amount * mass
     real = (tail < n) & (head < m)
@@ -192,13 +209,17 @@ class _Arcs:
         self.cost = np.concatenate([self.cost, cost])[first]
         return self.key.size - before
 
-    def solve(self, a: FloatArray, b: FloatArray, mass: float, slack_cost: float, max_iter: int) -> _Flow:
+    def solve(
+        self, a: FloatArray, b: FloatArray, mass: float, slack_cost: float, max_iter: int, start: Duals | None
+    ) -> _Flow:
         """Solve on these arcs; all rows without an arc share one node, which keeps the network small."""
         rows, cols = np.divmod(self.key, self.n_cols)
         used, compact = np.unique(rows, return_inverse=True)
         rest = a.sum() - a[used].sum() if used.size < a.size else 0.0
         supply = np.append(a[used], rest) if rest > 0 else a[used]
-        flow = _solve_arcs((compact, cols, self.cost), supply, b, mass, slack_cost, max_iter)
+        if start is not None:
+            start = start._replace(u=np.append(start.u[used], 0.0)[: supply.size])
+        flow = _solve_arcs((compact, cols, self.cost), supply, b, mass, slack_cost, max_iter, start)
         plan = flow.plan.tocoo()
         u = np.zeros(a.size)
         u[used] = flow.u[: used.size]
@@ -230,20 +251,23 @@ class _Scanner:
         self, u: FloatArray, v: FloatArray, t: float, threshold: float, keep: tuple[int, int], title: str
     ) -> tuple[IntArray, IntArray, FloatArray]:
         """Return the `keep` most attractive pairs per row and per column with reduced cost below `threshold`."""
-        from warmpot.transport._kernels import scan_block
+        from warmpot.transport._kernels import cost_range, scan_block
 
         self.row_min += (v - self.v).min()
         self.v = v
         todo = np.arange(self.cost.shape[0])
         if np.isfinite(threshold):
             todo = np.flatnonzero(self.row_min + u - t < min(threshold, 0.0))
-        by_col = _lists(self.cost.shape[1], keep[1], threshold)
+        by_col, col_worst = _lists(self.cost.shape[1], keep[1], threshold), np.full(self.cost.shape[1], threshold)
         candidates = []
         for start in range(0, todo.size, self.block_rows):
             rows = todo[start : start + self.block_rows]
             by_row = _lists(rows.size, keep[0], threshold)
-            low, high = scan_block(self.cost.block(rows), rows, u, v, t, by_row, by_col, self.row_min)
-            self.lowest, self.largest = min(self.lowest, low), max(self.largest, high)
+            block = self.cost.block(rows)
+            scan_block(block, rows, u, v, t, threshold, by_row, by_col, col_worst, self.row_min)
+            if threshold == np.inf:  # the first pass, over all rows
+                low, high = cost_range(block)
+                self.lowest, self.largest = min(self.lowest, low), max(self.largest, high)
             hit = by_row[1] >= 0
             candidates.append((np.broadcast_to(rows[:, None], hit.shape)[hit], by_row[1][hit], by_row[2][hit]))
             self.report(min(1.0, (start + self.block_rows) / todo.size), title)
@@ -269,12 +293,14 @@ def generate(
     detour: int,
     max_iter: int,
     report: ProgressCallback,
+    start: Duals | None = None,
 ) -> Generated:
     """Solve the exact partial problem for positive `a`, `b` over a cost known by blocks.
 
     The rounds end when the plan is proven to be within `tol` of the best value, relative to it. `block_rows` rows are
     priced at a time, the slack route costs `detour` times the cost range, `max_iter` limits the pivots of a round, and
-    `report` gets the share of each pass that is done.
+    `report` gets the share of each pass that is done. `start` are the dual variables of a similar problem: the first
+    pass then finds the pairs of least reduced cost, and the first simplex starts from them.
     """
     scanner, arcs = _Scanner(cost, block_rows, report), _Arcs(cost.shape[1])
     # A column draws on b/a rows at least; a few times as many neighbours rarely leave it short.
@@ -282,11 +308,13 @@ def generate(
     # Rows need arcs of their own only if most of them must be used.
     by_row = min(4, b.size) if mass > a.sum() / 2 else 0
     keep = (by_row, neighbours)
-    arcs.add(*scanner.scan(np.zeros(a.size), np.zeros(b.size), 0.0, np.inf, keep, "pricing, round 1"))
+    first = Duals(np.zeros(a.size), np.zeros(b.size), 0.0) if start is None else start
+    arcs.add(*scanner.scan(*first, np.inf, keep, "pricing, round 1"))
     for rounds in range(2, MAX_ROUNDS + 1):
         span = scanner.span
         cheapest = scanner.lowest if scanner.lowest < np.inf else 0.0  # all pairs may be forbidden
-        flow = arcs.solve(a, b, mass, cheapest + detour * span, max_iter)
+        flow = arcs.solve(a, b, mass, cheapest + detour * span, max_iter, start)
+        start = Duals(flow.u, flow.v, flow.t)
         u, v, t, complete = flow.u, flow.v, flow.t, flow.finished and flow.slack == 0
         keep = by_row, neighbours if flow.slack > 0 else min(8, a.size)
         pairs = scanner.scan(u, v, t, -ZERO * span, keep, f"pricing, round {rounds}")
