@@ -16,6 +16,7 @@ __all__ = [
     "round_plan",
     "scan_block",
     "shortest_paths",
+    "smallest_entries",
 ]
 
 CANCELLATION = 1e-6
@@ -147,6 +148,22 @@ def scan_block(
             if reduced < col_worst[j]:
                 _insert(reduced, i, cost, col_values[j], col_index[j], col_cost[j])
                 col_worst[j] = col_values[j, keep_cols - 1]
+
+
+@kernel
+def smallest_entries(block: FloatArray, index: IntArray) -> None:
+    """Enter the columns of the smallest entries of each row, the smallest first; where they are equal, the first."""
+    keep = index.shape[1]
+    values, costs = np.empty(keep), np.empty(keep)
+    for r in range(block.shape[0] if keep else 0):
+        for k in range(keep):
+            values[k] = np.inf
+            index[r, k] = k
+        worst = np.inf
+        for j in range(block.shape[1]):
+            if block[r, j] < worst:
+                _insert(block[r, j], j, 0.0, values, index[r], costs)
+                worst = values[keep - 1]
 
 
 @kernel

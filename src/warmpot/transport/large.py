@@ -26,7 +26,8 @@ from warmpot._progress import ProgressCallback, format_duration, progress
 from warmpot._typing import Array, FloatArray, IntArray
 from warmpot.errors import InputError
 from warmpot.transport.certify import round_sparse
-from warmpot.transport.exact import MAX_PIVOTS, BlockCost, Duals, Generated, generate, optimality
+from warmpot.transport.columns import BlockCost, ColumnGeneration, Duals, Generated
+from warmpot.transport.exact import MAX_PIVOTS, optimality
 from warmpot.transport.problem import (
     Potentials,
     Solution,
@@ -71,12 +72,12 @@ class EuclideanBlocks:
         source /= self.scale
         return source
 
-    def block(self, rows: IntArray) -> FloatArray:
-        """Return the distances of some rows to all columns."""
+    def block(self, rows: IntArray, out: FloatArray | None = None) -> FloatArray:
+        """Return the distances of some rows to all columns, in `out` if that is given."""
         from warmpot.transport._kernels import distances_from_products
 
         x = self._source(rows)
-        products: FloatArray = x @ self.xt.T
+        products: FloatArray = np.matmul(x, self.xt.T, out=out)
         distances_from_products(products, x, self.xt, self.xs_square[rows], self.xt_square, self.scale)
         return products
 
@@ -168,8 +169,8 @@ def solve_partial_points(
 ) -> Solution[csr_array]:
     """Solve the exact partial problem between two sets of points.
 
-    Column generation (see `warmpot.transport.exact`): the cost matrix is only computed in blocks of rows, and the plan
-    is sparse.
+    Column generation (see `warmpot.transport.columns`): the cost matrix is only computed in blocks of rows, and the
+    plan is sparse.
 
     Parameters
     ----------
@@ -300,11 +301,11 @@ def _solve(
     far = min(rows.size, cols.size) + 2  # a slack route that costs more than any detour around forbidden pairs
     with progress("exact plan", logger, settings.progress_bar) as callback:
         report = _announcing(callback, blocks.shape)
+        columns = ColumnGeneration(
+            blocks, a[rows], b[cols], block_rows=block_rows, report=report, by_row=mass > a.sum() / 2, start=start
+        )
         for detour, max_iter in ((2, settings.max_iter), (far, settings.max_iter), (far, MAX_PIVOTS)):
-            result = generate(
-                blocks, a[rows], b[cols], mass, tol=settings.tol,
-                block_rows=block_rows, detour=detour, max_iter=max_iter, report=report, start=start,
-            )  # fmt: skip
+            result = columns.solve(mass, tol=settings.tol, detour=detour, max_iter=max_iter)
             if not result.finished:
                 result = _completed(result, blocks, a[rows], b[cols], mass, block_rows)
             if result.missing <= 1e-12 * mass or (result.finished and detour == far):

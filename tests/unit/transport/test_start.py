@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from warmpot.errors import InputError
 from warmpot.transport import Duals, Solution, solve_partial, solve_partial_blocks
-from warmpot.transport.exact import _Matrix
+from warmpot.transport.columns import MatrixCost
 
 
-def similar_costs(n: int, m: int) -> tuple[_Matrix, _Matrix]:
+def similar_costs(n: int, m: int) -> tuple[MatrixCost, MatrixCost]:
     """Costs, and others that are similar."""
     rng = np.random.default_rng(0)
     cost = rng.uniform(size=(n, m))
-    return _Matrix(cost), _Matrix(cost + 0.1 * rng.uniform(size=(n, m)))
+    return MatrixCost(cost), MatrixCost(cost + 0.1 * rng.uniform(size=(n, m)))
 
 
 def duals(solution: Solution) -> Duals:
@@ -42,7 +42,7 @@ def test_any_start_ends_in_a_certified_plan(seed: int, mass: float, size: float)
     cost[rng.uniform(size=cost.shape) < 0.2] = 0.5  # ties
     n, m = cost.shape
     start = Duals(size * rng.normal(size=n), size * rng.normal(size=m), size * float(rng.normal()))
-    warm = solve_partial_blocks(_Matrix(cost), beta=1.0, mass=mass, start=start)
+    warm = solve_partial_blocks(MatrixCost(cost), beta=1.0, mass=mass, start=start)
     assert warm.value == pytest.approx(solve_partial(cost, mass=mass).value, abs=1e-9)
     assert warm.residuals.worst <= 1e-12
     assert warm.gap <= 1e-9
