@@ -12,8 +12,10 @@ __all__ = [
     "augment_to",
     "cost_range",
     "distances_from_products",
+    "lower_bounds_from_products",
     "measure",
     "round_plan",
+    "row_minima",
     "scan_block",
     "shortest_paths",
     "smallest_entries",
@@ -108,6 +110,16 @@ def cost_range(block: FloatArray) -> tuple[float, float]:
 
 
 @kernel
+def row_minima(block: NDArray[np.float32], rows: IntArray, v: FloatArray, row_min: FloatArray) -> None:
+    """Enter ``min_j C_ij + v_j`` for the rows of a block."""
+    for r in range(block.shape[0]):
+        lowest = np.inf
+        for j in range(block.shape[1]):
+            lowest = min(lowest, block[r, j] + v[j])
+        row_min[rows[r]] = lowest
+
+
+@kernel
 def scan_block(
     block: FloatArray,
     rows: IntArray,
@@ -182,6 +194,22 @@ def distances_from_products(
                 products[i, j] = total
         for j in range(products.shape[1]):
             products[i, j] = scale * np.sqrt(products[i, j])
+
+
+@kernel
+def lower_bounds_from_products(
+    products: NDArray[np.float32], x_square: NDArray[np.float32], y_square: NDArray[np.float32], error: float,
+    scale: float,
+) -> None:  # fmt: skip
+    """Turn inner products in float32 into `scale` times lower bounds of the distances.
+
+    `error` bounds the rounding of a squared distance, as a share of the squared norms.
+    """
+    share, factor = np.float32(1.0 - error), np.float32(scale)
+    for i in range(products.shape[0]):
+        for j in range(products.shape[1]):
+            square = share * (x_square[i] + y_square[j]) - np.float32(2.0) * products[i, j]
+            products[i, j] = factor * np.sqrt(max(square, np.float32(0.0)))
 
 
 @kernel

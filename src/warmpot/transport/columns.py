@@ -211,21 +211,25 @@ class _Scanner:
         self, u: FloatArray, v: FloatArray, t: float, threshold: float, keep: tuple[int, int], title: str
     ) -> tuple[IntArray, IntArray, FloatArray]:
         """Return the `keep` most attractive pairs per row and per column with reduced cost below `threshold`."""
-        from warmpot.transport._kernels import cost_range, scan_block
+        from warmpot.transport._kernels import cost_range, row_minima, scan_block
 
         self.row_min += (v - self.v).min()
         self.v = v
-        todo = np.arange(self.cost.shape[0])
-        if np.isfinite(threshold):
+        todo, first = np.arange(self.cost.shape[0]), threshold == np.inf
+        if not first:
             todo = np.flatnonzero(self.row_min + u - t < min(threshold, 0.0))
         by_col, col_worst = _lists(self.cost.shape[1], keep[1], threshold), np.full(self.cost.shape[1], threshold)
-        candidates = []
+        candidates, rough = [], None
         for start in range(0, todo.size, self.block_rows):
             rows = todo[start : start + self.block_rows]
+            rough = self._rough_block(rows)
+            if rough is not None and not first:  # rows that the bounds leave open are priced exactly
+                row_minima(rough, rows, v, self.row_min)
+                rows, rough = rows[self.row_min[rows] + u[rows] - t < min(threshold, 0.0)], None
             by_row = _lists(rows.size, keep[0], threshold)
-            block = self.cost.block(rows)
+            block = self.cost.block(rows) if rough is None else rough
             scan_block(block, rows, u, v, t, threshold, by_row, by_col, col_worst, self.row_min)
-            if threshold == np.inf:  # the first pass, over all rows
+            if first:  # over all rows
                 low, high = cost_range(block)
                 self.lowest, self.largest = min(self.lowest, low), max(self.largest, high)
             hit = by_row[1] >= 0
@@ -235,7 +239,15 @@ class _Scanner:
         columns = np.broadcast_to(np.arange(hit.shape[0])[:, None], hit.shape)
         candidates.append((by_col[1][hit], columns[hit], by_col[2][hit]))
         rows, cols, cost = (np.concatenate(part) for part in zip(*candidates, strict=True))
-        return rows, cols, cost
+        return rows, cols, cost if rough is None else self.cost.pairs(rows, cols)  # type: ignore[attr-defined]
+
+    def _rough_block(self, rows: IntArray) -> Any:
+        """Return lower bounds of the costs, where the cost has them.
+
+        They are enough to look for candidates in the first pass, and to see which rows have no attractive pair.
+        """
+        bounds = getattr(self.cost, "rough_block", None)
+        return None if bounds is None else bounds(rows)
 
 
 def _lists(count: int, keep: int, threshold: float) -> tuple[FloatArray, IntArray, FloatArray]:

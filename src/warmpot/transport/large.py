@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 CACHED = 2**24
 """Bytes of a block of costs at most: the passes over it then find it in the cache, and its memory is used again."""
+MANY = 10**8
+"""Pairs from which on the first pass is done in float32: below, it takes less than a few seconds in float64."""
 COPIED = 8192  # rows of the source that are copied at a time
 FIRST_PASSES = 5
 """Time of a whole solve, in first passes over all pairs, roughly; later ones skip rows, the simplex comes on top."""
@@ -65,6 +67,7 @@ class EuclideanBlocks:
         self.xt /= self.scale
         self.xs_square = np.concatenate([_squares(self._source(rows)) for rows in parts])
         self.xt_square = _squares(self.xt)
+        self._rough: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
 
     def _source(self, rows: IntArray) -> FloatArray:
         """Return some rows of the source, shifted and scaled, in float64: a copy of all may not fit in memory."""
@@ -80,6 +83,32 @@ class EuclideanBlocks:
         products: FloatArray = np.matmul(x, self.xt.T, out=out)
         distances_from_products(products, x, self.xt, self.xs_square[rows], self.xt_square, self.scale)
         return products
+
+    def rough_block(self, rows: IntArray) -> NDArray[np.float32] | None:
+        """Return lower bounds of the distances of some rows to all columns, in float32; None where they save nothing.
+
+        They differ from the distances by little more than the rounding of float32, and take half of the time.
+        """
+        from warmpot.transport._kernels import lower_bounds_from_products
+
+        if self.shape[0] * self.shape[1] < MANY:
+            return None
+        if self._rough is None:
+            self._rough = self.xt.T.astype(np.float32), self.xt_square.astype(np.float32)
+        width = self.xt.shape[1]
+        products = self._source(rows).astype(np.float32) @ self._rough[0]
+        # A sum of `width` products rounds by at most width * eps / 2 of the norms; some more for the rest.
+        error = (width + 16) * float(np.finfo(np.float32).eps)
+        lower_bounds_from_products(products, self.xs_square[rows].astype(np.float32), self._rough[1], error, self.scale)
+        return products
+
+    def pairs(self, rows: IntArray, cols: IntArray) -> FloatArray:
+        """Return the distances of some pairs."""
+        distances = np.empty(rows.size)
+        for start in range(0, rows.size, COPIED):
+            part = slice(start, start + COPIED)
+            distances[part] = self.scale * np.linalg.norm(self._source(rows[part]) - self.xt[cols[part]], axis=1)
+        return distances
 
 
 def _squares(x: FloatArray) -> FloatArray:
