@@ -30,7 +30,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warmpot.transport import solve_partial, solve_partial_batch, solve_partial_points, solve_unbalanced
+from warmpot.transport import (
+    Duals,
+    partial_path,
+    solve_partial,
+    solve_partial_batch,
+    solve_partial_points,
+    solve_unbalanced,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "transport.json"
@@ -219,6 +226,59 @@ def exact_small(n: int, inputs: Inputs) -> Outcome:
     return [Row(f"exact {n} x {n}", mine, theirs, "partial_wasserstein", notes=notes, passed=passed)], None
 
 
+def alternation(inputs: Inputs) -> Outcome:
+    """All plans of a training with the full engine, each from the last one; the peer is the same without a start."""
+    import warmpot
+    from warmpot.methods import warmpot as method
+    from warmpot.transport.columns import MatrixCost
+
+    problems, solve = [], method.solve_partial_blocks
+
+    def recorded(cost: Any, **options: Any) -> Any:
+        problems.append((MatrixCost(cost.block(np.arange(cost.shape[0]))), options["a"], options["mass"]))
+        return solve(cost, **options)
+
+    xs, ys, xt, yt = synthetic_domains() if inputs.name == STAND_IN else real_domains(inputs.data)
+    method.solve_partial_blocks = recorded  # type: ignore[assignment]
+    try:
+        warmpot.fit((xs, ys), xt[yt < 25], progress_bar=False)
+    finally:
+        method.solve_partial_blocks = solve
+
+    def plans(warm: bool) -> list[float]:
+        start, values = None, []
+        for cost, a, mass in problems:
+            solution = solve(cost, a=a, mass=mass, progress_bar=False, throw=False, start=start if warm else None)
+            start = Duals(*solution.potentials, solution.slope)
+            values.append(float(solution.value))
+        return values
+
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    values = {}
+    for warm in (True, False) * 3:  # in turn, so that other load falls on both
+        begin = time.process_time()
+        values[warm] = plans(warm)
+        seconds[warm].append(time.process_time() - begin)
+    difference = float(np.abs(np.divide(values[True], values[False]) - 1).max())
+    notes = f"values differ by {difference:.0e}; CPU seconds"
+    case = f"exact, {len(problems)} plans of an alternation"
+    return [Row(case, min(seconds[True]), min(seconds[False]), "without a start", None, notes, difference < 1e-9)], None
+
+
+def path(inputs: Inputs) -> Outcome:
+    """Time the value for every mass up to an error of 1e-3; the peer is the exact curve."""
+    cost = inputs.first_25
+    a, b = weights(cost.shape)
+    mine, curve = timed(lambda: partial_path(cost, a, b, tol=1e-3), repeats=3)
+    case = "curve of {} x {}, error 1e-3".format(*cost.shape)
+    if inputs.quick:
+        return [Row(case, mine, notes="peer skipped (--quick)")], None
+    theirs, exact = timed(lambda: partial_path(cost, a, b))
+    error = np.abs(np.interp(exact.masses, curve.masses, curve.values) - exact.values).max() / exact.values.max()
+    notes = f"{curve.masses.size} points of {exact.masses.size}, largest error {error:.0e}"
+    return [Row(case, mine, theirs, "exact curve", None, notes, bool(error <= 1e-3))], None
+
+
 def entropic_256(inputs: Inputs) -> Outcome:
     """256 x 256 at an eps of a thousandth of the median cost, against POT in logarithms."""
     cost = inputs.sample(256)[0]
@@ -327,6 +387,8 @@ CASES: dict[str, Callable[[Inputs], Outcome]] = {
     "exact-65": partial(exact_small, 65),
     "exact-128": partial(exact_small, 128),
     "exact-whole": exact_whole,
+    "alternation": alternation,
+    "path": path,
     "batch-64": batch_64,
     "unbalanced-65": partial(unbalanced_65, "sinkhorn"),
     "unbalanced-65-stabilized": partial(unbalanced_65, "sinkhorn_stabilized"),

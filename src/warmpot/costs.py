@@ -111,13 +111,15 @@ def joint_cost(
 
 def nearest_rows(x: Array, count: int) -> IntArray:
     """Row numbers of the `count` nearest other rows of each row, in no order."""
+    from warmpot.transport._kernels import smallest_entries
+
     blocks = EuclideanBlocks(np.asarray(x, np.float64), np.asarray(x, np.float64))
     nearest = np.empty((len(x), count), np.int64)
     for start in range(0, len(x), 1024):
         rows = np.arange(start, min(start + 1024, len(x)))
         distances = blocks.block(rows)
         distances[np.arange(len(rows)), rows] = np.inf
-        nearest[rows] = np.argpartition(distances, max(count - 1, 0), axis=1)[:, :count]
+        smallest_entries(distances, nearest[rows[0] : rows[-1] + 1])
     return nearest
 
 
@@ -158,7 +160,7 @@ class PairCosts:
             self._stored = np.empty(self.shape)
             for start in range(0, self.shape[0], 1024):
                 rows = np.arange(start, min(start + 1024, self.shape[0]))
-                self._stored[rows] = self._blocks.block(rows)
+                self._blocks.block(rows, out=self._stored[rows[0] : rows[-1] + 1])
 
     def distances(self, rows: IntArray) -> FloatArray:
         """Return the distances of some source rows to all target rows, as a new array."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from warmpot.costs import PairCosts, feature_distance, joint_cost, label_loss
+from warmpot.costs import PairCosts, feature_distance, joint_cost, label_loss, nearest_rows
 from warmpot.errors import InputError
 from warmpot.losses import get_label_loss
 
@@ -94,3 +94,12 @@ def test_blocks_equal_the_whole_matrix(max_memory: float, loss: str, squared: bo
     distances = np.linalg.norm(xs[rows, None] - xt, axis=2)
     expected = 0.3 * distances ** (2 if squared else 1) + 2.0 * label_loss(labels[rows], outputs, loss).numpy()
     np.testing.assert_allclose(whole, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 39])
+def test_nearest_rows_are_those_of_all_distances(count: int) -> None:
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    x[7] = x[3]
+    distances = np.linalg.norm(x[:, None] - x, axis=2)
+    np.fill_diagonal(distances, np.inf)
+    np.testing.assert_array_equal(nearest_rows(x, count), np.argsort(distances, axis=1, kind="stable")[:, :count])

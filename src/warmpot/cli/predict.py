@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +19,7 @@ from warmpot.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from warmpot.data import Table
     from warmpot.train import Predictor
 
 __all__ = ["load_finished", "predict"]
@@ -53,6 +54,7 @@ def predict(
     """
     from warmpot._checks import check_choice
     from warmpot.data import read_samples
+    from warmpot.data.files import map_features
     from warmpot.data.inputs import of_images
     from warmpot.data.task import match_labels, warn_of_repeated_names
     from warmpot.train.images import CORRUPT, check_decodable
@@ -76,21 +78,20 @@ def predict(
             # not the columns of the run that look like ids: those that it was trained on are matched by name
             default = replace(remembered_flags(read_facts(run)), features=())
             flags = ColumnFlags(label, ids, features or ()).over(default)
-            table = read_table(data, flags, regression=regression, columns=predictor.columns, **needs)
+            mapped = data.suffix.lower() == ".npy" and not any(needs.values())
+            read = {"regression": regression, "columns": predictor.columns, **needs}
+            table = map_features(data) if mapped else read_table(data, flags, **read)
         warn_of_repeated_names(table)
-        values = (predictor.values(table, str(data)), None) if regression else predictor.assess(table, str(data))
-        outputs, unknown = values
         truth = match_labels(table, predictor.classes, "run")
-        columns = {**({"name": table.names} if table.names else {}), **_columns(predictor, outputs, unknown, proba)}
-        write_csv(out, ["row", *columns], zip(range(table.n), *columns.values(), strict=True))
+        predictions = _Predictions(predictor, table, proba)
+        write_csv(out, predictions.header, predictions.rows())
     if quiet:
         return
     facts = [("run", str(run)), ("samples", f"{table.n}")]
     if not regression:
-        facts.append(("predicted", class_summary(predictor.class_shares(outputs))))
-        unsure = int((outputs.max(axis=1) < ACCEPT).sum())
-        facts.append(("to review", f"{unsure} of {table.n}, with a confidence below {ACCEPT}"))
-    facts += [(name, value) for name, value, _ in score(outputs, truth)]
+        facts.append(("predicted", class_summary(predictor.class_shares(predictions.best))))
+        facts.append(("to review", f"{predictions.unsure} of {table.n}, with a confidence below {ACCEPT}"))
+    facts += [(name, value) for name, value, _ in score(predictions.best, truth)]
     show(facts_grid(facts), "", f"Wrote {out}")
 
 
@@ -103,17 +104,47 @@ def load_finished(run: Path) -> Predictor:
     return Predictor.load(run)
 
 
-def _columns(
-    predictor: Predictor, outputs: NDArray[Any], unknown: NDArray[Any] | None, proba: bool
-) -> dict[str, Sequence[Any]]:
-    if not predictor.classes:
-        return {"prediction": outputs.tolist()}
-    best = [predictor.classes[k] for k in outputs.argmax(axis=1)]
-    confidence = outputs.max(axis=1)
-    columns: dict[str, Sequence[Any]] = {"prediction": best, "confidence": confidence.tolist()}
-    columns["review"] = (confidence < ACCEPT).tolist()
-    if unknown is not None:
-        columns["unknown"] = unknown.tolist()
-    if proba:  # with a prefix, because a class may be called "row"
-        columns |= {f"proba_{name}": share for name, share in zip(predictor.classes, outputs.T.tolist(), strict=True)}
-    return columns
+class _Predictions:
+    """The lines of the CSV file, predicted while they are written, and what the summary needs of them.
+
+    `best` are class codes, or the values of a regressor; `unsure` is the number of samples to review.
+    """
+
+    def __init__(self, predictor: Predictor, table: Table, proba: bool) -> None:
+        self.predictor, self.table, self.proba = predictor, table, proba
+        self.parts: list[NDArray[Any]] = []
+        self.unsure = 0
+
+    @property
+    def header(self) -> list[str]:
+        header = ["row", "name", "prediction"] if self.table.names else ["row", "prediction"]
+        header += ["confidence", "review"] if self.predictor.classes else []
+        header += ["unknown"] if self.predictor.scores_unknown else []
+        # with a prefix, because a class may be called "row"
+        return header + [f"proba_{name}" for name in self.predictor.classes if self.proba]
+
+    @property
+    def best(self) -> NDArray[Any]:
+        import numpy as np
+
+        return np.concatenate(self.parts)
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        start, names = 0, self.table.names
+        for outputs, unknown in self.predictor.in_parts(self.table):
+            stop = start + len(outputs)
+            known = [names[start:stop]] if names else []
+            yield from zip(range(start, stop), *known, *self._columns(outputs, unknown), strict=True)
+            start = stop
+
+    def _columns(self, outputs: NDArray[Any], unknown: NDArray[Any] | None) -> list[Sequence[Any]]:
+        if not self.predictor.classes:
+            self.parts.append(outputs)
+            return [outputs.tolist()]
+        best, confidence = outputs.argmax(axis=1), outputs.max(axis=1)
+        review = confidence < ACCEPT
+        self.parts.append(best.astype("int32"))
+        self.unsure += int(review.sum())
+        columns: list[Sequence[Any]] = [[self.predictor.classes[k] for k in best], confidence.tolist(), review.tolist()]
+        columns += [] if unknown is None else [unknown.tolist()]
+        return columns + (outputs.T.tolist() if self.proba else [])

@@ -27,7 +27,7 @@ from warmpot.errors import (
     WarmpotError,
 )
 
-__all__ = ["load_features", "load_table"]
+__all__ = ["load_features", "load_table", "map_features"]
 
 PATHS = "path"  # key of a .npz with names of samples, as `warmpot extract` writes it
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -122,6 +122,18 @@ def load_table(
             raise content.classes
         classes = content.classes
     return as_table(content.x, content.y, classes=classes, **options)
+
+
+def map_features(path: str | os.PathLike[str]) -> Table:
+    """Return the features of a ``.npy`` file as an unlabelled table that is read from disk on demand, unchecked."""
+    path = _checked(path)
+    try:
+        x = np.lib.format.open_memmap(path, mode="r")
+    except ValueError as error:  # damaged, or a pickle
+        raise path_error(path, str(error), "a readable .npy file", "If damaged, save it again.") from error
+    if x.ndim != 2 or x.size == 0:
+        raise path_error(path, f"shape {x.shape}", "a non-empty 2-d array", "Save one sample per row.")
+    return Table(x, None, (), str(path))
 
 
 def _read_file(path: str | os.PathLike[str], roles: Roles) -> _FileContent:

@@ -40,7 +40,7 @@ from warmpot.methods.sizes import DataSize
 from warmpot.methods.structured import structured_probabilities
 from warmpot.nets import SCALES, Network, NetworkSettings, Outputs, build_network
 from warmpot.nets.network import NARROW, Projection
-from warmpot.transport import Solution
+from warmpot.transport import Duals, Solution
 from warmpot.weights import ClassPresence, estimate_presence, predicted_shares
 from warmpot.weights.axes import indicators
 from warmpot.weights.presence import FEW, discriminant_axes
@@ -251,6 +251,7 @@ class Alternation(Rounds):
             codes = split_classes(self.xs.numpy(), codes, n_outputs) if counts.max() > 1 else codes
             self.groups = indicators(codes, int(counts.sum()))
         self.training_weights = torch.full((len(self.xs),), 1.0 / len(self.xs), dtype=torch.float64)
+        self.duals = torch.empty(0, dtype=torch.float64)  # u, v and t of the last plan
         self.beta = torch.tensor(torch.nan, dtype=torch.float64)  # of the bound's plans, from their first round on
         # Structured prediction works on the sphere, where narrow tables do not lie. With few classes, one too many
         # would split the cluster of another.
@@ -319,7 +320,7 @@ class Alternation(Rounds):
 
     def state(self) -> dict[str, Tensor]:
         """Return the unknowns."""
-        return {name: getattr(self, name) for name in (*UNKNOWNS, "training_weights", "beta")}
+        return {name: getattr(self, name) for name in (*UNKNOWNS, "training_weights", "beta", "duals")}
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Continue from unknowns."""
@@ -327,7 +328,8 @@ class Alternation(Rounds):
             # Cloned: products of tensors that lie elsewhere in memory, as a file has them, may round otherwise.
             setattr(self, name, state[name].clone())
         self.training_weights = state["training_weights"].clone()
-        self.beta = state.get("beta", self.beta).clone()  # absent from older checkpoints
+        for name in ("beta", "duals"):  # absent from older checkpoints
+            setattr(self, name, state.get(name, getattr(self, name)).clone())
 
     def outputs(self) -> tuple[Outputs, Outputs]:
         """Return features and outputs of both domains."""
@@ -348,10 +350,11 @@ class Alternation(Rounds):
         features = source.features.numpy(), target.features.numpy()
         costs = PairCosts(*features, neighbours=self.full.neighbours, smooth=smooth)
         presence = self._presence_given(logits)
-        plan = self.method.plan(costs, self.labels, logits, progress, self.loss, presence)
+        plan = self.method.plan(costs, self.labels, logits, progress, self.loss, presence, self._duals())
         if plan is None:
             return None
         solution = plan.solution
+        self.duals = torch.from_numpy(np.concatenate([*solution.potentials, [solution.slope]]))
         p, q = np.asarray(solution.p), np.asarray(solution.q)
         if self.discriminant:  # in regression a mean that moved may be the labels' own
             means = [torch.from_numpy(w / w.sum()).float() @ x for w, x in ((p, self.xs), (q, self.xt))]
@@ -420,4 +423,11 @@ class Alternation(Rounds):
         """Return the method's plan at its full mass, without smoothed outputs."""
         costs = PairCosts(source.features.numpy(), target.features.numpy())
         presence = self._presence_given(target.logits)
-        return self.method.plan(costs, self.labels, target.logits, 1.0, self.loss, presence)
+        return self.method.plan(costs, self.labels, target.logits, 1.0, self.loss, presence, self._duals())
+
+    def _duals(self) -> Duals | None:
+        """Return the dual variables of the last plan, if there was one."""
+        duals, n = self.duals.numpy(), len(self.xs)
+        if duals.size != n + len(self.xt) + 1:
+            return None
+        return Duals(duals[:n], duals[n:-1], float(duals[-1]))

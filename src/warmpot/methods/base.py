@@ -22,6 +22,7 @@ from warmpot.losses import LABEL_LOSSES, LabelLoss
 from warmpot.methods.progress import Phase, TrainProgress, progress_at
 from warmpot.methods.sizes import DataSize
 from warmpot.nets import Network, Outputs
+from warmpot.transport import Duals
 
 if TYPE_CHECKING:
     from warmpot.methods.alternation import DatasetPlan, FullSettings, Rounds
@@ -367,13 +368,13 @@ class Method(Component[M]):
 
     def plan(
         self, costs: PairCosts, labels: Tensor, outputs: Tensor, progress: float, loss: LabelLoss,  # noqa: ARG002
-        presence: FloatArray | None = None,  # noqa: ARG002
+        presence: FloatArray | None = None, start: Duals | None = None,  # noqa: ARG002
     ) -> DatasetPlan | None:  # fmt: skip
         """Return the exact plan over all pairs, or None for a method that has none.
 
         `labels` are the source's; `outputs` are those of the current classifier for the target; `progress` is the share
         of the training that is done; `presence` are the factors of the classes' capacities, if estimated
-        (`ClassPresence.factors`).
+        (`ClassPresence.factors`); `start` are the dual variables of the last plan, if there was one, which save time.
         """
         return None
 

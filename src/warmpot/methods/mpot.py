@@ -16,7 +16,7 @@ from warmpot.methods.alternation import DatasetPlan
 from warmpot.methods.base import OFFICIAL, BatchContext, Memory, Method, Phase, StepResult
 from warmpot.methods.losses import ramped
 from warmpot.methods.warmpot import plan_over_all
-from warmpot.transport import StepPlan, UnbalancedSolution, step_plan
+from warmpot.transport import Duals, StepPlan, UnbalancedSolution, step_plan
 from warmpot.weights import normalized, plan_weights
 
 __all__ = ["Mpot", "squared_cost", "transport_step"]
@@ -128,8 +128,8 @@ class Mpot(Method[Memory]):
 
     def plan(
         self, costs: PairCosts, labels: Tensor, outputs: Tensor, progress: float, loss: LabelLoss,
-        presence: FloatArray | None = None,  # noqa: ARG002
+        presence: FloatArray | None = None, start: Duals | None = None,  # noqa: ARG002
     ) -> DatasetPlan:  # fmt: skip
         """Return the exact plan over all pairs."""
         cost = costs.joint(labels, outputs, eta1=self.eta1, eta2=self.eta2, loss=loss, squared=True)
-        return plan_over_all(cost, beta=1.0, mass=self.alpha_at(progress))
+        return plan_over_all(cost, beta=1.0, mass=self.alpha_at(progress), start=start)

@@ -10,12 +10,12 @@ target samples; and an average over sets of the classes that are likely there, s
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 
 from warmpot._typing import FloatArray, IntArray
 from warmpot.weights import ClassPresence
 from warmpot.weights.axes import indicators
-from warmpot.weights.presence import discriminant_axes, unit_rows
+from warmpot.weights.presence import axes_of_scatter, unit_rows
 
 __all__ = ["structured_probabilities"]
 
@@ -68,9 +68,10 @@ def _labelled_in_steps(x: FloatArray, one_hot: csr_array) -> FloatArray:
     """
     x = x - x.mean(axis=0)
     n, classes = one_hot.shape
-    chosen, labelled = np.zeros(len(x) - n), csr_array((len(x) - n, classes))
+    chosen, scatter = np.zeros(len(x) - n), _Scatter(x[:n], one_hot, x[n:])
+    labelled = csr_array((len(x) - n, classes))
     for step in range(1, STEPS + 1):
-        axes = discriminant_axes(x, vstack([one_hot, labelled], "csr"), np.concatenate([np.ones(n), chosen]))
+        axes = scatter.axes(chosen, labelled)
         projected = unit_rows(x @ axes)
         source, target = projected[:n], projected[n:]
         means = unit_rows(one_hot.T @ source / np.maximum(one_hot.sum(axis=0), 1)[:, None])
@@ -80,6 +81,29 @@ def _labelled_in_steps(x: FloatArray, one_hot: csr_array) -> FloatArray:
         labelled = indicators(predicted, classes)
     probabilities: FloatArray = scores / scores.sum(axis=1, keepdims=True)
     return probabilities
+
+
+class _Scatter:
+    """The discriminant of the source and of some target samples, without the products of those that stay.
+
+    The products of all samples would take most of the time; from step to step few samples are added or dropped.
+    """
+
+    def __init__(self, xs: FloatArray, one_hot: csr_array, xt: FloatArray) -> None:
+        self.xt, self.total, self.chosen = xt, xs.T @ xs, np.zeros(len(xt))
+        self.sums, self.sizes = one_hot.T @ xs, one_hot.sum(axis=0)
+
+    def axes(self, chosen: FloatArray, labelled: csr_array) -> FloatArray:
+        """Return the axes when the `chosen` target samples (0 or 1) count with their labels (one-hot)."""
+        for sign in (1.0, -1.0):
+            rows = self.xt[sign * (chosen - self.chosen) > 0]
+            self.total += sign * (rows.T @ rows)
+        self.chosen = chosen
+        sizes, sums = self.sizes + labelled.T @ chosen, self.sums + labelled.T @ (self.xt * chosen[:, None])
+        weight, whole = sizes.sum(), sums.sum(axis=0)
+        return axes_of_scatter(
+            self.total - np.outer(whole, whole) / weight, sums - np.outer(sizes, whole / weight), sizes
+        )
 
 
 def _near(x: FloatArray, centres: FloatArray) -> FloatArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -19,7 +19,7 @@ from warmpot.methods.base import OFFICIAL, BatchContext, Memory, Method, Phase, 
 from warmpot.methods.losses import mean_entropy, ramped
 from warmpot.methods.sizes import DataSize
 from warmpot.nets import Outputs
-from warmpot.transport import BlockCost, StepPlan, solve_partial_blocks, step_plan
+from warmpot.transport import BlockCost, Duals, StepPlan, solve_partial_blocks, step_plan
 from warmpot.weights import estimate_alpha, estimate_beta, normalized, plan_weights, predicted_shares
 from warmpot.weights.formulas import SMALLEST_BETA
 from warmpot.weights.presence import FEW
@@ -37,17 +37,19 @@ LARGE = 10**9
 FINE, COARSE = 1e-9, 1e-3
 
 
-def plan_over_all(cost: BlockCost, *, beta: float, mass: float, supply: FloatArray | None = None) -> DatasetPlan:
+def plan_over_all(
+    cost: BlockCost, *, beta: float, mass: float, supply: FloatArray | None = None, start: Duals | None = None
+) -> DatasetPlan:
     """Return the exact partial plan between all samples; one short of its tolerance is still feasible.
 
-    `supply` is a factor of the capacity ``1 / (beta n_s)`` per source sample.
+    `supply` is a factor of the capacity ``1 / (beta n_s)`` per source sample; `start` are the dual variables of
+    an earlier plan, which save time.
     """
     capacity = np.full(cost.shape[0], 1.0 / (beta * cost.shape[0])) if supply is None else supply / (beta * len(supply))
     mass = min(mass, float(capacity.sum()) * (1 - 1e-9))
     tol = FINE if cost.shape[0] * cost.shape[1] < LARGE else COARSE
-    return DatasetPlan(
-        solve_partial_blocks(cost, a=capacity, mass=mass, tol=tol, progress_bar=False, throw=False), beta
-    )
+    options: dict[str, Any] = {"progress_bar": False, "throw": False, "start": start}
+    return DatasetPlan(solve_partial_blocks(cost, a=capacity, mass=mass, tol=tol, **options), beta)
 
 
 class BatchPlan(NamedTuple):
@@ -229,7 +231,7 @@ class Warmpot(Method[Memory]):
 
     def plan(
         self, costs: PairCosts, labels: Tensor, outputs: Tensor, progress: float, loss: LabelLoss,
-        presence: FloatArray | None = None,
+        presence: FloatArray | None = None, start: Duals | None = None,
     ) -> DatasetPlan:  # fmt: skip
         """Return the exact plan over all pairs.
 
@@ -239,7 +241,8 @@ class Warmpot(Method[Memory]):
         cost = costs.joint(labels, outputs, eta1=self._eta1_of(costs.rms), eta2=self.eta2, loss=loss)
         beta, supply = self.supply(outputs, labels, presence)
         alpha = self.mass(outputs, labels, progress, beta, supply)
-        return plan_over_all(cost, beta=beta, mass=alpha, supply=None if supply is None else supply[labels.numpy()])
+        supply = None if supply is None else supply[labels.numpy()]
+        return plan_over_all(cost, beta=beta, mass=alpha, supply=supply, start=start)
 
     def rounds(self, task: Task, settings: FullSettings, loss: LabelLoss, seed: int) -> Alternation:
         """Solve the plan over all pairs, refit the classifier, and repeat."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,11 +34,13 @@ from warmpot.train.batches import blocks
 from warmpot.train.extract import weights_fingerprint
 from warmpot.train.hardware import resolve_device
 from warmpot.train.images import ImageSettings
-from warmpot.weights import estimate_present_classes, predicted_shares, relative_entropy
+from warmpot.weights import estimate_present_classes, relative_entropy
 
 __all__ = ["BoundInputs", "Predictor", "apply_network", "bound_inputs", "check_pass_memory"]
 
 
+PART = 2**28
+"""Bytes that a part of the samples may take, with their features and outputs (`Predictor.in_parts`)."""
 WHOLE = r"0|-?[1-9]\d{0,17}"  # a whole number that int64 holds, as `str` writes it
 
 
@@ -211,6 +214,24 @@ class Predictor:
         """Return class probabilities from outputs of the network."""
         return torch.softmax(logits / self.temperature, dim=1)
 
+    @property
+    def scores_unknown(self) -> bool:
+        """Whether `assess` has scores."""
+        return self.network.unadapted is not None and bool(self.classes)
+
+    def in_parts(self, table: Table) -> Iterator[tuple[FloatArray, FloatArray | None]]:
+        """Yield what `assess` returns, or the values of a regressor, for some samples of a table after the other.
+
+        Memory is that of one part: features and outputs of millions of samples may not fit.
+        """
+        x, outputs = table.x, self.network.head.out_features
+        size = max(int(PART // (8 * (self.width + 2 * self.network.head.in_features + 4 * outputs))), 1)
+        for start in range(0, table.n, size):
+            rows = slice(start, start + size)
+            part = replace(table, x=x.subset(rows) if isinstance(x, LazyRows) else x[rows], y=None, names=())
+            name = f"{table.name}, from row {start}" if start else table.name  # what is wrong is counted from there
+            yield self.assess(part, name) if self.classes else (self.values(part, name), None)
+
     def values(self, x: Any, name: str = "X") -> FloatArray:
         """Predictions of a regressor, (n,)."""
         values: FloatArray = self.outputs(x, name).logits[:, 0].numpy()
@@ -249,9 +270,13 @@ class Predictor:
             raise InputError(what, got=got, allowed="what `warmpot fit` wrote", remedy=remedy) from error
         return cls(network, settings, classes, *unit, columns, images, temperature, texts)
 
-    def class_shares(self, probabilities: FloatArray) -> dict[str, float]:
-        """Return the classes estimated to be present, with the share of samples predicted as each, largest first."""
-        present = estimate_present_classes(predicted_shares(probabilities))
+    def class_shares(self, outputs: FloatArray | IntArray) -> dict[str, float]:
+        """Return the classes estimated to be present, with the share of samples predicted as each, largest first.
+
+        `outputs` are probabilities (n, C) or class codes (n,).
+        """
+        codes = outputs.argmax(axis=1) if outputs.ndim == 2 else outputs
+        present = estimate_present_classes(np.bincount(codes, minlength=len(self.classes)) / len(codes))
         return {self.classes[k]: share for k, share in present.items()}
 
 

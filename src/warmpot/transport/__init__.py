@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from warmpot.transport.certify import Certificate, certify, round_to_feasible
-from warmpot.transport.exact import BlockCost
+from warmpot.transport.columns import BlockCost, Duals
 from warmpot.transport.large import solve_partial_blocks, solve_partial_points
 from warmpot.transport.problem import BatchSolution, Potentials, Residuals, Solution, Status
 from warmpot.transport.solve import PartialPath, StepPlan, partial_path, solve_partial, solve_partial_batch, step_plan
@@ -13,6 +13,7 @@ __all__ = [
     "BatchSolution",
     "BlockCost",
     "Certificate",
+    "Duals",
     "PartialPath",
     "Potentials",
     "Residuals",

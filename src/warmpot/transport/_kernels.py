@@ -8,7 +8,18 @@ from numpy.typing import NDArray
 from warmpot._typing import FloatArray, IntArray
 from warmpot.transport._compile import kernel
 
-__all__ = ["augment_to", "distances_from_products", "measure", "round_plan", "scan_block", "shortest_paths"]
+__all__ = [
+    "augment_to",
+    "cost_range",
+    "distances_from_products",
+    "lower_bounds_from_products",
+    "measure",
+    "round_plan",
+    "row_minima",
+    "scan_block",
+    "shortest_paths",
+    "smallest_entries",
+]
 
 CANCELLATION = 1e-6
 """Squared distances below this share of the squared norms are computed again, by differences."""
@@ -88,46 +99,83 @@ def _insert(value: float, index: int, cost: float, values: FloatArray, indices: 
 
 
 @kernel
+def cost_range(block: FloatArray) -> tuple[float, float]:
+    """Return the smallest and the largest finite entry."""
+    smallest, largest = np.inf, -np.inf
+    for r in range(block.shape[0]):
+        for j in range(block.shape[1]):
+            smallest = min(smallest, block[r, j])
+            largest = max(largest, block[r, j] if block[r, j] < np.inf else -np.inf)
+    return smallest, largest
+
+
+@kernel
+def row_minima(block: NDArray[np.float32], rows: IntArray, v: FloatArray, row_min: FloatArray) -> None:
+    """Enter ``min_j C_ij + v_j`` for the rows of a block."""
+    for r in range(block.shape[0]):
+        lowest = np.inf
+        for j in range(block.shape[1]):
+            lowest = min(lowest, block[r, j] + v[j])
+        row_min[rows[r]] = lowest
+
+
+@kernel
 def scan_block(
     block: FloatArray,
     rows: IntArray,
     u: FloatArray,
     v: FloatArray,
     t: float,
+    threshold: float,
     by_row: tuple[FloatArray, IntArray, FloatArray],
     by_col: tuple[FloatArray, IntArray, FloatArray],
+    col_worst: FloatArray,
     row_min: FloatArray,
-) -> tuple[float, float]:
+) -> None:
     """Enter the pairs of a block into the lists of smallest reduced costs ``C_ij + u_i + v_j - t``.
 
     `by_row` and `by_col` are (values, indices, costs) with one sorted list per row of the block and one per column;
-    values are initialised with the threshold that an entry must stay below. ``row_min[i]`` becomes
-    ``min_j C_ij + v_j``. Returns the smallest and the largest finite cost.
+    values are initialised with the `threshold` that an entry must stay below. `col_worst` are the last values of the
+    columns' lists, side by side in memory. ``row_min[i]`` becomes ``min_j C_ij + v_j``.
     """
     row_values, row_index, row_cost = by_row
     col_values, col_index, col_cost = by_col
     keep_rows, keep_cols = row_values.shape[1], col_values.shape[1]
-    smallest, largest = np.inf, -np.inf
     for r in range(block.shape[0]):
         i = rows[r]
         base = u[i] - t
         lowest = np.inf
+        for j in range(block.shape[1]):  # a loop of its own: the compiler turns it into vector instructions
+            lowest = min(lowest, block[r, j] + v[j])
+        row_min[i] = lowest
+        if lowest + base >= threshold:
+            continue
         row_worst = row_values[r, keep_rows - 1] if keep_rows else -np.inf
         for j in range(block.shape[1]):
             cost = block[r, j]
-            smallest = min(smallest, cost)
-            if largest < cost < np.inf:
-                largest = cost
-            priced = cost + v[j]
-            lowest = min(lowest, priced)
-            reduced = priced + base
+            reduced = cost + v[j] + base
             if reduced < row_worst:
                 _insert(reduced, j, cost, row_values[r], row_index[r], row_cost[r])
                 row_worst = row_values[r, keep_rows - 1]
-            if reduced < col_values[j, keep_cols - 1]:
+            if reduced < col_worst[j]:
                 _insert(reduced, i, cost, col_values[j], col_index[j], col_cost[j])
-        row_min[i] = lowest
-    return smallest, largest
+                col_worst[j] = col_values[j, keep_cols - 1]
+
+
+@kernel
+def smallest_entries(block: FloatArray, index: IntArray) -> None:
+    """Enter the columns of the smallest entries of each row, the smallest first; where they are equal, the first."""
+    keep = index.shape[1]
+    values, costs = np.empty(keep), np.empty(keep)
+    for r in range(block.shape[0] if keep else 0):
+        for k in range(keep):
+            values[k] = np.inf
+            index[r, k] = k
+        worst = np.inf
+        for j in range(block.shape[1]):
+            if block[r, j] < worst:
+                _insert(block[r, j], j, 0.0, values, index[r], costs)
+                worst = values[keep - 1]
 
 
 @kernel
@@ -146,6 +194,22 @@ def distances_from_products(
                 products[i, j] = total
         for j in range(products.shape[1]):
             products[i, j] = scale * np.sqrt(products[i, j])
+
+
+@kernel
+def lower_bounds_from_products(
+    products: NDArray[np.float32], x_square: NDArray[np.float32], y_square: NDArray[np.float32], error: float,
+    scale: float,
+) -> None:  # fmt: skip
+    """Turn inner products in float32 into `scale` times lower bounds of the distances.
+
+    `error` bounds the rounding of a squared distance, as a share of the squared norms.
+    """
+    share, factor = np.float32(1.0 - error), np.float32(scale)
+    for i in range(products.shape[0]):
+        for j in range(products.shape[1]):
+            square = share * (x_square[i] + y_square[j]) - np.float32(2.0) * products[i, j]
+            products[i, j] = factor * np.sqrt(max(square, np.float32(0.0)))
 
 
 @kernel

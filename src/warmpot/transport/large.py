@@ -21,12 +21,13 @@ from warmpot._checks import (
     check_samples,
     check_shape,
 )
-from warmpot._interop import Kind, kind_of
+from warmpot._interop import Kind, kind_of, to_numpy
 from warmpot._progress import ProgressCallback, format_duration, progress
 from warmpot._typing import Array, FloatArray, IntArray
 from warmpot.errors import InputError
 from warmpot.transport.certify import round_sparse
-from warmpot.transport.exact import MAX_PIVOTS, BlockCost, Generated, generate, optimality
+from warmpot.transport.columns import BlockCost, ColumnGeneration, Duals, Generated
+from warmpot.transport.exact import MAX_PIVOTS, optimality
 from warmpot.transport.problem import (
     Potentials,
     Solution,
@@ -43,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 CACHED = 2**24
 """Bytes of a block of costs at most: the passes over it then find it in the cache, and its memory is used again."""
+MANY = 10**8
+"""Pairs from which on the first pass is done in float32: below, it takes less than a few seconds in float64."""
 COPIED = 8192  # rows of the source that are copied at a time
 FIRST_PASSES = 5
 """Time of a whole solve, in first passes over all pairs, roughly; later ones skip rows, the simplex comes on top."""
@@ -64,6 +67,7 @@ class EuclideanBlocks:
         self.xt /= self.scale
         self.xs_square = np.concatenate([_squares(self._source(rows)) for rows in parts])
         self.xt_square = _squares(self.xt)
+        self._rough: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
 
     def _source(self, rows: IntArray) -> FloatArray:
         """Return some rows of the source, shifted and scaled, in float64: a copy of all may not fit in memory."""
@@ -71,14 +75,40 @@ class EuclideanBlocks:
         source /= self.scale
         return source
 
-    def block(self, rows: IntArray) -> FloatArray:
-        """Return the distances of some rows to all columns."""
+    def block(self, rows: IntArray, out: FloatArray | None = None) -> FloatArray:
+        """Return the distances of some rows to all columns, in `out` if that is given."""
         from warmpot.transport._kernels import distances_from_products
 
         x = self._source(rows)
-        products: FloatArray = x @ self.xt.T
+        products: FloatArray = np.matmul(x, self.xt.T, out=out)
         distances_from_products(products, x, self.xt, self.xs_square[rows], self.xt_square, self.scale)
         return products
+
+    def rough_block(self, rows: IntArray) -> NDArray[np.float32] | None:
+        """Return lower bounds of the distances of some rows to all columns, in float32; None where they save nothing.
+
+        They differ from the distances by little more than the rounding of float32, and take half of the time.
+        """
+        from warmpot.transport._kernels import lower_bounds_from_products
+
+        if self.shape[0] * self.shape[1] < MANY:
+            return None
+        if self._rough is None:
+            self._rough = self.xt.T.astype(np.float32), self.xt_square.astype(np.float32)
+        width = self.xt.shape[1]
+        products = self._source(rows).astype(np.float32) @ self._rough[0]
+        # A sum of `width` products rounds by at most width * eps / 2 of the norms; some more for the rest.
+        error = (width + 16) * float(np.finfo(np.float32).eps)
+        lower_bounds_from_products(products, self.xs_square[rows].astype(np.float32), self._rough[1], error, self.scale)
+        return products
+
+    def pairs(self, rows: IntArray, cols: IntArray) -> FloatArray:
+        """Return the distances of some pairs."""
+        distances = np.empty(rows.size)
+        for start in range(0, rows.size, COPIED):
+            part = slice(start, start + COPIED)
+            distances[part] = self.scale * np.linalg.norm(self._source(rows[part]) - self.xt[cols[part]], axis=1)
+        return distances
 
 
 def _squares(x: FloatArray) -> FloatArray:
@@ -125,15 +155,29 @@ class _Settings(NamedTuple):
     budget: float
     progress_bar: bool | None
     throw: bool
+    start: Duals | None
 
     @classmethod
     def checked(
-        cls, tol: float, max_iter: int | None, max_memory: float, progress_bar: bool | None, throw: bool
-    ) -> _Settings:
+        cls, tol: float, max_iter: int | None, max_memory: float, progress_bar: bool | None, throw: bool,
+        start: Duals | None,
+    ) -> _Settings:  # fmt: skip
         tol = check_positive("tol", tol, maximum=0.1)
         max_iter = MAX_PIVOTS if max_iter is None else check_count("max_iter", max_iter)
         budget = check_positive("max_memory", max_memory, remedy="Give it in GiB.") * 2**30
-        return cls(tol, max_iter, budget, progress_bar, throw)
+        return cls(tol, max_iter, budget, progress_bar, throw, start)
+
+    def started_on(self, shape: tuple[int, int], rows: IntArray, cols: IntArray) -> Duals | None:
+        """Return what to start from on some of the samples."""
+        if self.start is None:
+            return None
+        u, v = (np.asarray(to_numpy(part), np.float64) for part in self.start[:2])
+        t = float(self.start.t)
+        if (u.shape, v.shape) != (shape[:1], shape[1:]) or not np.isfinite([u.sum(), v.sum(), t]).all():
+            got = f"potentials of shapes {u.shape} and {v.shape}, slope {t:g}"
+            allowed = "finite dual variables of {} source and {} target samples".format(*shape)
+            raise InputError("start", got=got, allowed=allowed, remedy="Leave it out: it only saves time.")
+        return Duals(u[rows], v[cols], t)
 
 
 def solve_partial_points(
@@ -150,11 +194,12 @@ def solve_partial_points(
     max_memory: float = 1.0,
     progress_bar: bool | None = None,
     throw: bool = True,
+    start: Duals | None = None,
 ) -> Solution[csr_array]:
     """Solve the exact partial problem between two sets of points.
 
-    Column generation (see `warmpot.transport.exact`): the cost matrix is only computed in blocks of rows, and the plan
-    is sparse.
+    Column generation (see `warmpot.transport.columns`): the cost matrix is only computed in blocks of rows, and the
+    plan is sparse.
 
     Parameters
     ----------
@@ -186,6 +231,10 @@ def solve_partial_points(
     throw : bool
         Raise unless the status is OPTIMAL; False returns the last plan, made feasible. Bad input and infeasible
         problems always raise.
+    start : Duals, optional
+        ``Duals(*solution.potentials, solution.slope)`` of a problem between as many samples with similar costs, such as
+        the last one of an alternation: the search starts there. That saves time; where the best plan is unique, it
+        does not change the answer.
 
     Returns
     -------
@@ -202,7 +251,7 @@ def solve_partial_points(
      [0.  0.5]
      [0.  0. ]]
     """
-    settings = _Settings.checked(tol, max_iter, max_memory, progress_bar, throw)
+    settings = _Settings.checked(tol, max_iter, max_memory, progress_bar, throw, start)
     source, target = _samples(xs, xt, cost)
 
     def restricted(rows: IntArray, cols: IntArray) -> BlockCost:
@@ -225,6 +274,7 @@ def solve_partial_blocks(
     max_memory: float = 1.0,
     progress_bar: bool | None = None,
     throw: bool = True,
+    start: Duals | None = None,
 ) -> Solution[csr_array]:
     """Solve the exact partial problem for a cost that is computed block by block.
 
@@ -257,7 +307,7 @@ def solve_partial_blocks(
     >>> solve_partial_blocks(cost, beta=0.5, mass=1.0).p.round(2)
     array([0.5, 0.5, 0. ])
     """
-    settings = _Settings.checked(tol, max_iter, max_memory, progress_bar, throw)
+    settings = _Settings.checked(tol, max_iter, max_memory, progress_bar, throw, start)
     shape, float64 = check_shape("cost", cost), Kind(np.dtype(np.float64))
     return _solve(lambda *kept: _Restriction(cost, *kept), shape, float64, (a, b, beta), mass, settings)
 
@@ -274,17 +324,17 @@ def _solve(
     a_or_none, b_or_none, beta = capacities
     a, b, mass = check_masses(source_capacities(a_or_none, beta, shape[0]), b_or_none, mass, shape)
     rows, cols = np.flatnonzero(a > 0), np.flatnonzero(b > 0)
-    blocks = restricted(rows, cols)
+    blocks, start = restricted(rows, cols), settings.started_on(shape, rows, cols)
     # A block, its products and one temporary are alive at the same time, in float64.
     block_rows = int(np.clip(min(settings.budget // 3, CACHED) // (8 * cols.size), 1, rows.size))
     far = min(rows.size, cols.size) + 2  # a slack route that costs more than any detour around forbidden pairs
     with progress("exact plan", logger, settings.progress_bar) as callback:
         report = _announcing(callback, blocks.shape)
+        columns = ColumnGeneration(
+            blocks, a[rows], b[cols], block_rows=block_rows, report=report, by_row=mass > a.sum() / 2, start=start
+        )
         for detour, max_iter in ((2, settings.max_iter), (far, settings.max_iter), (far, MAX_PIVOTS)):
-            result = generate(
-                blocks, a[rows], b[cols], mass, tol=settings.tol,
-                block_rows=block_rows, detour=detour, max_iter=max_iter, report=report,
-            )  # fmt: skip
+            result = columns.solve(mass, tol=settings.tol, detour=detour, max_iter=max_iter)
             if not result.finished:
                 result = _completed(result, blocks, a[rows], b[cols], mass, block_rows)
             if result.missing <= 1e-12 * mass or (result.finished and detour == far):

@@ -33,7 +33,7 @@ def principal_axes(x: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
     Parameters
     ----------
     x : (n, d) array
-        Centred samples.
+        Centred samples, float32 or float64; all work is done in that.
     count : int
         Number of axes, at most d.
 
@@ -51,7 +51,7 @@ def principal_axes(x: FloatArray, count: int) -> tuple[FloatArray, FloatArray]:
         squares, axes = singular * singular, rows.T
     elif side < d:
         squares, vectors = _leading(x @ x.T, min(count, n))
-        squares[squares <= n * np.finfo(np.float64).eps * squares[0]] = 0.0  # rounding: their axes would be noise
+        squares[squares <= n * np.finfo(x.dtype).eps * squares[0]] = 0.0  # rounding: their axes would be noise
         axes = x.T @ (vectors / np.sqrt(np.where(squares > 0, squares, np.inf)))
     else:
         squares, axes = _leading(x.T @ x, count)

@@ -27,7 +27,7 @@ from warmpot.errors import InputError
 from warmpot.weights.axes import indicators, principal_axes, with_signs
 from warmpot.weights.formulas import class_codes
 
-__all__ = ["STATES", "ClassPresence", "discriminant_axes", "estimate_presence", "unit_rows"]
+__all__ = ["STATES", "ClassPresence", "axes_of_scatter", "discriminant_axes", "estimate_presence", "unit_rows"]
 
 STATES = ("present", "doubtful", "absent")
 CERTAIN = 0.95
@@ -231,13 +231,27 @@ def discriminant_axes(
     (d, k) array
         With ``k = min(d, max(C - 1, 2))``, the best axis first.
     """
-    width, kept = x.shape[1], min(x.shape[1], max(targets.shape[1] - 1, 2))
     x = x - weights @ x / weights.sum()  # an offset of all samples separates nothing
     x *= np.sqrt(weights)[:, None]
-    sizes = targets.T @ weights
+    sums = targets.T @ (x * np.sqrt(weights)[:, None])
+    return axes_of_scatter(x.T @ x, sums, targets.T @ weights, shrinkage)
+
+
+def axes_of_scatter(total: FloatArray, sums: FloatArray, sizes: FloatArray, shrinkage: float = SHRINKAGE) -> FloatArray:
+    """Return the axes of `discriminant_axes` for centred samples of which only sums are known.
+
+    Parameters
+    ----------
+    total : (d, d) array
+        Sum of weighted products ``w x x'``.
+    sums : (C, d) array
+        Sums of weighted samples of each class.
+    sizes : (C,) array
+        Sums of the weights of each class.
+    """
+    width, kept = len(total), min(len(total), max(len(sizes) - 1, 2))
     # the class means, times the roots of the sizes: B is their product with themselves, of rank C at most
-    means = targets.T @ (x * np.sqrt(weights)[:, None]) / np.sqrt(np.maximum(sizes, 1e-300))[:, None]
-    total = x.T @ x
+    means = sums / np.sqrt(np.maximum(sizes, 1e-300))[:, None]
     variance = float(np.trace(total)) / width
     ridge = shrinkage * variance if variance > 1e-30 else 1.0  # features that are all the same have no axes
     within = total - means.T @ means

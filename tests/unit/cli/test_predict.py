@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 import warmpot.train
 from warmpot.cli import app
+from warmpot.train import predictor
 
 SMALL = ["--preset", "official", "--set", "minibatch.steps=4", "--set", "minibatch.checkpoint_every=2",
          "--set", "minibatch.log_every=2", "--set", "minibatch.hardware.accelerator=cpu"]  # fmt: skip
@@ -152,6 +153,31 @@ def test_predict_knows_the_label_column_of_the_run() -> None:
     assert "accuracy" in done("predict", "a", "kind.csv", "--out", "p.csv", "--label", "kind").stdout
     write_csv("bare.csv", XT)
     assert "accuracy" not in done("predict", "a", "bare.csv", "--out", "p.csv").stdout
+
+
+def test_parts_of_a_file_are_predicted_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    done("fit", "source.npz", "target.npz", "--out", "a", *SMALL)
+    np.save("rows.npy", XT)
+    np.savez("named.npz", X=XT, y=NAMES[YT], path=np.array([f"image {k}" for k in range(24)]))
+    whole = {file: done("predict", "a", file, "--out", f"{file}.csv", "--proba") for file in ("rows.npy", "named.npz")}
+    monkeypatch.setattr(predictor, "PART", 8 * 600)  # a few rows
+    for file, result in whole.items():
+        parts = done("predict", "a", file, "--out", "parts.csv", "--proba")
+        assert parts.stdout.replace("parts.csv", f"{file}.csv") == result.stdout
+        with open("parts.csv") as stream, open(f"{file}.csv") as expected:
+            for row, other in zip(csv.DictReader(stream), csv.DictReader(expected), strict=True):
+                assert row.keys() == other.keys()
+                for name, cell in row.items():
+                    same = cell == other[name]
+                    assert same or float(cell) == pytest.approx(float(other[name]), rel=1e-6)  # products round
+    bad = XT.copy()
+    bad[20, 2] = np.nan
+    for values, message in ((bad, r"rows.npy, from row \d+: got 1 non-finite"), (XT[:0], r"got shape \(0, 5\)")):
+        np.save("rows.npy", values)
+        assert re.search(message, run("predict", "a", "rows.npy", "--out", "p.csv").stderr)
+    Path("rows.npy").write_bytes(Path("rows.npy").read_bytes()[:-8] or b"x")
+    assert run("predict", "a", "rows.npy", "--out", "p.csv").exit_code == 2
+    assert not Path("p.csv").exists()
 
 
 def test_predict_refuses_in_one_line_and_leaves_the_old_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

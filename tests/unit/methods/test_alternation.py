@@ -65,6 +65,22 @@ def test_two_fits_are_the_same_bit_for_bit() -> None:
     assert [line["step"] for line in one.history] == [1, 2, 3, 4, 5, 6]
 
 
+def test_a_round_starts_from_the_plan_of_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts, plans, solve = [], [], Warmpot.plan
+
+    def spy(self: Warmpot, *args: Any) -> Any:
+        starts.append(args[-1])
+        plans.append(solve(self, *args))
+        return plans[-1]
+
+    monkeypatch.setattr(Warmpot, "plan", spy)
+    fit(small_task(), config(rounds=2))
+    assert starts[0] is None
+    for start, plan in zip(starts[1:], plans, strict=False):
+        for part, expected in zip(start, (*plan.solution.potentials, plan.solution.slope), strict=True):
+            np.testing.assert_array_equal(part, expected)
+
+
 def test_a_classifier_does_not_depend_on_the_blocks_of_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
     x, weights = (torch.randn(60, 4, generator=generator).double(), torch.rand(60, generator=generator).double())

@@ -11,17 +11,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import vstack
 
 from warmpot.costs import PairCosts
 from warmpot.data import Task, as_table, make_task
 from warmpot.losses import get_label_loss
 from warmpot.methods import Warmpot
 from warmpot.methods.alternation import Alternation
-from warmpot.methods.structured import _clusters, _labelled_in_steps, _most_certain, structured_probabilities
+from warmpot.methods.structured import _clusters, _labelled_in_steps, _most_certain, _Scatter, structured_probabilities
 from warmpot.train import fit, load_config
 from warmpot.weights import ClassPresence
 from warmpot.weights.axes import indicators
-from warmpot.weights.presence import unit_rows
+from warmpot.weights.presence import discriminant_axes, unit_rows
 
 
 def presence_of(probability: Any) -> ClassPresence:
@@ -185,3 +186,17 @@ def test_many_classes_need_no_matrix_of_classes_by_classes() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 20e6  # 3000 x 3000 numbers are 72 MB
+
+
+def test_the_discriminant_of_growing_samples_is_that_of_all_of_them() -> None:
+    rng = np.random.default_rng(2)
+    labels, predicted = rng.integers(4, size=60), rng.integers(4, size=50)
+    xs, xt = rng.normal(size=(60, 9)) + labels[:, None], rng.normal(size=(50, 9)) + predicted[:, None]
+    one_hot = indicators(labels, 4)
+    scatter = _Scatter(xs, one_hot, xt)
+    for share in (0.0, 0.3, 0.2, 1.0):
+        chosen = (rng.uniform(size=50) < share).astype(float)
+        predicted = rng.permutation(predicted)
+        whole = vstack([one_hot, indicators(predicted, 4)], "csr")
+        expected = discriminant_axes(np.concatenate([xs, xt]), whole, np.concatenate([np.ones(60), chosen]))
+        np.testing.assert_allclose(scatter.axes(chosen, indicators(predicted, 4)), expected, rtol=1e-9, atol=1e-9)

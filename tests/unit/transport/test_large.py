@@ -11,7 +11,7 @@ import torch
 from scipy.spatial.distance import cdist
 
 from warmpot.errors import InfeasibleError, InputError
-from warmpot.transport import Status, solve_partial, solve_partial_points
+from warmpot.transport import Status, large, solve_partial, solve_partial_points
 from warmpot.transport.large import EuclideanBlocks, _announcing
 
 RNG = np.random.default_rng(0)
@@ -163,3 +163,37 @@ def test_points_in_float32_are_checked(bad: float) -> None:
     xs[1, 0] = bad
     with pytest.raises(InputError, match="xs"):
         solve_partial_points(xs, xt, beta=0.5, mass=0.5)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bounds_in_float32_are_below_the_distances_and_close(
+    monkeypatch: pytest.MonkeyPatch, offset: float, dtype: type
+) -> None:
+    monkeypatch.setattr(large, "MANY", 1)
+    rng = np.random.default_rng(5)
+    xs, xt = (10 * rng.normal(size=(n, 40)).astype(dtype) + offset for n in (70, 30))
+    xs[:5] = xt[:5]  # distance 0
+    blocks, distances = EuclideanBlocks(xs, xt), cdist(xs.astype(float), xt.astype(float))
+    bounds = blocks.rough_block(np.arange(70))
+    assert bounds is not None
+    assert bounds.dtype == np.float32
+    assert (bounds <= distances).all()
+    far = distances > 1
+    assert (distances - bounds)[far].max() <= 1e-4 * distances.max()
+    rows, cols = np.arange(70), np.arange(70) % 30
+    np.testing.assert_allclose(blocks.pairs(rows, cols), distances[rows, cols], atol=1e-9)
+
+
+def test_a_plan_found_through_bounds_in_float32_is_the_exact_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(8)
+    xs, xt = rng.normal(size=(600, 8)).astype(np.float32), rng.normal(size=(90, 8)).astype(np.float32) + 0.5
+    for mass in (0.3, 1.0):
+        exact = solve_partial_points(xs, xt, beta=0.4, mass=mass)
+        with monkeypatch.context() as patched:
+            patched.setattr(large, "MANY", 1)
+            rough = solve_partial_points(xs, xt, beta=0.4, mass=mass)
+        assert rough.status is Status.OPTIMAL
+        assert rough.gap <= 1e-9
+        assert rough.value == pytest.approx(exact.value, rel=1e-12)
+        np.testing.assert_allclose(rough.plan.toarray(), exact.plan.toarray(), atol=1e-12)

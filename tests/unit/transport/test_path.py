@@ -29,3 +29,27 @@ def test_equal_points_of_the_curve_are_one(low: float) -> None:
         mass = 0.7 * path.masses[-1]
         value = solve_partial(cost, a, b, mass=mass).value
         assert np.interp(mass, path.masses, path.values) == pytest.approx(value, rel=1e-12)
+
+
+@pytest.mark.parametrize("tol", [1e-1, 1e-3, 1e-6])
+@pytest.mark.parametrize("low", [0.0, -0.7, 100.0])
+@pytest.mark.parametrize("share", [0.0, 0.8])
+def test_a_curve_with_a_tolerance_is_above_the_exact_one_by_no_more(tol: float, low: float, share: float) -> None:
+    rng = np.random.default_rng(3)
+    cost = low + rng.uniform(size=(70, 45))
+    cost[rng.uniform(size=cost.shape) < share] = np.inf
+    a, b = rng.uniform(size=70), rng.uniform(size=45)
+    a[:5] = b[:5] = 0.0
+    exact, curve = partial_path(cost, a, b), partial_path(cost, a, b, tol=tol)
+    assert curve.masses[-1] == pytest.approx(exact.masses[-1], rel=1e-9)
+    assert (np.diff(curve.slopes) > 0).all()
+    error = np.interp(exact.masses, curve.masses, curve.values) - exact.values
+    scale = np.abs(exact.values).max()
+    assert error.min() >= -1e-12 * scale
+    assert error.max() <= (tol + 1e-12) * scale
+
+
+@pytest.mark.parametrize("cost", [np.zeros((3, 4)), np.ones((1, 1)), np.array([[0.0, 3.0], [5.0, 1.0]])])
+def test_small_curves_with_a_tolerance(cost: np.ndarray) -> None:
+    exact, curve = partial_path(cost), partial_path(cost, tol=1e-6)
+    np.testing.assert_allclose(np.interp(exact.masses, curve.masses, curve.values), exact.values, atol=1e-6)
