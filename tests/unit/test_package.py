@@ -85,6 +85,19 @@ def test_byte_code_is_kept_even_where_folders_of_code_stay_clean(compiled: bool,
     assert kept == (set() if compiled else {"__init__", "part"})
 
 
+def test_a_network_is_built_without_the_symbolic_mathematics_of_torch() -> None:
+    code = """
+import sys
+import torch
+from warmpot.nets.network import NetworkSettings, build_network
+before = set(sys.modules)
+build_network(NetworkSettings(width=3), 4, 2, seed=0)
+print(*(name for name in set(sys.modules) - before if name.split(".")[0] == "sympy"))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not run.stdout.split()
+
+
 def test_every_layer_is_an_attribute_and_loads_on_first_use() -> None:
     layers = {m.name for m in pkgutil.iter_modules(warmpot.__path__) if not m.name.startswith("_")} - {"cli"}
     assert layers == set(warmpot._LAYERS) <= set(warmpot.__all__)

@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations, parametrize
 from warmpot._checks import check_count
 from warmpot.errors import InputError
 
-__all__ = ["PrototypeHead", "SphereHead", "WeightNormHead", "sphere_radius", "unit_rows"]
+__all__ = ["PrototypeHead", "SphereHead", "WeightNormHead", "empty_linear", "sphere_radius", "unit_rows"]
 
 WANTED_PROBABILITIES = ((25, 0.999), (75, 0.9999), (150, 0.99999), (math.inf, 0.999999))
 """Probability that a class centre must be able to reach for its class, by the number of classes (up to, exclusive)."""
@@ -50,6 +50,13 @@ def unit_rows(x: Tensor) -> Tensor:
     return nn.functional.normalize(x, dim=1, eps=0.5)  # all other rows now have a length of at least 1
 
 
+def empty_linear(n_in: int, n_out: int) -> nn.Linear:
+    """Make a linear layer whose values are not set yet, without drawing random numbers."""
+    layer = nn.Linear(n_in, n_out, device="meta")  # its `to_empty` imports sympy, which takes a second
+    layer.weight, layer.bias = (nn.Parameter(torch.empty(*shape, device="cpu")) for shape in ((n_out, n_in), (n_out,)))
+    return layer
+
+
 class _ParametrizedHead(nn.Linear):
     """A linear head whose `weight` and `bias` are functions of the trained parameters; it can be pickled."""
 
@@ -69,7 +76,7 @@ class _ParametrizedHead(nn.Linear):
 def _rebuild_head(
     kind: Callable[..., nn.Module], shape: tuple[int, int], options: tuple[Any, ...], training: bool, state: Any
 ) -> nn.Module:
-    linear = nn.Linear(*shape, device="meta").to_empty(device="cpu")  # draws no random numbers
+    linear = empty_linear(*shape)
     nn.init.ones_(linear.weight)
     nn.init.zeros_(linear.bias)
     head = kind(linear, *options).train(training)

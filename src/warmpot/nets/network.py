@@ -20,7 +20,7 @@ from warmpot._run_files import MODEL_FACTS, MODEL_TENSORS
 from warmpot._settings import from_mapping, to_mapping
 from warmpot.errors import InputError
 from warmpot.nets.backbone import Backbone, BackboneSettings, build_backbone
-from warmpot.nets.heads import PrototypeHead, SphereHead, WeightNormHead, sphere_radius, unit_rows
+from warmpot.nets.heads import PrototypeHead, SphereHead, WeightNormHead, empty_linear, sphere_radius, unit_rows
 from warmpot.nets.residual import ResidualBlock
 
 if TYPE_CHECKING:
@@ -348,7 +348,7 @@ def make_scale(kind: str, n_inputs: int, radius: float = 1.0) -> nn.Module:
 
 def make_linear(n_in: int, n_out: int, generator: torch.Generator, init: str = "xavier") -> nn.Linear:
     """Make a linear layer that starts as `NetworkSettings.init` says."""
-    layer = nn.Linear(n_in, n_out, device="meta").to_empty(device="cpu")  # does not draw from the global generator
+    layer = empty_linear(n_in, n_out)
     if init == "torch":
         for part in (layer.weight, layer.bias):
             nn.init.uniform_(part, -(n_in**-0.5), n_in**-0.5, generator=generator)

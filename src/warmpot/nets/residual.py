@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from warmpot.nets.heads import empty_linear
+
 __all__ = ["ResidualBlock"]
 
 SPREAD, BIAS = 0.005, 0.1
@@ -24,7 +26,7 @@ class ResidualBlock(nn.Module):
     def __init__(self, width: int, *, seed: int) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
-        linear = [nn.Linear(width, width, device="meta").to_empty(device="cpu") for _ in range(2)]
+        linear = [empty_linear(width, width) for _ in range(2)]
         for layer in linear:
             nn.init.normal_(layer.weight, 0.0, SPREAD, generator=generator)
             nn.init.constant_(layer.bias, BIAS)

@@ -7,9 +7,13 @@ from typing import Any
 
 from numba import njit
 
-__all__ = ["kernel"]
+__all__ = ["kernel", "part"]
 
-FASTMATH = {"reassoc", "contract", "nsz"}  # sums may be reordered; inf and NaN keep their meaning
+OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",  # x / 0 is inf or NaN, as in arrays; a check of every division would keep loops scalar
+    "fastmath": {"reassoc", "contract", "nsz"},  # sums may be reordered; inf and NaN keep their meaning
+}
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -18,6 +22,16 @@ def kernel(function: Callable[..., Any]) -> Any:
     Where numba finds no folder to write to, every process compiles again.
     """
     try:
-        return njit(cache=True, nogil=True, fastmath=FASTMATH)(function)
+        return njit(cache=True, **OPTIONS)(function)
     except RuntimeError:  # no folder for the cache
-        return njit(nogil=True, fastmath=FASTMATH)(function)
+        return njit(**OPTIONS)(function)
+
+
+def part(function: Callable[..., Any]) -> Any:
+    """Compile a function that only kernels call: without what a call from Python needs, and kept with the kernels.
+
+    A kernel contains the code of all that it calls, down to the last part, and all of it is optimised again for every
+    kernel and part on the way: few levels of calls compile faster than many.
+    """
+    called_by_kernels: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return njit(**called_by_kernels, **OPTIONS)(function)

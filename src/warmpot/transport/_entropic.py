@@ -13,10 +13,14 @@ Loops are written out: expressions over whole arrays take several times as long 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from warmpot._typing import BoolArray, FloatArray, IntArray
-from warmpot.transport._compile import kernel
+from warmpot._typing import FloatArray, IntArray
+from warmpot.transport._compile import kernel, part
+from warmpot.transport._elementary import exp_in_place
+from warmpot.transport._lapack import set_to_minus_gram, solve_linear
 from warmpot.transport.entropic import (
     LOG_LIMIT,
     LOG_MAX,
@@ -31,24 +35,30 @@ from warmpot.transport.entropic import (
 __all__ = ["CONVERGED", "OUT_OF_ITERATIONS", "STALLED", "solve_at"]
 
 CONVERGED, OUT_OF_ITERATIONS, STALLED = 0, 1, 2
+BOUND, FREE, FREED, HELD, FINAL = 0, 1, 2, 3, 4
+"""A potential in a Newton step: stays 0, free to move, free again, held at 0 by the step, for the second time."""
+TINY = 1e-300
+LARGEST_DRIFT, SMALLEST = math.exp(LOG_LIMIT), math.exp(LOG_MIN)
 
 
-@kernel
+@part
 def _absorb(cost: FloatArray, low: float, eps: float, tau: float, potential: FloatArray, gibbs: FloatArray) -> float:
     """Set ``K_ij = exp(tau - mu_i - nu_j - (C_ij - low) / eps)``; returns the sum."""
     n, m = cost.shape
-    total = 0.0
+    work, per, total = np.empty(m), 1.0 / eps, 0.0
     for i in range(n):
         base = tau - potential[i]
         for j in range(m):
-            log = min(base - potential[n + j] - (cost[i, j] - low) / eps, LOG_MAX)
-            value = np.exp(log) if log > LOG_MIN else 0.0
-            gibbs[i, j] = value
-            total += value
+            log = base - potential[n + j] - (cost[i, j] - low) * per
+            gibbs[i, j] = min(max(log, LOG_MIN - 1.0), LOG_MAX)
+        exp_in_place(gibbs[i], work)
+        for j in range(m):
+            gibbs[i, j] = gibbs[i, j] if gibbs[i, j] > SMALLEST else 0.0
+            total += gibbs[i, j]
     return total
 
 
-@kernel
+@part
 def _sweep(
     gibbs: FloatArray, limit: FloatArray, scale: FloatArray, s: float, cap: FloatArray, work: FloatArray
 ) -> float:
@@ -83,50 +93,50 @@ def _sweep(
     return 1.0 / total if total > 0.0 else s
 
 
-@kernel
-def _add_up(gibbs: FloatArray, scale: FloatArray, s: float, sums: FloatArray) -> float:
-    """Set the row and column sums of ``s x K y``; returns the total."""
+@part
+def _add_up(gibbs: FloatArray, scale: FloatArray, s: float, moves: FloatArray, sums: FloatArray) -> float:
+    """Set the sums of the plan ``P = s x K y`` times a number for each row and column; returns the total of the rows.
+
+    Sums of rows are weighted with the numbers of the columns, ``P_ij moves_j``, and those of columns with the numbers
+    of the rows: ones give the row and column sums, and moves of the potentials how much less those become.
+    """
     n, m = gibbs.shape
-    y, q = scale[n:], sums[n:]
-    total = 0.0
+    q, right, total = sums[n:], np.empty(m), 0.0
     for j in range(m):
-        q[j] = 0.0
+        right[j], q[j] = scale[n + j] * moves[n + j], 0.0
     for i in range(n):
-        row = 0.0
-        factor = s * scale[i]
+        row, left = 0.0, s * scale[i] * moves[i]
         for j in range(m):
-            value = factor * gibbs[i, j] * y[j]
-            row += value
-            q[j] += value
-        sums[i] = row
-        total += row
+            row += gibbs[i, j] * right[j]
+            q[j] += gibbs[i, j] * left
+        sums[i] = s * scale[i] * row
+        total += sums[i]
+    for j in range(m):
+        q[j] *= scale[n + j]
     return total
 
 
-@kernel
-def _residual(
-    limit: FloatArray, sums: FloatArray, total: float, scale: FloatArray, cap: FloatArray, potential: FloatArray
-) -> tuple[float, float]:
-    """Optimality violation in mass and in cost over eps: a constraint is met with equality or has potential 0."""
-    mass, cost = abs(total - 1.0), 0.0
+@part
+def _violation(
+    limit: FloatArray, sums: FloatArray, total: float, potential: FloatArray, scale: FloatArray, s: float,
+    cap: FloatArray,
+) -> tuple[float, float, float]:  # fmt: skip
+    """Return the violations of the optimality conditions, in mass and in cost over eps, and the dual over eps less tau.
+
+    The conditions: a constraint is met with equality or has potential 0.
+    """
+    mass, cost, dual = abs(total - 1.0), 0.0, np.log(s) - total
     for k in range(limit.size):
+        now = potential[k] - np.log(scale[k])
+        dual -= limit[k] * now
         if sums[k] > limit[k] or scale[k] < cap[k]:
             miss = abs(sums[k] - limit[k])
             mass += miss
-            cost += miss * max(0.0, potential[k] - np.log(scale[k]))
-    return mass, cost
+            cost += miss * max(0.0, now)
+    return mass, cost, dual
 
 
-@kernel
-def _dual(limit: FloatArray, potential: FloatArray, scale: FloatArray, s: float) -> float:
-    """Dual objective in units of eps, without tau and the sum of the plan."""
-    value = np.log(s)
-    for k in range(limit.size):
-        value -= limit[k] * (potential[k] - np.log(scale[k]))
-    return float(value)
-
-
-@kernel
+@part
 def _newton_system(
     gibbs: FloatArray,
     scale: FloatArray,
@@ -141,77 +151,48 @@ def _newton_system(
 ) -> float:
     """Solve for the moves of free potentials (`small` and `large`: those of the two sides); returns that of tau.
 
-    The system has rows ``[total, -d_s', -d_l'; -d_s, diag(d_s), B; -d_l, B', diag(d_l)]``, d the sums and B the plan
-    between free rows and columns. Its larger diagonal block is eliminated.
+    The system has rows ``[diag(d_l), B', -d_l; B, diag(d_s), -d_s; -d_l', -d_s', total]``, d the sums and B the plan
+    between free rows and columns. Its larger diagonal block is eliminated. Infinite if the rest is singular.
     """
-    n = gibbs.shape[0]
-    coupling, scaled = np.empty((small.size, large.size)), np.empty((small.size, large.size))
-    matrix, right = np.empty((small.size + 1, small.size + 1)), np.empty(small.size + 1)
+    n, last = gibbs.shape[0], small.size
+    coupling, matrix = np.empty((last, large.size)), np.empty((last + 1, last + 1))
+    step, root, spill = np.empty(last + 1), np.empty(large.size), np.empty(large.size)
     corner, g_corner = total * (1.0 + 1e-14), g0
     for r in range(large.size):
-        corner -= max(sums[large[r]], 1e-300)
+        diagonal = max(sums[large[r]], TINY)
+        root[r], spill[r] = np.sqrt(diagonal), 0.0
+        corner -= diagonal
         g_corner += g[large[r]]
-    matrix[0, 0], right[0] = corner, g_corner
-    for k in range(small.size):
+    for k in range(last):
         row, moved, one = 0.0, 0.0, small[k]
         for r in range(large.size):
             other = large[r]
-            value = s * scale[one] * scale[other]
-            value *= gibbs[one, other - n] if one < n else gibbs[other, one - n]
-            coupling[k, r] = value
-            scaled[k, r] = value / max(sums[other], 1e-300)
+            value = gibbs[one, other - n] if one < n else gibbs[other, one - n]
+            value *= s * scale[one] * scale[other]
             row += value
-            moved += scaled[k, r] * g[other]
-        matrix[k + 1, 0] = matrix[0, k + 1] = row - max(sums[one], 1e-300)
-        right[k + 1] = g[one] - moved
-    gram = np.dot(scaled, coupling.T)
-    for k in range(small.size):
-        for r in range(small.size):
-            matrix[k + 1, r + 1] = -gram[k, r]
+            coupling[k, r] = value / root[r]
+            moved += coupling[k, r] * g[other] / root[r]
+        matrix[k, last] = matrix[last, k] = row - max(sums[one], TINY)
+        step[k] = g[one] - moved
+    matrix[last, last], step[last] = corner, g_corner
+    set_to_minus_gram(coupling, matrix)
+    for k in range(last):
+        for r in range(k):
+            matrix[k, r] = matrix[r, k]
         # a ridge: potentials may be free to shift together
-        matrix[k + 1, k + 1] += max(sums[small[k]], 1e-300) * (1.0 + 1e-14)
-    step = np.linalg.solve(matrix, right)
-    for k in range(small.size):
-        move[small[k]] = step[k + 1]
+        matrix[k, k] += max(sums[small[k]], TINY) * (1.0 + 1e-14)
+    if not solve_linear(matrix, step):
+        return np.inf
+    for k in range(last):
+        move[small[k]] = step[k]
+        for r in range(large.size):
+            spill[r] += step[k] * coupling[k, r]
     for r in range(large.size):
-        moved = 0.0
-        for k in range(small.size):
-            moved += step[k + 1] * coupling[k, r]
-        move[large[r]] = (g[large[r]] - moved) / max(sums[large[r]], 1e-300) + step[0]
-    return float(step[0])
+        move[large[r]] = (g[large[r]] / root[r] - spill[r]) / root[r] + step[last]
+    return float(step[last])
 
 
-@kernel
-def _coupled(gibbs: FloatArray, scale: FloatArray, s: float, moves: FloatArray, which: BoolArray, k: int) -> float:
-    """Change of the k-th sum by the moves, so chosen, of the other side."""
-    n, m = gibbs.shape
-    total = 0.0
-    if k < n:
-        for j in range(m):
-            if which[n + j]:
-                total += gibbs[k, j] * scale[n + j] * moves[n + j]
-    else:
-        for i in range(n):
-            if which[i]:
-                total += gibbs[i, k - n] * scale[i] * moves[i]
-    return float(s * scale[k] * total)
-
-
-@kernel
-def _numbers(free: BoolArray, n: int) -> tuple[IntArray, IntArray]:
-    """Numbers of the free rows and of the free columns."""
-    rows, cols, n_rows, n_cols = np.empty(n, np.int64), np.empty(free.size - n, np.int64), 0, 0
-    for k in range(free.size):
-        if free[k] and k < n:
-            rows[n_rows] = k
-            n_rows += 1
-        elif free[k]:
-            cols[n_cols] = k
-            n_cols += 1
-    return rows[:n_rows], cols[:n_cols]
-
-
-@kernel
+@part
 def _newton_direction(
     gibbs: FloatArray,
     limit: FloatArray,
@@ -229,105 +210,101 @@ def _newton_direction(
     potentials that are free to shift together; then only the first to arrive is held, which ties the others down.
     """
     n, size = gibbs.shape[0], limit.size
-    free, held, everyone = np.empty(size, np.bool_), np.zeros(size, np.bool_), np.ones(size, np.bool_)
-    times_held, room, g = np.zeros(size, np.int64), np.empty(size), np.empty(size)
+    state, order = np.empty(size, np.int64), np.empty(size, np.int64)
+    room, g, less = np.empty(size), np.empty(size), np.empty(size)
     for k in range(size):
-        free[k] = scale[k] < cap[k] or sums[k] > limit[k]
-        room[k], move[k] = np.log(cap[k] / scale[k]), 0.0
+        state[k] = FREE if scale[k] < cap[k] or sums[k] > limit[k] else BOUND
+        room[k], move[k], less[k] = np.log(cap[k] / scale[k]), 0.0, 0.0
     d_tau, any_held = 0.0, False
     for _ in range(12):
-        g0 = 1.0 - total
+        if any_held:
+            for k in range(size):
+                move[k] = move[k] if state[k] >= HELD else 0.0
+            _add_up(gibbs, scale, s, move, less)
+        g0, n_rows, n_free = 1.0 - total, 0, 0
         for k in range(size):
-            g[k] = sums[k] - limit[k]
-            if held[k]:
-                g0 += sums[k] * move[k]
-            elif free[k] and any_held:
-                g[k] -= _coupled(gibbs, scale, s, move, held, k)
-        rows, cols = _numbers(free, n)
-        if rows.size <= cols.size:
-            d_tau = _newton_system(gibbs, scale, s, sums, total, rows, cols, g0, g, move)
-        else:
-            d_tau = _newton_system(gibbs, scale, s, sums, total, cols, rows, g0, g, move)
+            g[k] = sums[k] - limit[k] - less[k]
+            g0 += sums[k] * move[k]
+            if state[k] == FREE or state[k] == FREED:
+                order[n_free] = k
+                n_rows, n_free = n_rows + (k < n), n_free + 1
+        rows, cols = order[:n_rows], order[n_rows:n_free]
+        small, large = (rows, cols) if n_rows <= n_free - n_rows else (cols, rows)
+        d_tau = _newton_system(gibbs, scale, s, sums, total, small, large, g0, g, move)
+        if not d_tau < np.inf:
+            break
         released = False
-        for k in range(size):  # held too early: its constraint would be broken by the step
-            if held[k] and times_held[k] == 1:
-                predicted = sums[k] * (1.0 + d_tau - move[k]) - _coupled(gibbs, scale, s, move, everyone, k)
-                if predicted > limit[k] * (1.0 + 1e-9):
-                    held[k], free[k], released = False, True, True
+        if any_held:
+            _add_up(gibbs, scale, s, move, less)
+            for k in range(size):  # held too early: its constraint would be broken by the step
+                predicted = sums[k] * (1.0 + d_tau - move[k]) - less[k]
+                if state[k] == HELD and predicted > limit[k] * (1.0 + 1e-9):
+                    state[k], released = FREED, True
         if released:
             continue
-        nearest, longest, crossing = np.inf, 0.0, False
+        nearest, longest = np.inf, 0.0
         for k in range(size):
             longest = max(longest, abs(move[k]))
-            if free[k] and room[k] + move[k] < 0.0:
-                crossing, nearest = True, min(nearest, room[k] / -move[k])
-        if not crossing:
+            if room[k] + move[k] < 0.0 and (state[k] == FREE or state[k] == FREED):
+                nearest = min(nearest, room[k] / -move[k])
+        if nearest == np.inf:
             break
         for k in range(size):
-            if free[k] and room[k] + move[k] < 0.0 and (longest <= SINGULAR_MOVE or room[k] / -move[k] <= nearest):
-                free[k], held[k], any_held = False, True, True
-                times_held[k] += 1
-                move[k] = -room[k]
+            crossing = room[k] + move[k] < 0.0 and (state[k] == FREE or state[k] == FREED)
+            if crossing and (longest <= SINGULAR_MOVE or room[k] / -move[k] <= nearest):
+                state[k], any_held, move[k] = HELD if state[k] == FREE else FINAL, True, -room[k]
     return d_tau
 
 
-@kernel
-def _newton_pays(
-    n: int, m: int, scale: FloatArray, cap: FloatArray, residual: float, before: float, tol: float
-) -> bool:
+@part
+def _newton_pays(n: int, m: int, scale: FloatArray, cap: FloatArray, rate: float, residual: float, tol: float) -> bool:
     """Compare the work of the sweeps still to come, at their present rate, with that of a few Newton steps."""
-    if before == np.inf:  # the rate is not known yet: wait, unless the problem is tiny
+    if rate == 0.0:  # not known yet: wait, unless the problem is tiny
         return n * m < 20_000
     free_rows = free_cols = 0
     for k in range(n + m):
         if scale[k] < cap[k]:
             free_rows, free_cols = free_rows + (k < n), free_cols + (k >= n)
-    rate = (residual / before) ** (1.0 / SWEEPS)
     sweeps = np.log(tol / residual) / np.log(rate) if rate < 0.9999 else 1e5
     small, large = min(free_rows, free_cols), max(free_rows, free_cols)
-    newton = 0.2 * small * small * (large + small) + 8.0 * n * m
-    return bool(sweeps * n * m > 4.0 * newton)
+    return bool(sweeps * n * m > 0.8 * small * small * (large + small) + 8.0 * n * m)
 
 
-@kernel
-def _newton_step(
+@part
+def _damped(
     gibbs: FloatArray,
     limit: FloatArray,
     potential: FloatArray,
     scale: FloatArray,
     s: float,
     cap: FloatArray,
-    sums: FloatArray,
-    total: float,
+    d_tau: float,
+    move: FloatArray,
     residual: float,
-) -> float:
-    """Take a damped Newton step that raises the dual or halves the residual; returns the new s, 0 if none did."""
+    dual: float,
+) -> tuple[float, float]:
+    """Take as much of a step as raises the dual or halves the residual, if any does; returns s and the residual."""
     size = limit.size
-    move, new, new_sums = np.empty(size), np.empty(size), np.empty(size)
-    d_tau = _newton_direction(gibbs, limit, scale, s, cap, sums, total, move)
-    longest = abs(d_tau)
+    new, ones, sums = np.empty(size), np.empty(size), np.empty(size)
+    longest = max(abs(d_tau), TINY)
     for k in range(size):
-        if not abs(move[k]) < np.inf:
-            return 0.0
-        longest = max(longest, abs(move[k]))
+        ones[k] = 1.0
+        longest = max(longest, abs(move[k])) if abs(move[k]) < np.inf else np.inf
     if not longest < np.inf:
-        return 0.0
-    before = _dual(limit, potential, scale, s) - total
-    longest = max(longest, 1e-300)
+        return s, residual
     step = min(1.0, LONGEST_MOVE / longest)
     for _ in range(6):
         for k in range(size):
             new[k] = min(cap[k], scale[k] * np.exp(-step * move[k]))
         s_new = s * np.exp(step * d_tau)
-        new_total = _add_up(gibbs, new, s_new, new_sums)
-        mass, _ = _residual(limit, new_sums, new_total, new, cap, potential)
-        after = _dual(limit, potential, new, s_new) - new_total
-        if mass < 0.5 * residual or after > before + 1e-13 * abs(before):
+        total = _add_up(gibbs, new, s_new, ones, sums)
+        mass, _, after = _violation(limit, sums, total, potential, new, s_new, cap)
+        if mass < 0.5 * residual or after > dual + 1e-13 * abs(dual):
             for k in range(size):
                 scale[k] = new[k]
-            return float(s_new)
+            return s_new, mass
         step = min(0.25 * step, NEWTON_MOVE / longest)
-    return 0.0
+    return s, residual
 
 
 @kernel
@@ -348,21 +325,21 @@ def solve_at(
     The cost is ``(cost - low) / span``: it is not stored.
     """
     n, m = cost.shape
-    scale, cap, sums, work = np.empty(n + m), np.empty(n + m), np.empty(n + m), np.empty(m)
+    scale, cap, sums, ones, work = np.empty(n + m), np.empty(n + m), np.empty(n + m), np.empty(n + m), np.empty(n + m)
     count, idle, best, before, residual, code = 0, 0, np.inf, np.inf, np.inf, OUT_OF_ITERATIONS
-    s = 1.0
+    s, sweeps = 1.0, SWEEPS
     while code == OUT_OF_ITERATIONS and count < max_iter:
         total = _absorb(cost, low, eps * span, tau, potential, gibbs)
         s = 1.0 / total if total > 0.0 else 1.0
         for k in range(n + m):
-            scale[k], cap[k] = 1.0, np.exp(min(potential[k], LOG_MAX))
+            scale[k], ones[k], cap[k] = 1.0, 1.0, np.exp(min(potential[k], LOG_MAX))
         while count < max_iter:
-            for _ in range(SWEEPS):
+            for _ in range(sweeps):
                 s = _sweep(gibbs, limit, scale, s, cap, work)
-            count += SWEEPS
-            total = _add_up(gibbs, scale, s, sums)
+            count += sweeps
+            total = _add_up(gibbs, scale, s, ones, sums)
             before = residual
-            residual, gap = _residual(limit, sums, total, scale, cap, potential)
+            residual, gap, dual = _violation(limit, sums, total, potential, scale, s, cap)
             if residual <= tol and gap * eps <= tol:
                 code = CONVERGED
                 break
@@ -370,14 +347,16 @@ def solve_at(
             if idle > STALL_CHECKS:
                 code = STALLED
                 break
-            if _newton_pays(n, m, scale, cap, residual, before, 0.1 * tol):
-                stepped = _newton_step(gibbs, limit, potential, scale, s, cap, sums, total, residual)
-                count += 1
-                s = stepped if stepped > 0.0 else s
-            drift = abs(np.log(s))
+            rate = (residual / before) ** (1.0 / sweeps)
+            sweeps = SWEEPS
+            if _newton_pays(n, m, scale, cap, rate, residual, 0.1 * tol):
+                d_tau = _newton_direction(gibbs, limit, scale, s, cap, sums, total, work)
+                s, residual = _damped(gibbs, limit, potential, scale, s, cap, d_tau, work, residual, dual)
+                count, sweeps = count + 1, SWEEPS // 2  # enough to see their rate from here
+            drift = max(s, 1.0 / s)
             for k in range(n + m):
-                drift = max(drift, abs(np.log(scale[k])))
-            if drift > LOG_LIMIT:
+                drift = max(drift, scale[k], 1.0 / scale[k])
+            if drift > LARGEST_DRIFT:
                 break
         tau += np.log(s)
         for k in range(n + m):

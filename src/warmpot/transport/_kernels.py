@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from warmpot._typing import FloatArray, IntArray
 from warmpot.transport._compile import kernel
+from warmpot.transport._elementary import log_into
 
 __all__ = [
     "augment_to",
@@ -78,13 +79,14 @@ def round_plan(plan: FloatArray, a: FloatArray, b: FloatArray, mass: float, fill
 @kernel
 def measure(plan: FloatArray, cost: FloatArray) -> tuple[float, float]:
     """Return ``<C, P>`` and ``sum P (log P - 1)``, both free of 0 * inf."""
+    n, m = plan.shape
+    logs, work = np.empty(m), np.empty(m)
     value = entropy = 0.0
-    for i in range(plan.shape[0]):
-        for j in range(plan.shape[1]):
-            mass = plan[i, j]
-            if mass > 0.0:
-                value += mass * cost[i, j]
-                entropy += mass * (np.log(mass) - 1.0)
+    for i in range(n):
+        log_into(logs, plan[i], work)
+        for j in range(m):
+            value += plan[i, j] * cost[i, j] if plan[i, j] > 0.0 else 0.0
+            entropy += plan[i, j] * (logs[j] - 1.0)
     return value, entropy
 
 

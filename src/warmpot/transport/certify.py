@@ -141,19 +141,19 @@ def linear_cost(plan: FloatArray, cost: FloatArray) -> float:
 
 
 def in_callers_kind(
-    cost: Any, result: Any, plan: FloatArray, values: FloatArray, objective: float, kind: Kind
+    cost: Any, result: Any, plan: FloatArray, values: FloatArray, objective: Any, kind: Kind
 ) -> tuple[Any, Any]:
     """Return linear cost and objective in the caller's library, as `cost` and the plan `result` are.
 
     `plan` and `values` are plan and cost in float64. A torch cost stays in the graph: value and objective have the
-    plan as their gradient.
+    plan as their gradient. For a torch batch of costs, plans and objectives, one number per problem.
     """
     if not is_torch(cost):
         return linear_cost(plan, values), objective
-    paid = (result.double() * cost.double().masked_fill(result == 0, 0.0)).sum()  # keeps 0 * inf out
-    amount = float(paid.detach())
-    kind.check_range(max(abs(amount), abs(objective)))
-    return paid.to(kind.dtype), (paid + (objective - amount)).to(kind.dtype)
+    paid = (result.double() * cost.double().masked_fill(result == 0, 0.0)).sum(dim=(-2, -1))  # keeps 0 * inf out
+    amount = paid.detach().cpu().numpy()
+    kind.check_range(np.append(amount, objective))
+    return paid.to(kind.dtype), (paid + paid.new_tensor(objective - amount)).to(kind.dtype)
 
 
 def round_to_feasible(plan: Any, a: object | None, b: object | None, mass: float) -> Any:

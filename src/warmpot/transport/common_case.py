@@ -6,17 +6,18 @@ compared with the range of the costs. All else, errors included, is left to the 
 
 from __future__ import annotations
 
+import os
 import sys
-from concurrent.futures import Executor
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from warmpot._interop import Kind, is_torch, kind_of, to_numpy
-from warmpot._typing import FloatArray
+from warmpot._typing import FloatArray, IntArray
 from warmpot.transport.certify import in_callers_kind
-from warmpot.transport.problem import PartialProblem, Potentials, Residuals, Solution, Status, writable
+from warmpot.transport.problem import BatchSolution, Potentials, Residuals, Solution, Status, writable
 
 __all__ = ["solve_common", "solve_common_batch", "solve_common_plan"]
 
@@ -24,109 +25,148 @@ PARTS = 4  # into which a batch is cut, per core: problems differ in time
 
 
 class _Solved(NamedTuple):
-    """What the compiled solver returns, in float64."""
+    """What the compiled solver returns for problems of one shape, in float64."""
 
-    cost: FloatArray
-    plan: FloatArray
-    potential: FloatArray
+    costs: FloatArray
+    plans: FloatArray
+    potentials: FloatArray
     sums: FloatArray
-    facts: list[float]
-    n_iter: int
-
-    def wrapped(self, cost: Any, kind: Kind) -> Solution[Any]:
-        """Return the solution in the library, dtype and device of the caller's cost."""
-        mass, slope, value, objective, dual_value, *residuals = self.facts
-        (n, _), plan = self.plan.shape, kind.wrap_plan(self.plan, mass)
-        paid: tuple[Any, Any] = value, objective
-        if kind.device is not None:
-            paid = in_callers_kind(cost, plan, self.plan, self.cost, objective, kind)
-        return Solution(
-            plan=plan,
-            p=kind.wrap(self.sums[:n]),
-            q=kind.wrap(self.sums[n:]),
-            value=paid[0],
-            objective=paid[1],
-            dual_value=min(dual_value, objective),  # they may cross by rounding
-            gap=max(0.0, objective - dual_value),
-            status=Status.OPTIMAL,
-            n_iter=self.n_iter,
-            potentials=Potentials(kind.wrap(self.potential[:n]), kind.wrap(self.potential[n:])),
-            slope=slope,
-            residuals=Residuals(*residuals),
-        )
+    facts: FloatArray
+    counts: IntArray
 
 
 def solve_common(
     cost: Any, a: Any, b: Any, beta: Any, mass: Any, eps: float, tol: float, max_iter: int
 ) -> Solution[Any] | None:
     """Solve an ordinary problem; None for others. The arguments are those of `solve_partial`."""
-    solved = _solve(cost, a, b, beta, mass, eps, tol, max_iter)
-    return None if solved is None else solved.wrapped(cost, kind_of(cost))
+    solved = _solve_one(cost, a, b, beta, mass, eps, tol, max_iter)
+    if solved is None:
+        return None
+    kind, n = kind_of(cost), solved.costs.shape[1]
+    moved, slope, value, objective, dual_value, *residuals = solved.facts[0].tolist()
+    plan, paid = kind.wrap_plan(solved.plans[0], moved), (value, objective)
+    if kind.device is not None:
+        paid = in_callers_kind(cost, plan, solved.plans[0], solved.costs[0], objective, kind)
+    sums, potential = solved.sums[0], solved.potentials[0]
+    return Solution(
+        plan=plan,
+        p=kind.wrap(sums[:n]),
+        q=kind.wrap(sums[n:]),
+        value=paid[0],
+        objective=paid[1],
+        dual_value=min(dual_value, objective),  # they may cross by rounding
+        gap=max(0.0, objective - dual_value),
+        status=Status.OPTIMAL,
+        n_iter=int(solved.counts[0]),
+        potentials=Potentials(kind.wrap(potential[:n]), kind.wrap(potential[n:])),
+        slope=slope,
+        residuals=Residuals(*residuals),
+    )
 
 
 def solve_common_plan(cost: Any, a: Any, mass: Any, eps: float, tol: float, max_iter: int) -> Any:
     """Return the plan of an ordinary problem without the rest of its solution; None for others."""
-    solved = _solve(cost, a, None, None, mass, eps, tol, max_iter)
-    return None if solved is None else kind_of(cost).wrap_plan(solved.plan, solved.facts[0])
+    solved = _solve_one(cost, a, None, None, mass, eps, tol, max_iter)
+    return None if solved is None else kind_of(cost).wrap_plan(solved.plans[0], float(solved.facts[0, 0]))
 
 
-def _solve(cost: Any, a: Any, b: Any, beta: Any, mass: Any, eps: float, tol: float, max_iter: int) -> _Solved | None:
-    values = _plain_cost(cost)
-    if values is None or type(mass) not in (float, int, np.float64):
+def _solve_one(
+    cost: Any, a: Any, b: Any, beta: Any, mass: Any, eps: float, tol: float, max_iter: int
+) -> _Solved | None:
+    """Solve an ordinary problem, as a batch of one; None for others."""
+    from warmpot.transport._entropic_whole import UNUSUAL
+
+    solved = _solve(_plain_cost(cost), a, b, beta, mass, eps, tol, max_iter)
+    return None if solved is None or solved.counts[0] == UNUSUAL else solved
+
+
+def _solve(
+    costs: FloatArray | None, a: Any, b: Any, beta: Any, mass: Any, eps: float, tol: float, max_iter: int
+) -> _Solved | None:
+    """Solve the ordinary ones of a batch, in threads without the interpreter lock; None if none can be."""
+    if costs is None or type(mass) not in (float, int, np.float64):
         return None
-    n, m = values.shape
-    if beta is None:
-        wa = _plain_weights(a, n)
-    else:
-        wa = np.full(n, 1.0 / (beta * n)) if a is None and type(beta) in (float, int) and 0 < beta <= 1 else None
-    wb = _plain_weights(b, m)
-    if wa is None or wb is None:
+    size, n, m = costs.shape
+    if beta is not None:
+        if a is not None or type(beta) not in (float, int) or not 0 < beta <= 1:
+            return None
+        a = np.full(n, 1.0 / (beta * n))
+    rows, cols = _plain_weights(a, size, n), _plain_weights(b, size, m)
+    if rows is None or cols is None:
         return None
-    from warmpot.transport._entropic_whole import FACTS, UNUSUAL, solve_whole
+    from warmpot.transport._entropic_whole import FACTS, solve_many
 
-    plan, potential, sums, facts = np.empty((n, m)), np.empty(n + m), np.empty(n + m), np.empty(len(FACTS))
-    code, count = solve_whole(values, wa, wb, float(mass), eps, tol, max_iter, plan, potential, sums, facts)
-    return None if code == UNUSUAL else _Solved(values, plan, potential, sums, facts.tolist(), count)
+    solved = _Solved(
+        costs, np.empty(costs.shape), np.empty((size, n + m)), np.empty((size, n + m)), np.empty((size, len(FACTS))),
+        np.empty(size, np.int64),
+    )  # fmt: skip
+    settings = float(mass), eps, tol, max_iter
+    cores = 1 if size == 1 else min(size, os.cpu_count() or 1)
+    if cores == 1:
+        solve_many(costs, rows, cols, *settings, *solved[1:])
+        return solved
+
+    def solve_part(part: slice) -> None:
+        solve_many(costs[part], rows[part], cols[part], *settings, *(each[part] for each in solved[1:]))
+
+    ends = np.linspace(0, size, min(PARTS * cores, size) + 1).astype(int).tolist()
+    with ThreadPoolExecutor(cores) as pool:
+        list(pool.map(solve_part, [slice(*pair) for pair in pairwise(ends)]))
+    return solved
 
 
 def _plain_cost(cost: Any) -> FloatArray | None:
-    """Return a matrix of floats on the CPU as float64; None for everything else."""
+    """Return a matrix of floats on the CPU as a batch of one in float64; None for everything else."""
     if is_torch(cost):
         usable = cost.device.type == "cpu" and cost.is_floating_point() and cost.layout == sys.modules["torch"].strided
     else:
         usable = type(cost) is np.ndarray and cost.dtype.char in "df"
-    return writable(to_numpy(cost)) if usable and cost.ndim == 2 and min(cost.shape) > 0 else None
+    return writable(to_numpy(cost))[None] if usable and cost.ndim == 2 and min(cost.shape) > 0 else None
 
 
-def _plain_weights(weights: Any, n: int) -> FloatArray | None:
-    """Return weights that are an array of float64 (None: uniform); None for everything else."""
+def _plain_weights(weights: Any, size: int, n: int) -> FloatArray | None:
+    """Return one row per problem of weights that are an array of float64 (None: uniform); None for everything else."""
     if weights is None:
-        return np.full(n, 1.0 / n)
-    plain = type(weights) is np.ndarray and weights.dtype == np.float64 and weights.shape == (n,)
-    return writable(to_numpy(weights)) if plain else None
+        return np.full((size, n), 1.0 / n)
+    if type(weights) is not np.ndarray or weights.dtype != np.float64 or weights.shape not in ((n,), (size, n)):
+        return None
+    rows = weights if weights.ndim == 2 else weights[None] if size == 1 else np.tile(weights, (size, 1))
+    return writable(to_numpy(rows))
 
 
 def solve_common_batch(
-    problems: list[PartialProblem], values: FloatArray, eps: float, tol: float, max_iter: int, costs: Any, kind: Kind,
-    pool: Executor, cores: int,
-) -> dict[int, Solution[Any]]:  # fmt: skip
-    """Solve the ordinary ones of checked problems of one shape, by number, in threads without the interpreter lock."""
-    from warmpot.transport._entropic_whole import FACTS, UNUSUAL, solve_many
+    costs: Any, values: FloatArray, a: Any, b: Any, beta: Any, mass: Any, eps: float, tol: float, max_iter: int,
+    kind: Kind,
+) -> tuple[IntArray, BatchSolution] | None:  # fmt: skip
+    """Solve the ordinary ones of a batch; returns their numbers and solutions, None if there are none.
 
-    size, n, m = values.shape
-    values, mass = writable(values), problems[0].mass
-    a, b = np.stack([problem.a for problem in problems]), np.stack([problem.b for problem in problems])
-    plans, potentials, sums = np.empty(values.shape), np.empty((size, n + m)), np.empty((size, n + m))
-    facts, codes = np.empty((size, len(FACTS))), np.empty((size, 2), np.int64)
+    `values` are the costs in float64, checked; the other arguments are those of `solve_partial_batch`.
+    """
+    from warmpot.transport._entropic_whole import UNUSUAL
 
-    def solve_part(part: slice) -> None:
-        inputs = values[part], a[part], b[part], mass, eps, tol, max_iter
-        solve_many(*inputs, plans[part], potentials[part], sums[part], facts[part], codes[part])
-
-    ends = np.linspace(0, size, min(PARTS * cores, size) + 1).astype(int).tolist()
-    list(pool.map(solve_part, [slice(*pair) for pair in pairwise(ends)]))
-    solved = {}
-    for k in np.flatnonzero(codes[:, 0] != UNUSUAL).tolist():
-        parts = values[k], plans[k], potentials[k], sums[k], facts[k].tolist(), int(codes[k, 1])
-        solved[k] = _Solved(*parts).wrapped(costs[k], kind)
-    return solved
+    solved = _solve(writable(values), a, b, beta, mass, eps, tol, max_iter)
+    if solved is None or (solved.counts == UNUSUAL).all():
+        return None
+    numbers = np.flatnonzero(solved.counts != UNUSUAL).astype(np.int64)
+    if len(numbers) < len(values):
+        arrays: Any = (each[numbers] for each in solved)
+        solved = _Solved(*arrays)
+    n, facts = values.shape[1], solved.facts
+    plan, objective = kind.wrap_plan(solved.plans, float(facts[:, 0].sum())), facts[:, 3]
+    paid: tuple[Any, Any] = facts[:, 2], objective
+    if kind.device is not None:
+        paid = in_callers_kind(costs[numbers], plan, solved.plans, solved.costs, objective, kind)
+    return numbers, BatchSolution(
+        plan=plan,
+        p=kind.wrap(solved.sums[:, :n]),
+        q=kind.wrap(solved.sums[:, n:]),
+        value=paid[0],
+        objective=paid[1],
+        dual_value=np.minimum(facts[:, 4], objective),
+        gap=np.maximum(0.0, objective - facts[:, 4]),
+        status=(Status.OPTIMAL,) * len(numbers),
+        n_iter=tuple(solved.counts.tolist()),
+        potentials=Potentials(kind.wrap(solved.potentials[:, :n]), kind.wrap(solved.potentials[:, n:])),
+        slope=facts[:, 1],
+        residuals=tuple(Residuals(*row) for row in facts[:, 5:].tolist()),
+    )

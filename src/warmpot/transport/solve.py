@@ -141,29 +141,29 @@ def solve_partial_batch(
     values, kind = check_cost("costs", costs, ndim=3), kind_of(costs)
     size = values.shape[0]
     rows, cols = _per_problem("a", a, size), _per_problem("b", b, size)
-    problems = [PartialProblem.checked(values[k], rows[k], cols[k], mass, beta) for k in range(size)]
+    solved: dict[int, Solution[Any]] = {}
+    if eps is not None and not kind.on_accelerator:
+        common = solve_common_batch(costs, values, a, b, beta, mass, eps, tol, max_iter, kind)
+        if common is not None:
+            numbers, solutions = common
+            if len(numbers) == size:
+                return solutions
+            solved = {int(k): solutions[position] for position, k in enumerate(numbers)}
+    rest = [k for k in range(size) if k not in solved]
+    problems = [PartialProblem.checked(values[k], rows[k], cols[k], mass, beta) for k in rest]
     if eps is not None and kind.on_accelerator:
         from warmpot.transport.entropic_torch import solve_entropic_torch
 
         answers = solve_entropic_torch(problems, eps, tol=tol, max_iter=max_iter, device=kind.device)
-        pairs = zip(problems, answers, strict=True)
-        solutions = [_to_solution(*pair, costs[k], kind) for k, pair in enumerate(pairs)]
     else:
-        cores = min(size, os.cpu_count() or 1)
-        solved: dict[int, Solution[Any]] = {}
-        with ThreadPoolExecutor(cores) as pool:
-            if eps is not None:
-                solved = solve_common_batch(problems, values, eps, tol, max_iter, costs, kind, pool, cores)
-            rest = [k for k in range(size) if k not in solved]
-            answers = list(pool.map(lambda k: _solve(problems[k], eps, tol, max_iter), rest))
-        solved |= {
-            k: _to_solution(problems[k], answer, costs[k], kind) for k, answer in zip(rest, answers, strict=True)
-        }
-        solutions = [solved[k] for k in range(size)]
+        with ThreadPoolExecutor(min(size, os.cpu_count() or 1)) as pool:
+            answers = list(pool.map(lambda problem: _solve(problem, eps, tol, max_iter), problems))
+    for k, problem, answer in zip(rest, problems, answers, strict=True):
+        solved[k] = _to_solution(problem, answer, costs[k], kind)
     if throw:
-        for solution in solutions:
-            solution.or_raise()
-    return _stack(solutions, kind)
+        for k in range(size):
+            solved[k].or_raise()
+    return _stack([solved[k] for k in range(size)], kind)
 
 
 class StepPlan(NamedTuple):

@@ -240,6 +240,28 @@ def test_batch_equals_the_loop(eps: float | None, library: str) -> None:
         assert batch[k].status is Status.OPTIMAL
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_batch_may_mix_problems_of_the_compiled_path_with_others(library: str) -> None:
+    costs = np.random.default_rng(8).random((4, 6, 5))
+    costs[1, 0, :2], costs[3] = np.inf, 2.0  # forbidden pairs; all costs equal
+    given = torch.tensor(costs) if library == "torch" else costs
+    batch = solve_partial_batch(given, mass=0.5, eps=0.05)
+    for k in range(4):
+        one = solve_partial(costs[k], mass=0.5, eps=0.05)
+        np.testing.assert_allclose(batch.plan[k], one.plan, atol=1e-12)
+        assert float(batch.objective[k]) == pytest.approx(one.objective, rel=1e-12)
+        assert (batch[k].gap, batch[k].residuals, batch[k].n_iter) == (one.gap, one.residuals, one.n_iter)
+
+
+@pytest.mark.parametrize("name", ["value", "objective"])
+def test_the_plans_are_the_gradients_of_a_batch(name: str) -> None:
+    costs = torch.tensor(np.random.default_rng(8).random((3, 6, 5)), requires_grad=True)
+    batch = solve_partial_batch(costs, mass=0.5, eps=0.1)
+    (getattr(batch, name) * torch.tensor([1.0, 2.0, 3.0])).sum().backward()
+    assert costs.grad is not None
+    np.testing.assert_allclose(costs.grad, batch.plan * torch.tensor([1.0, 2.0, 3.0])[:, None, None], rtol=1e-12)
+
+
 @pytest.mark.parametrize("shape", [(20, 12), (12, 20), (1, 7), (65, 65)])
 @pytest.mark.parametrize("eps", [1e-4, 0.01, 0.3, 50.0])
 @pytest.mark.parametrize("mass", [0.05, 0.77, 1.0])
@@ -355,8 +377,8 @@ def test_arrays_that_may_not_be_written_to_use_the_same_kernels() -> None:
     cost, a = np.random.default_rng(0).random((8, 6)), np.full(8, 0.2)
     solve_partial(cost, a, mass=0.5, eps=0.3)
     solve_partial(cost, a, mass=0.5, eps=1e-4)
-    before = [len(f.signatures) for f in (_entropic.solve_at, _entropic_whole.solve_whole)]
+    before = [len(f.signatures) for f in (_entropic.solve_at, _entropic_whole.solve_many)]
     cost.flags.writeable = a.flags.writeable = False
     solve_partial(cost, a, mass=0.5, eps=0.3)
     solve_partial(cost, a, mass=0.5, eps=1e-4)
-    assert [len(f.signatures) for f in (_entropic.solve_at, _entropic_whole.solve_whole)] == before
+    assert [len(f.signatures) for f in (_entropic.solve_at, _entropic_whole.solve_many)] == before
