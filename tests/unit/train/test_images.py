@@ -86,6 +86,20 @@ def _fit(folders: tuple[Path, Path], config: RunConfig, **arguments: Any) -> Fit
     return fit(_task(folders, config)[0], config, progress_bar=False, **arguments)
 
 
+class _AtStepFour:
+    """A chooser that stops the run."""
+
+    def offer(self, snapshot: Any) -> tuple[bool, dict[str, Any]]:
+        if snapshot.step == 4:
+            raise RuntimeError("stop")
+        return True, {}
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load(self, state: dict[str, Any]) -> None: ...
+
+
 def test_features_are_extracted_once_and_the_model_takes_images(folders: Any, tmp_path: Path) -> None:
     config = _config("full")
     task, truth = _task(folders, config)
@@ -208,6 +222,26 @@ def test_half_precision_comes_back_as_it_was(folders: Any, tmp_path: Path) -> No
     assert np.array_equal(again.probabilities(images), fitted.predictor.probabilities(images))
 
 
+@pytest.mark.parametrize("name", ["channels_last", "micro_batch", "compile"])
+def test_faster_and_smaller_steps_train_the_same(folders: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    plain = torch.nn.Module.compile  # traced, but not translated to C++: that takes a minute
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module: plain(module, backend="eager"))
+    config = _config(backbone={"train_from": "layer4", "batch_norm": "frozen"}, steps=3)
+    changes = _changes(config)
+    changes["images"]["backbone"][name] = 3 if name == "micro_batch" else True
+    fitted, other = _fit(folders, config), _fit(folders, load_config("official", changes=changes))
+    np.testing.assert_allclose(other.outputs, fitted.outputs, atol=1e-4)
+    assert fitted.predictor.network.state_dict().keys() == other.predictor.network.state_dict().keys()
+
+
+def test_a_resumed_run_with_channels_last_is_exact(folders: Any, tmp_path: Path) -> None:
+    config = _config(backbone={"train_from": "layer4", "channels_last": True})
+    whole = _fit(folders, config)
+    with pytest.raises(RuntimeError, match="stop"):
+        _fit(folders, config, out=tmp_path / "run", chooser=_AtStepFour())
+    assert np.array_equal(_fit(folders, config, out=tmp_path / "run", resume=True).outputs, whole.outputs)
+
+
 def test_what_is_frozen_stays_and_the_rest_moves(folders: Any) -> None:
     config = _config(backbone={"train_from": "layer4", "batch_norm": "frozen"})
     assert config.images is not None
@@ -239,17 +273,6 @@ def test_a_method_can_mix_images(folders: Any, part: str | None) -> None:
 
 
 def test_drawn_views_do_not_depend_on_workers_or_on_a_stop(folders: Any, tmp_path: Path) -> None:
-    class AtStepFour:  # a chooser that stops the run
-        def offer(self, snapshot: Any) -> tuple[bool, dict[str, Any]]:
-            if snapshot.step == 4:
-                raise RuntimeError("stop")
-            return True, {}
-
-        def state(self) -> dict[str, Any]:
-            return {}
-
-        def load(self, state: dict[str, Any]) -> None: ...
-
     tuned = {"train_from": "all"}
     dropping = [_fit(folders, _config("ba3us", steps=2, backbone=tuned, workers=n)).outputs for n in (0, 1)]
     assert np.array_equal(*dropping)  # its discriminator drops units: workers must not touch torch's generator
@@ -259,7 +282,7 @@ def test_drawn_views_do_not_depend_on_workers_or_on_a_stop(folders: Any, tmp_pat
     still = _config(backbone=tuned, view={**VIEW, "augment": False})
     assert not np.array_equal(whole.outputs, _fit(folders, still).outputs)  # there was something to draw
     with pytest.raises(RuntimeError, match="stop"):
-        _fit(folders, alone, out=tmp_path / "run", chooser=AtStepFour())
+        _fit(folders, alone, out=tmp_path / "run", chooser=_AtStepFour())
     resumed = _fit(folders, alone, out=tmp_path / "run", resume=True)
     assert np.array_equal(whole.outputs, resumed.outputs)
 
