@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,8 +28,10 @@ from warmpot.data import Task, Truth, make_task
 from warmpot.data.images import load_images
 from warmpot.errors import InputError
 from warmpot.nets import build_backbone
+from warmpot.nets.backbone import last_block
 from warmpot.select.best_iterate import fit_chosen
 from warmpot.train import Fitted, Predictor, RunConfig, fit, load_config
+from warmpot.train.defaults import config_for_data
 from warmpot.train.images import ImageSettings, prepare
 
 COLOURS = {"blue": (0, 0, 200), "green": (0, 200, 0), "red": (200, 0, 0), "yellow": (180, 180, 0)}
@@ -383,7 +386,8 @@ def test_fine_tuning_from_the_command_line_and_going_on(folders: Any, tmp_path: 
     flags = ["--fine-tune", "--train-from", "layer4", "--cache", "--accelerator", "cpu"]
     result = _run("fit", *folders, "--out", tmp_path / "run", *FROZEN, *SHORT, *flags)
     assert result.exit_code == 0, result.output
-    assert "preset official" in result.stdout
+    assert "preset deep" in result.stdout
+    assert re.search(r"step 4 \(best by neighbours\) +score 1.000, frozen", result.stdout), result.stdout
     assert "activations of" in result.stderr
     (tmp_path / "run" / "model.json").unlink()  # as if it had been stopped at its last step
     result = _run("fit", "--resume", tmp_path / "run")
@@ -391,6 +395,31 @@ def test_fine_tuning_from_the_command_line_and_going_on(folders: Any, tmp_path: 
     result = _run("bound", tmp_path / "run", "--alpha", 0.5, "--beta", 0.5, "--quiet")  # its data are images
     assert result.exit_code == 0, result.output
     assert json.loads((tmp_path / "run" / "bound.json").read_text())["Theorem 3.3"]["alpha"] == 0.5
+
+
+def test_without_a_gpu_fine_tuning_trains_the_last_block(caplog: pytest.LogCaptureFixture) -> None:
+    config = config_for_data(images=True, changes={"images": {"backbone": NETWORK}}, fine_tune=True)
+    assert config.images is not None
+    assert (config.method, config.choose) == ("deep", "neighbours")
+    assert (config.images.backbone.train_from, config.images.cache) == (last_block("test_resnet"), True)
+    assert "only layer4 is trained" in caplog.text
+    named = {"images": {"backbone": {**NETWORK, "train_from": "all"}}}
+    whole = config_for_data(images=True, changes=named, fine_tune=True)
+    assert whole.images is not None
+    assert (whole.images.backbone.train_from, whole.images.cache) == ("all", False)
+    live = {"images": {"backbone": NETWORK, "cache": False}}
+    assert not config_for_data(images=True, changes=live, fine_tune=True).images.cache
+    for preset, method in (("official", "warmpot"), ("arpm", "arpm")):
+        assert config_for_data(images=True, preset=preset, changes=named).method == method
+    assert config_for_data(images=True, regression=True, changes=named).method == "warmpot"
+    assert config_for_data(images=True, changes={"images": {"backbone": NETWORK}}, fine_tune=False).preset == "full"
+
+
+def test_with_a_gpu_the_whole_network_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    config = config_for_data(images=True, changes={"images": {"backbone": NETWORK}})
+    assert config.images is not None
+    assert (config.method, config.images.backbone.train_from, config.images.cache) == ("deep", "all", False)
 
 
 def test_a_broken_image_is_named_or_skipped(folders: Any, tmp_path: Path) -> None:
