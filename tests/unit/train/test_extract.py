@@ -360,6 +360,8 @@ def test_verb_writes_a_file_that_fit_takes(invoke: Callable[..., Result], tmp_pa
     folder, file = load_table(tmp_path / "folder"), load_table(out)
     np.testing.assert_allclose(file.x[:], folder.x[:], rtol=1e-3, atol=1e-4)
     assert folder.names == tuple(found["path"])
+    assert invoke("--out", tmp_path / "views", "--views", 2).exit_code == 0
+    assert '"views": 2' in (tmp_path / "views" / "shards.json").read_text()
 
 
 def test_two_verbs_do_not_write_one_file_at_once(invoke: Callable[..., Result], tmp_path: Path) -> None:
