@@ -75,7 +75,8 @@ def _image_changes(
             raise InputError("source, target", got=got, allowed="folders or lists of images", remedy=remedy)
         return changes, False
     given = merged({"images": written if isinstance(written, Mapping) else {}}, changes)  # types are checked later
-    backbone = given["images"].get("backbone") if isinstance(given["images"], Mapping) else None
+    settings = given["images"] if isinstance(given["images"], Mapping) else {}
+    backbone = settings.get("backbone")
     train_from = backbone.get("train_from") if isinstance(backbone, Mapping) else None
     if fine_tune is False and train_from is not None:
         got, remedy = f"`fine_tune=False`, but {train_from!r} is to be trained", "Leave one of the two out."
@@ -86,7 +87,8 @@ def _image_changes(
         block = "all" if gpu else _last_block(backbone)
         changes = merged(changes, with_value("images.backbone.train_from", block))
         if not gpu and block != "all":
-            changes = merged(with_value("images.cache", True), changes)
+            if "cache" not in settings:
+                changes = merged(changes, with_value("images.cache", True))
             all_of_it = "`images.backbone.train_from=all` trains all of it, which is slow"
             logger.warning("no GPU: only %s is trained, from stored outputs of the rest; %s", block, all_of_it)
     if not fine_tunes and fine_tune is None:

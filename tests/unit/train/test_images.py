@@ -29,7 +29,7 @@ from warmpot.data.images import load_images
 from warmpot.errors import InputError
 from warmpot.nets import build_backbone
 from warmpot.nets.backbone import last_block
-from warmpot.select.best_iterate import fit_chosen
+from warmpot.select.best_iterate import candidate_from_snapshot, fit_chosen
 from warmpot.train import Fitted, Predictor, RunConfig, fit, load_config
 from warmpot.train.defaults import config_for_data
 from warmpot.train.images import ImageSettings, prepare
@@ -306,6 +306,26 @@ def test_iterates_on_images_can_be_chosen_with_a_held_part(folders: Any) -> None
     assert {"score"} <= set().union(*fitted.history)
 
 
+def test_iterates_on_images_are_compared_in_the_features_of_the_first(folders: Any) -> None:
+    class Recorder(_AtStepFour):
+        def offer(self, snapshot: Any) -> tuple[bool, dict[str, Any]]:
+            candidates.append(candidate_from_snapshot(snapshot, task))
+            return True, {}
+
+    candidates: list[Any] = []
+    changes = _changes(_config(backbone={"train_from": "layer4"}, steps=6))
+    changes["minibatch"]["network"]["width"] = 64  # features whose rows are scaled
+    config = load_config("official", changes=changes)
+    task, _ = _task(folders, config)
+    fit(task, config, chooser=Recorder(), progress_bar=False)
+    first = candidates[0].target_features
+    for candidate in candidates:
+        np.testing.assert_allclose(
+            candidate.target_inputs, first / np.linalg.norm(first, axis=1, keepdims=True), atol=1e-6
+        )
+    assert not np.array_equal(candidates[-1].target_features, first)
+
+
 def _changes(config: RunConfig) -> dict[str, Any]:
     import yaml
 
@@ -397,7 +417,7 @@ def test_fine_tuning_from_the_command_line_and_going_on(folders: Any, tmp_path: 
     assert json.loads((tmp_path / "run" / "bound.json").read_text())["Theorem 3.3"]["alpha"] == 0.5
 
 
-def test_without_a_gpu_fine_tuning_trains_the_last_block(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_gpu_fine_tuning_trains_the_last_block(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = config_for_data(images=True, changes={"images": {"backbone": NETWORK}}, fine_tune=True)
     assert config.images is not None
     assert (config.method, config.choose) == ("deep", "neighbours")
@@ -409,6 +429,8 @@ def test_without_a_gpu_fine_tuning_trains_the_last_block(caplog: pytest.LogCaptu
     assert (whole.images.backbone.train_from, whole.images.cache) == ("all", False)
     live = {"images": {"backbone": NETWORK, "cache": False}}
     assert not config_for_data(images=True, changes=live, fine_tune=True).images.cache
+    (tmp_path / "run.yaml").write_text("images: {cache: false, backbone: {name: test_resnet, weights: none}}")
+    assert not config_for_data(images=True, file=tmp_path / "run.yaml", fine_tune=True).images.cache
     for preset, method in (("official", "warmpot"), ("arpm", "arpm")):
         assert config_for_data(images=True, preset=preset, changes=named).method == method
     assert config_for_data(images=True, regression=True, changes=named).method == "warmpot"
