@@ -240,7 +240,7 @@ def fit(
     weights, alpha, beta, seed, choose : optional
         The settings of these names; see ``warmpot fit --help``.
     fine_tune : bool, optional
-        Of images: whether the network is trained. Default: if there is a GPU.
+        Of images: whether the network is trained; without a GPU, its last block. Default: if there is a GPU.
     corrupt : "raise" or "skip"
         What to do with images that cannot be decoded.
     progress_bar : bool, optional

@@ -22,6 +22,7 @@ from warmpot._settings import merged
 from warmpot.data import Task, as_table, make_task
 from warmpot.errors import InputError, WarmpotWarning
 from warmpot.methods import METHODS, OWN, WEIGHTINGS, BatchContext, Learner, Method
+from warmpot.select import fit_chosen
 from warmpot.train import Fitted, RunConfig, fit, load_config, preset_names
 
 CLASSES, SHARED = 6, 3
@@ -415,7 +416,7 @@ def test_every_recipe_runs(preset: str) -> None:
     full = {"full": {"rounds": 2, "bound_rounds": 2}}
     features = {"params": FOR_IMAGES.get(preset, {})}
     config = load_config(preset, changes=full) if config.engine == "full" else configured(preset, 2, features)
-    assert_sound(fit(task, config, progress_bar=False))
+    assert_sound(fit_chosen(task, config, progress_bar=False))
 
 
 @pytest.mark.parametrize("precision", ["64-true", "bf16-mixed", "bf16-true"])

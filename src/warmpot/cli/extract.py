@@ -31,6 +31,7 @@ OUT = Annotated[Path | None, Option("--out", "-o", help=OUT_HELP)]
 BACKBONE = Annotated[str, Option(metavar="NAME", help=_flags.NETWORK)]
 WEIGHTS = Annotated[str, Option("--backbone-weights", metavar="FILE", help=_flags.NETWORK_WEIGHTS)]
 CROP = Annotated[int, Option(help="Side of its central square, which goes through the network.")]
+VIEWS = "Average the features of so many views: the central crop, and random crops, mirrored or not."
 PARTS = "Do part K of N, counted from 0; each part can run on another machine."
 PART = Annotated[str, Option(metavar="K/N", help=PARTS)]
 
@@ -44,6 +45,7 @@ def extract(
     classes: _flags.CLASSES = None,
     resize: Annotated[int, Option(help="Side of the square that an image is resized to.")] = 256,
     crop: CROP = 224,
+    views: Annotated[int, Option(help=VIEWS)] = 1,
     batch: Annotated[int, Option(help="Images per batch; affects only speed and memory.")] = 64,
     workers: _flags.WORKERS = None,
     dtype: Annotated[str, Option(help="float32, or float16: half the disk space, three digits.")] = "float32",
@@ -93,7 +95,7 @@ def extract(
             features = run(
                 table, stem, folder, made_from={"backbone": backbone, "resize": resize, "crop": crop}, batch=batch,
                 workers=settings.processes, dtype=dtype, corrupt=corrupt, device=resolved, part=part_of,
-                progress_bar=False if quiet else None,
+                progress_bar=False if quiet else None, views=views,
             )  # fmt: skip
             only_part = part_of == (0, 1)
             if features is not None and to_file and only_part:

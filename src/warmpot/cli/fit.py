@@ -173,7 +173,7 @@ def _summary(fitted: Fitted, truth: Truth | None, seconds: float) -> list[tuple[
     if config.choose == "last":
         rows.append(("result", f"{unit} {fitted.step} (last)"))
     else:
-        rows.append(("result", f"{unit} {fitted.step} (best by {config.choose})", "chosen without target labels"))
+        rows.append(("result", f"{unit} {fitted.step} (best by {config.choose})", _why_chosen(fitted)))
     rows.append(("time", f"{seconds:.1f} s", "without reading the files"))
     rows.append(("target samples", f"{len(outputs)}"))
     if fitted.predictor.classes:
@@ -186,6 +186,16 @@ def _summary(fitted: Fitted, truth: Truth | None, seconds: float) -> list[tuple[
     share = f"{effective_share(fitted.training_weights):.0%}"
     rows.append(("effective source", share, "source samples that carry the weight"))
     return [*rows, *_gain(fitted, truth), *score(outputs, truth)]
+
+
+def _why_chosen(fitted: Fitted) -> str:
+    """Return a note on the choice of an iterate; for a method that starts trained, what training changed."""
+    scores = {line["step"]: line["score"] for line in fitted.history if "score" in line}
+    if not fitted.config.built_method.starts_trained or 0 not in scores:
+        return "chosen without target labels"
+    if fitted.step == 0:
+        return "frozen features: fine-tuning did not raise the score"
+    return f"score {scores[fitted.step]:.3f}, frozen features {scores[0]:.3f}"
 
 
 def _gain(fitted: Fitted, truth: Truth | None) -> list[tuple[str, ...]]:

@@ -39,7 +39,7 @@ START = (
     ("warmpot fit SOURCE TARGET", "the default (preset full): exact plans, all pairs"),
     ("    ... --preset source-only", "no adaptation: what to compare with"),
     ("    ... --preset frozen", "the paper's training, in batches, on features"),
-    ("    ... --fine-tune", "images: the network is trained, too (needs a GPU)"),
+    ("    ... --fine-tune", "images: the network is trained, too (without a GPU, its last block)"),
     ("warmpot sweep SOURCE TARGET", "tries several, chooses without target labels"),
 )
 PRESET_NAMES = "NAME-frozen for features, NAME for images; NAME-office31, NAME-imagenet."

@@ -32,12 +32,12 @@ class ImageClassifier(Classifier):
     backbone_weights : str
         "pretrained" (downloaded by timm), or a file: safetensors, or a state dict of torch; "none": random.
     fine_tune : bool or str
-        What is trained of the backbone: False, nothing; True, all of it; the name of a block, such as "layer4", the
-        network from there on.
+        What is trained of the backbone: False, nothing; the name of a block, such as "layer4", the network from there
+        on; "all"; True: all of it with a GPU, without one the last block, with `cache`.
     cache : bool
         For a block: store its input for every image on disk, and train on that. Faster; without random crops and flips.
     preset : str, optional
-        A recipe of the package. Default: "full" for a backbone that is not trained, and "official" for one that is.
+        A recipe of the package. Default: "full" for a backbone that is not trained, and "deep" for one that is.
     corrupt : "raise" or "skip"
         What to do with images that cannot be decoded. Skipped ones have no weights.
     overrides, random_state, progress_bar

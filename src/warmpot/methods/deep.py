@@ -65,8 +65,9 @@ class Deep(Warmpot):
     - the weights w of the source samples,
     - for each target sample the labels of the source samples that it is matched with, averaged by the plan, and its
       matched mass, which is its weight in the loss,
-    - the head: the weighted, regularised logistic regression on both (`penalty`), so that no training starts from
-      random numbers.
+    - the head: the weighted, regularised logistic regression (`penalty`) on the source and on the classes that the
+      alternation predicts for the target. So step 0 predicts what the full engine does with the network as it was, and
+      no training starts from random numbers.
 
     Then SGD trains the network with its head until the next period. There are no plans of batches: matches are not
     forced by who happens to be in a batch, and a plan is paid for once in a period.
@@ -137,7 +138,8 @@ class Deep(Warmpot):
         rounds.start()
         for number in range(1, rounds.n_rounds + 1):
             rounds.round(number)
-        plan = rounds.final_plan(*rounds.outputs())
+        outputs = rounds.outputs()
+        plan = rounds.final_plan(*outputs)
         assert plan is not None, "this method has one"
         q = torch.from_numpy(plan.solution.plan.sum(axis=0))
         one_hot = functional.one_hot(labels, classes).double()
@@ -146,8 +148,10 @@ class Deep(Warmpot):
         memory.mass.copy_(q * len(q))
         memory.labels.copy_(carried)
         # In float64, so that the head does not depend on the last bits of the features: processes sum in other orders.
-        x, targets = torch.cat([xs, xt]).double(), torch.cat([one_hot, carried])
-        weights = torch.cat([memory.weights, memory.mass]).cpu().double()
+        # Its target labels are predictions, not those of the plan, which has none for what it does not match.
+        predicted = functional.one_hot(outputs[1].logits.argmax(dim=1), classes).double()
+        x, targets = torch.cat([xs, xt]).double(), torch.cat([one_hot, predicted])
+        weights = torch.cat([memory.weights.cpu().double(), torch.ones(len(xt), dtype=torch.float64)])
         start = torch.zeros(x.shape[1] + 1, classes, dtype=x.dtype)
         head = fit_classifier(x, targets, weights, start, penalty=self.penalty, iterations=ITERATIONS)
         with torch.no_grad():

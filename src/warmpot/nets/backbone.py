@@ -18,6 +18,7 @@ from urllib.request import getproxies
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
 
 from warmpot._checks import check_choice, check_count
 from warmpot._files import check_file
@@ -62,6 +63,15 @@ class BackboneSettings:
     lora : int
         Of a transformer, train only updates of this rank of the linear layers of attention, from `train_from` on
         (`warmpot.nets.low_rank`); 0: train everything there.
+    micro_batch : int
+        In training, images that pass the trained part at a time; 0: a whole batch. What they leave for the backward
+        pass is computed again there, so memory holds one micro-batch only, for a quarter more time. Losses and plans
+        are still those of the whole batch, and so are gradients. BatchNorm that normalises by the batch would take the
+        micro-batch, and count it twice: set `batch_norm` to "frozen".
+    channels_last : bool
+        Store the trained part's tensors with the channels last: faster for most convolutions.
+    compile : bool
+        Compile the trained part for training (`torch.compile`): the first steps take a minute, later ones less time.
     """
 
     name: str = "resnet50.tv_in1k"
@@ -69,9 +79,13 @@ class BackboneSettings:
     train_from: str | None = None
     batch_norm: str = "train"
     lora: int = 0
+    micro_batch: int = 0
+    channels_last: bool = False
+    compile: bool = False
 
     def __post_init__(self) -> None:
         check_choice("batch_norm", self.batch_norm, BATCH_NORMS)
+        check_count("micro_batch", self.micro_batch, minimum=0)
         if check_count("lora", self.lora, minimum=0) and self.train_from is None:
             remedy = "Name the first trained part, or 'all': `train_from`."
             raise InputError("lora", got="a network that is not trained", allowed="a trained one", remedy=remedy)
@@ -191,8 +205,14 @@ class Backbone(nn.Module):
         elif self.settings.train_from is None:
             got, allowed = f"floats {tuple(x.shape)}", "uint8 pixels (n, 3, h, w) or pooled features (n, width)"
             raise InputError("x", got=got, allowed=allowed, remedy="Pass images as whole numbers in 0, ..., 255.")
-        y: Tensor = self.tail(x.to(self.normalise.mean.dtype))
-        return y
+        x = x.to(self.normalise.mean.dtype)
+        if self.settings.channels_last and x.ndim == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        if not (self.settings.micro_batch and self.training and torch.is_grad_enabled()):
+            y: Tensor = self.tail(x)
+            return y
+        parts = torch.split(x, self.settings.micro_batch)
+        return torch.cat([checkpoint(self.tail, part, use_reentrant=False) for part in parts])
 
 
 def build_backbone(settings: BackboneSettings, *, seed: int = 0) -> Backbone:
@@ -212,6 +232,8 @@ def build_backbone(settings: BackboneSettings, *, seed: int = 0) -> Backbone:
         tail = import_timm().layers.convert_sync_batchnorm(tail)
     if settings.lora:
         adapt_attention(tail, settings.lora, seed)
+    if settings.channels_last:
+        tail = tail.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     cfg = net.pretrained_cfg
     crop, fixed = cfg["input_size"][-1], bool(cfg.get("fixed_input_size", False))
     view = PretrainedView(int(crop / cfg["crop_pct"]), crop, cfg["interpolation"], fixed)

@@ -62,7 +62,10 @@ def hold_out(task: Task, share: float, seed: int) -> tuple[Task, HeldOut]:
 
 
 def candidate_from_snapshot(snapshot: Snapshot, task: Task, held: HeldOut | None = None) -> Candidate:
-    """Return what a validator may use of a snapshot; inputs are scaled as the engines scale them by default."""
+    """Return what a validator may use of a snapshot; inputs are scaled as the engines scale them by default.
+
+    In place of images, which have no useful distances, the inputs are the features of the run's first snapshot.
+    """
     network, xs, ys = snapshot.network, task.xs, np.asarray(task.ys, np.int64)
     if snapshot.source_rows is not None:
         rows = snapshot.source_rows.numpy()
@@ -71,6 +74,9 @@ def candidate_from_snapshot(snapshot: Snapshot, task: Task, held: HeldOut | None
         (network.head.weight.detach().numpy(), network.head.bias.detach().numpy()) if network.has_linear_head else None
     )
     outputs = apply_network(network.for_source(), held.x) if held is not None else None
+    inputs = _scaled_inputs(xs, task.xt, *([held.x] if held else []))
+    if snapshot.first is not None and held is None:
+        inputs = _scaled_inputs(*(features.numpy() for features in snapshot.first))
     return Candidate(
         source_features=snapshot.source.features.numpy(),
         source_logits=snapshot.source.logits.numpy(),
@@ -80,7 +86,7 @@ def candidate_from_snapshot(snapshot: Snapshot, task: Task, held: HeldOut | None
         held_features=outputs.features.numpy() if outputs else None,
         held_logits=outputs.logits.numpy() if outputs else None,
         held_labels=held.y if held else None,
-        **_scaled_inputs(xs, task.xt, *([held.x] if held else [])),
+        **inputs,
         transport=snapshot.transport,
         head=head,
     )

@@ -84,6 +84,8 @@ class _Trainer:
             got = "none, for inputs that are not features"
             raise InputError("images", got=got, allowed="settings of a backbone", remedy=remedy)
         backbone = make_backbone(images)
+        if images.backbone.compile:
+            backbone.tail.compile()
         if images.backbone.batch_norm == "sync" and self.fabric.world_size > 1 and self.fabric.device.type == "cpu":
             got, remedy = '"sync" over processes without GPUs', 'Set it to "train" or "frozen".'
             raise InputError("images.backbone.batch_norm", got=got, allowed="GPUs", remedy=remedy)

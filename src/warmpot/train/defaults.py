@@ -45,13 +45,16 @@ def config_for_data(
     method, preset, file, changes
         As for `load_config`; the method can also be in the file.
     fine_tune : bool, optional
-        Whether the backbone is trained on images. Default: if the settings name a block of it, or there is a GPU.
-        Without one, extracting features once takes minutes, training takes days.
+        Whether the backbone is trained on images, by default with the method "deep". Default: if the settings name a
+        block of it, or there is a GPU. Without one, training all of it takes days: then the last block is trained, from
+        stored outputs of the others, unless the settings name another.
     """
     written, changes = {} if file is None else read_settings(file), dict(changes or {})
     changes, fine_tunes = _image_changes(images, changes, written.get("images"), fine_tune)
-    method = method or written.get("method") or ("warmpot" if fine_tunes else None)
     preset = preset or written.get("preset")
+    method = method or written.get("method")
+    if fine_tunes and method is None and preset is None:
+        method = "warmpot" if regression else "deep"
     if method is not None:
         changes, preset = {**changes, "method": method}, preset_for(method, preset, images=fine_tunes)
     config = load_config(preset, file, changes)
@@ -72,7 +75,8 @@ def _image_changes(
             raise InputError("source, target", got=got, allowed="folders or lists of images", remedy=remedy)
         return changes, False
     given = merged({"images": written if isinstance(written, Mapping) else {}}, changes)  # types are checked later
-    backbone = given["images"].get("backbone") if isinstance(given["images"], Mapping) else None
+    settings = given["images"] if isinstance(given["images"], Mapping) else {}
+    backbone = settings.get("backbone")
     train_from = backbone.get("train_from") if isinstance(backbone, Mapping) else None
     if fine_tune is False and train_from is not None:
         got, remedy = f"`fine_tune=False`, but {train_from!r} is to be trained", "Leave one of the two out."
@@ -80,24 +84,25 @@ def _image_changes(
     gpu = torch.cuda.is_available()
     fine_tunes = train_from is not None or (gpu if fine_tune is None else fine_tune)
     if fine_tunes and train_from is None:
-        changes = merged(changes, with_value("images.backbone.train_from", "all"))
-        if not gpu:
-            faster = (
-                "`images.backbone.train_from=BLOCK` with `images.cache=true` trains only a part, from outputs on disk"
-            )
-            logger.warning("no GPU: training the whole backbone is slow; %s%s", faster, _such_as(backbone))
+        block = "all" if gpu else _last_block(backbone)
+        changes = merged(changes, with_value("images.backbone.train_from", block))
+        if not gpu and block != "all":
+            if "cache" not in settings:
+                changes = merged(changes, with_value("images.cache", True))
+            all_of_it = "`images.backbone.train_from=all` trains all of it, which is slow"
+            logger.warning("no GPU: only %s is trained, from stored outputs of the rest; %s", block, all_of_it)
     if not fine_tunes and fine_tune is None:
         frozen = "features are extracted once and the backbone is not trained"
         logger.info("no GPU: %s; `fine_tune=True` trains it", frozen)
     return merged({"images": {}}, changes), fine_tunes
 
 
-def _such_as(backbone: Any) -> str:
-    """Name the last block of the chosen backbone."""
+def _last_block(backbone: Any) -> str:
+    """Return the last block of the chosen backbone; "all" for one that cannot be split."""
     name = backbone.get("name") if isinstance(backbone, Mapping) else None
     with suppress(WarmpotError):  # a wrong name is reported when the backbone is built
-        return f"; its last block is {last_block(name or BackboneSettings.name)}"
-    return ""
+        return last_block(name or BackboneSettings.name)
+    return "all"
 
 
 def task_from_tables(

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from warmpot._checks import check_choice, check_count
 from warmpot._progress import ProgressCallback, progress
+from warmpot.data.pixels import Pixels
 from warmpot.data.shards import DTYPES, ShardLayout, ShardWriter, read_shards
 from warmpot.data.table import LazyRows, Table
 from warmpot.data.workers import map_in_workers
@@ -36,15 +37,15 @@ MAX_ROWS, MAX_BYTES, ROWS_MULTIPLE = 256, 2**26, 32
 Batch = tuple[int, list[int]]
 """Number of a shard, and some of its samples."""
 Decoded = tuple[Tensor, dict[int, str]]
-"""Pixels of the images that could be decoded, and the errors of the other rows."""
+"""Pixels of the images that could be decoded, in all their views, and the errors of the other rows."""
 
 
 def extract(
     table: Table, module: nn.Module, out: str | PathLike[str], *, made_from: Mapping[str, Any], batch: int = 64,
     workers: int = 0, dtype: str = "float32", device: str | torch.device = "cpu", corrupt: str = "raise",
-    part: tuple[int, int] = (0, 1), progress_bar: bool | None = None,
+    part: tuple[int, int] = (0, 1), progress_bar: bool | None = None, views: int = 1,
 ) -> Table | None:  # fmt: skip
-    """Apply `module` to the test view of every image, and store the outputs in a folder of shards.
+    """Apply `module` to every image, and store the outputs in a folder of shards.
 
     A call that is stopped loses the shard it was working on; the same call then computes only what is missing. Several
     processes or machines may fill one folder together, each with its `part`.
@@ -67,6 +68,9 @@ def extract(
         What to do about a file that is not an image: raise an `InputError` that names it, or skip it with a warning.
     part : (int, int)
         ``(k, n)``: compute shards ``k, k + n, k + 2 n, ...`` only.
+    views : int
+        Views of every image whose outputs are averaged: its test view, and random ones (`Pixels.augmented`), which are
+        the same in every call.
 
     Returns
     -------
@@ -75,21 +79,30 @@ def extract(
     """
     check_choice("dtype", dtype, DTYPES)
     check_choice("corrupt", corrupt, CORRUPT)
-    batch, workers = check_count("batch", batch), check_count("workers", workers, 0)
+    batch, workers, views = check_count("batch", batch), check_count("workers", workers, 0), check_count("views", views)
     first, step = _checked_part(part)
     x, out = table.x, Path(out)
     if not isinstance(x, LazyRows) or x.dtype != np.uint8:
         remedy = "Read it by load_images or images_from_dataset."
         raise InputError(table.name, got=f"{x.dtype} numbers", allowed="a table of images", remedy=remedy)
+    if views > 1 and not (isinstance(x, Pixels) and x.view.augment):
+        got, remedy = f"{views}, and images without random ones", "Read them with `augment=True` in their view."
+        raise InputError("views", got=got, allowed="1", remedy=remedy)
     made_from = {**made_from, "images": x.fingerprint(), "weights": weights_fingerprint(module)}
+    if views > 1:  # absent otherwise, as in folders of earlier versions
+        made_from["views"] = views
     with _Runner(module, torch.device(device), dtype) as runner:
         row = runner.row_shape(x.shape[1:])
         layout = ShardLayout(table.n, row, dtype, _rows_per_shard(row, dtype), table.classes, made_from)
         writer = ShardWriter(out, layout)
         missing = [(k, layout.samples_of(k)) for k in range(first, layout.n_shards, step) if not writer.has(k)]
-        batches = [(k, list(rows[at : at + batch])) for k, rows in missing for at in range(0, len(rows), batch)]
+        size = max(batch // views, 1)
+        batches = [(k, list(rows[at : at + size])) for k, rows in missing for at in range(0, len(rows), size)]
         # Closing the generator ends its workers before an error is raised.
-        with progress("extract", logger, progress_bar) as report, closing(_decode(x, batches, workers)) as decoded:
+        with (
+            progress("extract", logger, progress_bar) as report,
+            closing(_decode(x, batches, workers, views)) as decoded,
+        ):
             _write_shards(writer, table, batches, decoded, runner, corrupt, report)
     complete = sum(map(writer.has, range(layout.n_shards)))
     if complete < layout.n_shards:
@@ -160,7 +173,8 @@ class _Runner:
         return shape[1:]
 
     def __call__(self, pixels: Tensor, names: Sequence[str]) -> NDArray[Any]:
-        raw = self._apply(pixels)
+        outputs = self._apply(pixels.flatten(0, 1))
+        raw = outputs.reshape(*pixels.shape[:2], *outputs.shape[1:]).mean(dim=1)
         rows = raw.to(self.dtype).cpu()
         finite = torch.isfinite(rows).reshape(len(rows), -1).all(1)
         if not finite.all():
@@ -180,23 +194,29 @@ class _Runner:
         return outputs.float()
 
 
-def _decode(x: LazyRows, batches: Sequence[Batch], workers: int) -> Generator[Decoded, None, None]:
-    yield from map_in_workers(partial(_decode_batch, x), batches, min(workers, len(batches)))
+def _decode(x: LazyRows, batches: Sequence[Batch], workers: int, views: int) -> Generator[Decoded, None, None]:
+    yield from map_in_workers(partial(_decode_batch, x, views), batches, min(workers, len(batches)))
 
 
-def _decode_batch(x: LazyRows, batch: Batch) -> Decoded:
+def _decode_batch(x: LazyRows, views: int, batch: Batch) -> Decoded:
     """Return the pixels of the images of a batch that can be decoded, and the errors of the others."""
     _, rows = batch
     try:
-        return torch.from_numpy(x[rows]), {}
+        return torch.from_numpy(_views(x, rows, views)), {}
     except InputError:  # find the broken images by decoding each alone
-        images, errors = [np.empty((0, *x.shape[1:]), dtype=np.uint8)], {}
+        images, errors = [np.empty((0, views, *x.shape[1:]), dtype=np.uint8)], {}
     for row in rows:
         try:
-            images.append(x[[row]])
+            images.append(_views(x, [row], views))
         except InputError as error:  # noqa: PERF203
             errors[row] = str(error)
     return torch.from_numpy(np.concatenate(images)), errors
+
+
+def _views(x: LazyRows, rows: list[int], views: int) -> NDArray[np.uint8]:
+    """Return views of some images, (images, views, 3, height, width); the first is the test view."""
+    random = (x.augmented(rows, rows, seed=k) for k in range(1, views)) if isinstance(x, Pixels) else ()
+    return np.stack([x[rows], *random], axis=1)
 
 
 def _checked_part(part: tuple[int, int]) -> tuple[int, int]:

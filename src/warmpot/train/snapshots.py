@@ -10,12 +10,14 @@ from typing import Any, NamedTuple, Protocol
 from scipy.sparse import csr_array
 from torch import Tensor, nn
 
-from warmpot.nets import Network, NetworkSettings, Outputs
+from warmpot.nets import Backbone, Network, NetworkSettings, Outputs
 from warmpot.transport import Solution
 from warmpot.weights import ClassPresence
 
 __all__ = ["Chooser", "ChosenIterate", "Snapshot", "Trained"]
 
+FIRST = ("first.source", "first.target")
+"""Names, in checkpoints, of the features of the first snapshot."""
 COMPANION = "beside:"
 """Prefix, in checkpoints, of the tensors that are kept with those of the network."""
 CHOSEN = "kept"
@@ -23,11 +25,14 @@ CHOSEN = "kept"
 
 
 class Snapshot(NamedTuple):
-    """An iterate that could be the result, with its outputs; step 0 is the full engine's fit on the source alone.
+    """An iterate that could be the result, with its outputs.
+
+    Step 0 is the full engine's fit on the source alone, or what a method that starts trained has before the first step.
 
     The network is in evaluation mode, on the CPU, as it is applied to the target; `Network.for_source` is applied to
     the source. It changes when training continues. `transport` is the cost of the last plan per unit of mass.
-    `source_rows` are the samples that `source` has the outputs of; None: all.
+    `source_rows` are the samples that `source` has the outputs of; None: all. With a backbone, `first` are the features
+    of source and target in the run's first snapshot: what all iterates have in common.
     """
 
     step: int
@@ -36,6 +41,7 @@ class Snapshot(NamedTuple):
     target: Outputs
     transport: float | None
     source_rows: Tensor | None = None
+    first: tuple[Tensor, Tensor] | None = None
 
 
 class Trained(NamedTuple):
@@ -86,12 +92,15 @@ class ChosenIterate:
         self.chooser, self._companion = chooser, companion
         self.step: int | None = None
         self._tensors: dict[str, Tensor] = {}
+        self._first: tuple[Tensor, Tensor] | None = None
 
     def offer(self, snapshot: Snapshot, trained: Network | None = None) -> dict[str, Any]:
         """Ask the chooser; return what to log. `trained` is the network in training, if another one predicts."""
         if self.chooser is None:
             return {}
-        better, line = self.chooser.offer(snapshot)
+        if self._first is None and isinstance(snapshot.network.backbone, Backbone):
+            self._first = snapshot.source.features.float(), snapshot.target.features.float()
+        better, line = self.chooser.offer(snapshot._replace(first=self._first))
         if better:
             self.step = snapshot.step
             network = snapshot.network if trained is None else trained
@@ -111,7 +120,8 @@ class ChosenIterate:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the part of a checkpoint that is tensors."""
-        return {f"kept.{name}": tensor for name, tensor in self._tensors.items()}
+        first = {} if self._first is None else dict(zip(FIRST, self._first, strict=True))
+        return {f"kept.{name}": tensor for name, tensor in self._tensors.items()} | first
 
     def facts(self) -> dict[str, Any]:
         """Return the part of a checkpoint that is JSON."""
@@ -124,3 +134,5 @@ class ChosenIterate:
         self.step = facts[CHOSEN]["step"]
         self.chooser.load(facts[CHOSEN]["chooser"])
         self._tensors = {name[5:]: tensor for name, tensor in tensors.items() if name.startswith("kept.")}
+        if all(name in tensors for name in FIRST):
+            self._first = tensors[FIRST[0]], tensors[FIRST[1]]

@@ -143,7 +143,7 @@ def test_random_views_are_stored_and_drawn() -> None:
 
 def test_a_transformer_is_trained_through_low_rank_updates(tmp_path: Path) -> None:
     images = {**VIEW["images"], "view": {"resize": 160, "crop": 160}, "backbone": {"lora": 2}}
-    overrides = {"images": images, "minibatch": SHORT}
+    overrides = {"choose": "last", "images": images, "minibatch": SHORT}
     model = ImageClassifier("test_vit", backbone_weights="none", fine_tune=True, overrides=overrides)
     model.fit(SOURCE, YS, TARGET)
     updates = [value for name, value in model.predictor_.network.named_parameters() if name.endswith(".up")]

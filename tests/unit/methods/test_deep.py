@@ -15,6 +15,8 @@ from warmpot.errors import InputError
 from warmpot.methods import BatchContext, DatasetPass, Setup, TrainProgress
 from warmpot.methods.deep import AnswerMemory, Deep
 from warmpot.nets import NetworkSettings, Outputs, build_network
+from warmpot.select import fit_chosen
+from warmpot.select.validators import DEFAULT_VALIDATOR
 from warmpot.train import fit, load_config
 
 CLASSES, WIDTH, N_SOURCE, N_TARGET = 4, 6, 60, 30
@@ -56,11 +58,28 @@ def test_the_head_is_the_regularised_optimum() -> None:
     memory, network, (xs, ys, xt) = solved(method)
     weight, bias = network.head.weight.detach().double(), network.head.bias.detach().double()
     x = torch.from_numpy(np.concatenate([xs, xt])).double()
-    targets = torch.cat([torch.eye(CLASSES, dtype=torch.float64)[ys], memory.labels.double()])
-    counts = torch.cat([memory.weights, memory.mass]).double()
+    full = fit(Task(xs, ys, xt, tuple("0123")), load_config("full"))
+    targets = torch.eye(CLASSES, dtype=torch.float64)[np.concatenate([ys, full.outputs.argmax(axis=1)])]
+    counts = torch.cat([memory.weights.double(), torch.ones(N_TARGET, dtype=torch.float64)])
     error = (torch.softmax(x @ weight.T + bias, dim=1) * targets.sum(dim=1, keepdim=True) - targets) * counts[:, None]
     gradient = error.T @ x / counts.sum() + method.penalty * weight
     assert float(gradient.abs().max()) < 1e-3 * float((method.penalty * weight).abs().max())
+
+
+def test_before_the_first_step_it_predicts_what_the_full_engine_does() -> None:
+    """Also for samples that the plan does not match."""
+    rng = np.random.default_rng(3)
+    ys, yt = np.arange(200) % CLASSES, np.arange(120) % 2
+    centres = rng.normal(size=(CLASSES, 80))
+    xs, xt = (centres[y] + rng.normal(scale=2.2, size=(len(y), 80)) for y in (ys, yt))
+    task = Task(xs.astype(np.float32), ys, (xt + 0.5).astype(np.float32), tuple("0123"))
+    network = build_network(NetworkSettings(bottleneck="none"), 80, CLASSES, seed=0)
+    memory = Deep().make_memory(Setup(200, 120, CLASSES, 80, 80))
+    outputs = [Outputs(torch.from_numpy(x), torch.zeros(len(x), CLASSES)) for x in (task.xs, task.xt)]
+    Deep().refresh(memory, TrainProgress(0, 10), lambda: DatasetPass(*outputs, torch.from_numpy(ys), network))
+    assert float(memory.mass.min()) < 0.5
+    predicted = network(torch.from_numpy(task.xt)).logits.argmax(dim=1).numpy()
+    assert (predicted == fit(task, load_config("full")).outputs.argmax(axis=1)).mean() > 0.99
 
 
 def test_a_step_against_the_formula() -> None:
@@ -117,6 +136,7 @@ def test_the_recipe_has_the_plans_of_full() -> None:
     assert full.params.items() <= deep.params.items()
     assert Deep(**dict(deep.params)) == Deep()
     assert (deep.engine, deep.minibatch.network.bottleneck) == ("minibatch", "none")
+    assert deep.choose == DEFAULT_VALIDATOR
 
 
 @pytest.mark.parametrize("cache", [False, True])
@@ -137,11 +157,17 @@ def test_images(cache: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> 
     images = {"backbone": backbone, "cache": cache, "workers": 0, "view": {"resize": 32, "crop": 32}}
     small = {"images": images, "minibatch": {"steps": 6, "source_batch": 8, "target_batch": 8, "log_every": 1}}
     assert source.y is not None
-    fitted = fit(Task(source.x, np.asarray(source.y), target.x, source.classes), load_config("deep", changes=small))
+    task = Task(source.x, np.asarray(source.y), target.x, source.classes)
+    fitted = fit(task, load_config("deep", changes={**small, "choose": "last"}))
     assert (fitted.outputs.argmax(axis=1) == yt).mean() > 0.9
     assert fitted.history[0]["loss"] < 0.7  # the head was fitted before the first step
     tail = fitted.predictor.network.backbone.tail.state_dict()
     assert all(int(count) == 0 for name, count in tail.items() if name.endswith("num_batches_tracked"))
+    wild = {**small, "params": {"periods": 1}, "minibatch": {**small["minibatch"], "optimizer": {"lr": 3.0}}}
+    spoilt = fit(task, load_config("deep", changes={**wild, "choose": "last"}))
+    chosen = fit_chosen(task, load_config("deep", changes=wild))
+    assert (spoilt.outputs.argmax(axis=1) == yt).mean() < 0.7
+    assert (chosen.step, (chosen.outputs.argmax(axis=1) == yt).mean()) == (0, 1.0)
 
 
 class First:
@@ -160,7 +186,7 @@ class First:
 def test_the_answer_before_the_first_step_can_be_chosen() -> None:
     xs, ys, xt, yt = domains()
     task = Task(xs, ys, xt, tuple("0123"))
-    short = {"minibatch": {"steps": 6, "checkpoint_every": 3}, "params": {"periods": 1}}
+    short = {"choose": "last", "minibatch": {"steps": 6, "checkpoint_every": 3}, "params": {"periods": 1}}
     found = fit(task, load_config("deep", changes=short), chooser=First())
     assert [line["step"] for line in found.history if "score" in line] == [0, 3, 6]
     assert found.step == 0

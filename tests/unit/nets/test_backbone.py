@@ -249,6 +249,30 @@ class TestModes:
         with pytest.raises(InputError, match="1 to 64"):
             random_backbone("test_vit", "all", lora=65)
 
+    def test_micro_batches_give_the_gradients_of_the_batch_and_keep_less(self):
+        x, grads, kept = pixels(7), [], []
+        for size in (0, 2):
+            backbone = randomised(random_backbone(batch_norm="frozen", micro_batch=size)).train()
+            stored: list[Tensor] = []
+            with torch.autograd.graph.saved_tensors_hooks(lambda t, s=stored: s.append(t) or t, lambda t: t):
+                y = backbone(x)
+            (y.double() ** 2).sum(dim=1).softmax(dim=0).log().sum().backward()  # of all images together
+            grads.append([p.grad for p in backbone.tail.parameters()])
+            kept.append(sum(tensor.numel() for tensor in stored))
+            assert torch.equal(backbone.eval()(x), backbone(x))
+        for one, other in zip(*grads, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4 * float(one.abs().max()))
+        assert kept[1] < kept[0] / 2  # inputs of the trained part only
+
+    @pytest.mark.parametrize(("network", "train_from", "side"), [(SMALL, "layer4", 64), ("test_vit", "all", 160)])
+    def test_channels_last_changes_the_layout_only(self, network, train_from, side):
+        plain, other = (random_backbone(network, train_from, channels_last=last) for last in (False, True))
+        assert list(plain.state_dict()) == list(other.state_dict())
+        layouts = [p.is_contiguous(memory_format=torch.channels_last) for p in other.tail.parameters() if p.ndim == 4]
+        assert layouts
+        assert all(layouts)
+        torch.testing.assert_close(other.eval()(pixels(2, side)), plain.eval()(pixels(2, side)), rtol=1e-4, atol=1e-5)
+
     def test_everything_or_nothing_is_trained(self):
         everything, nothing = random_backbone(train_from="all"), random_backbone(train_from=None)
         assert all(p.requires_grad for p in everything.parameters())

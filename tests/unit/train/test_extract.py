@@ -131,6 +131,25 @@ class _Halved(nn.Module):
         return nn.functional.avg_pool2d(x.float(), 2)
 
 
+def test_views_are_averaged(run: Callable[..., Table], photos: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for path in photos.rglob("*.png"):
+        Image.fromarray(rng.integers(0, 256, (6, 6, 3), dtype=np.uint8)).save(path)
+    table = image_folder(photos, view=ViewSettings(resize=6, crop=4))
+    rows = np.arange(table.n)
+    seen = np.stack([table.x[:], table.x.augmented(rows, rows, seed=1), table.x.augmented(rows, rows, seed=2)])
+    features = run(images=table, out=tmp_path / "three", views=3).x[:]
+    np.testing.assert_allclose(features, seen.mean(axis=(0, 3, 4)), rtol=1e-5)
+    assert np.array_equal(
+        run(images=table, out=tmp_path / "one", views=1).x[:], run(images=table, out=tmp_path / "x").x[:]
+    )
+    with pytest.raises(InputError, match="views"):
+        run(images=table, out=tmp_path / "three", views=2)  # of another number
+    plain = image_folder(photos, view=ViewSettings(resize=6, crop=4, augment=False))
+    with pytest.raises(InputError, match="augment"):
+        run(images=plain, out=tmp_path / "none", views=2)
+
+
 def test_shards_get_smaller_as_rows_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assert extract_module._rows_per_shard((2048,), "float32") == 256
@@ -341,6 +360,8 @@ def test_verb_writes_a_file_that_fit_takes(invoke: Callable[..., Result], tmp_pa
     folder, file = load_table(tmp_path / "folder"), load_table(out)
     np.testing.assert_allclose(file.x[:], folder.x[:], rtol=1e-3, atol=1e-4)
     assert folder.names == tuple(found["path"])
+    assert invoke("--out", tmp_path / "views", "--views", 2).exit_code == 0
+    assert '"views": 2' in (tmp_path / "views" / "shards.json").read_text()
 
 
 def test_two_verbs_do_not_write_one_file_at_once(invoke: Callable[..., Result], tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,8 +28,10 @@ from warmpot.data import Task, Truth, make_task
 from warmpot.data.images import load_images
 from warmpot.errors import InputError
 from warmpot.nets import build_backbone
-from warmpot.select.best_iterate import fit_chosen
+from warmpot.nets.backbone import last_block
+from warmpot.select.best_iterate import candidate_from_snapshot, fit_chosen
 from warmpot.train import Fitted, Predictor, RunConfig, fit, load_config
+from warmpot.train.defaults import config_for_data
 from warmpot.train.images import ImageSettings, prepare
 
 COLOURS = {"blue": (0, 0, 200), "green": (0, 200, 0), "red": (200, 0, 0), "yellow": (180, 180, 0)}
@@ -84,6 +87,20 @@ def _task(folders: tuple[Path, Path], config: RunConfig) -> tuple[Task, Truth | 
 
 def _fit(folders: tuple[Path, Path], config: RunConfig, **arguments: Any) -> Fitted:
     return fit(_task(folders, config)[0], config, progress_bar=False, **arguments)
+
+
+class _AtStepFour:
+    """A chooser that stops the run."""
+
+    def offer(self, snapshot: Any) -> tuple[bool, dict[str, Any]]:
+        if snapshot.step == 4:
+            raise RuntimeError("stop")
+        return True, {}
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load(self, state: dict[str, Any]) -> None: ...
 
 
 def test_features_are_extracted_once_and_the_model_takes_images(folders: Any, tmp_path: Path) -> None:
@@ -208,6 +225,26 @@ def test_half_precision_comes_back_as_it_was(folders: Any, tmp_path: Path) -> No
     assert np.array_equal(again.probabilities(images), fitted.predictor.probabilities(images))
 
 
+@pytest.mark.parametrize("name", ["channels_last", "micro_batch", "compile"])
+def test_faster_and_smaller_steps_train_the_same(folders: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    plain = torch.nn.Module.compile  # traced, but not translated to C++: that takes a minute
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module: plain(module, backend="eager"))
+    config = _config(backbone={"train_from": "layer4", "batch_norm": "frozen"}, steps=3)
+    changes = _changes(config)
+    changes["images"]["backbone"][name] = 3 if name == "micro_batch" else True
+    fitted, other = _fit(folders, config), _fit(folders, load_config("official", changes=changes))
+    np.testing.assert_allclose(other.outputs, fitted.outputs, atol=1e-4)
+    assert fitted.predictor.network.state_dict().keys() == other.predictor.network.state_dict().keys()
+
+
+def test_a_resumed_run_with_channels_last_is_exact(folders: Any, tmp_path: Path) -> None:
+    config = _config(backbone={"train_from": "layer4", "channels_last": True})
+    whole = _fit(folders, config)
+    with pytest.raises(RuntimeError, match="stop"):
+        _fit(folders, config, out=tmp_path / "run", chooser=_AtStepFour())
+    assert np.array_equal(_fit(folders, config, out=tmp_path / "run", resume=True).outputs, whole.outputs)
+
+
 def test_what_is_frozen_stays_and_the_rest_moves(folders: Any) -> None:
     config = _config(backbone={"train_from": "layer4", "batch_norm": "frozen"})
     assert config.images is not None
@@ -239,17 +276,6 @@ def test_a_method_can_mix_images(folders: Any, part: str | None) -> None:
 
 
 def test_drawn_views_do_not_depend_on_workers_or_on_a_stop(folders: Any, tmp_path: Path) -> None:
-    class AtStepFour:  # a chooser that stops the run
-        def offer(self, snapshot: Any) -> tuple[bool, dict[str, Any]]:
-            if snapshot.step == 4:
-                raise RuntimeError("stop")
-            return True, {}
-
-        def state(self) -> dict[str, Any]:
-            return {}
-
-        def load(self, state: dict[str, Any]) -> None: ...
-
     tuned = {"train_from": "all"}
     dropping = [_fit(folders, _config("ba3us", steps=2, backbone=tuned, workers=n)).outputs for n in (0, 1)]
     assert np.array_equal(*dropping)  # its discriminator drops units: workers must not touch torch's generator
@@ -259,7 +285,7 @@ def test_drawn_views_do_not_depend_on_workers_or_on_a_stop(folders: Any, tmp_pat
     still = _config(backbone=tuned, view={**VIEW, "augment": False})
     assert not np.array_equal(whole.outputs, _fit(folders, still).outputs)  # there was something to draw
     with pytest.raises(RuntimeError, match="stop"):
-        _fit(folders, alone, out=tmp_path / "run", chooser=AtStepFour())
+        _fit(folders, alone, out=tmp_path / "run", chooser=_AtStepFour())
     resumed = _fit(folders, alone, out=tmp_path / "run", resume=True)
     assert np.array_equal(whole.outputs, resumed.outputs)
 
@@ -278,6 +304,26 @@ def test_iterates_on_images_can_be_chosen_with_a_held_part(folders: Any) -> None
     fitted = fit_chosen(_task(folders, chosen)[0], chosen, progress_bar=False)
     assert (fitted.source_weights == 0).sum() >= 4  # one of every class was held out
     assert {"score"} <= set().union(*fitted.history)
+
+
+def test_iterates_on_images_are_compared_in_the_features_of_the_first(folders: Any) -> None:
+    class Recorder(_AtStepFour):
+        def offer(self, snapshot: Any) -> tuple[bool, dict[str, Any]]:
+            candidates.append(candidate_from_snapshot(snapshot, task))
+            return True, {}
+
+    candidates: list[Any] = []
+    changes = _changes(_config(backbone={"train_from": "layer4"}, steps=6))
+    changes["minibatch"]["network"]["width"] = 64  # features whose rows are scaled
+    config = load_config("official", changes=changes)
+    task, _ = _task(folders, config)
+    fit(task, config, chooser=Recorder(), progress_bar=False)
+    first = candidates[0].target_features
+    for candidate in candidates:
+        np.testing.assert_allclose(
+            candidate.target_inputs, first / np.linalg.norm(first, axis=1, keepdims=True), atol=1e-6
+        )
+    assert not np.array_equal(candidates[-1].target_features, first)
 
 
 def _changes(config: RunConfig) -> dict[str, Any]:
@@ -360,7 +406,8 @@ def test_fine_tuning_from_the_command_line_and_going_on(folders: Any, tmp_path: 
     flags = ["--fine-tune", "--train-from", "layer4", "--cache", "--accelerator", "cpu"]
     result = _run("fit", *folders, "--out", tmp_path / "run", *FROZEN, *SHORT, *flags)
     assert result.exit_code == 0, result.output
-    assert "preset official" in result.stdout
+    assert "preset deep" in result.stdout
+    assert re.search(r"step 4 \(best by neighbours\) +score 1.000, frozen", result.stdout), result.stdout
     assert "activations of" in result.stderr
     (tmp_path / "run" / "model.json").unlink()  # as if it had been stopped at its last step
     result = _run("fit", "--resume", tmp_path / "run")
@@ -368,6 +415,33 @@ def test_fine_tuning_from_the_command_line_and_going_on(folders: Any, tmp_path: 
     result = _run("bound", tmp_path / "run", "--alpha", 0.5, "--beta", 0.5, "--quiet")  # its data are images
     assert result.exit_code == 0, result.output
     assert json.loads((tmp_path / "run" / "bound.json").read_text())["Theorem 3.3"]["alpha"] == 0.5
+
+
+def test_without_a_gpu_fine_tuning_trains_the_last_block(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = config_for_data(images=True, changes={"images": {"backbone": NETWORK}}, fine_tune=True)
+    assert config.images is not None
+    assert (config.method, config.choose) == ("deep", "neighbours")
+    assert (config.images.backbone.train_from, config.images.cache) == (last_block("test_resnet"), True)
+    assert "only layer4 is trained" in caplog.text
+    named = {"images": {"backbone": {**NETWORK, "train_from": "all"}}}
+    whole = config_for_data(images=True, changes=named, fine_tune=True)
+    assert whole.images is not None
+    assert (whole.images.backbone.train_from, whole.images.cache) == ("all", False)
+    live = {"images": {"backbone": NETWORK, "cache": False}}
+    assert not config_for_data(images=True, changes=live, fine_tune=True).images.cache
+    (tmp_path / "run.yaml").write_text("images: {cache: false, backbone: {name: test_resnet, weights: none}}")
+    assert not config_for_data(images=True, file=tmp_path / "run.yaml", fine_tune=True).images.cache
+    for preset, method in (("official", "warmpot"), ("arpm", "arpm")):
+        assert config_for_data(images=True, preset=preset, changes=named).method == method
+    assert config_for_data(images=True, regression=True, changes=named).method == "warmpot"
+    assert config_for_data(images=True, changes={"images": {"backbone": NETWORK}}, fine_tune=False).preset == "full"
+
+
+def test_with_a_gpu_the_whole_network_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    config = config_for_data(images=True, changes={"images": {"backbone": NETWORK}})
+    assert config.images is not None
+    assert (config.method, config.images.backbone.train_from, config.images.cache) == ("deep", "all", False)
 
 
 def test_a_broken_image_is_named_or_skipped(folders: Any, tmp_path: Path) -> None:
