@@ -274,7 +274,7 @@ def alternation(inputs: Inputs) -> Outcome:
         values[warm] = plans(warm)
         seconds[warm].append(time.process_time() - begin)
     difference = float(np.abs(np.divide(values[True], values[False]) - 1).max())
-    notes = f"values differ by {difference:.0e}; CPU seconds"
+    notes = f"peer: the same without a start; values differ by {difference:.0e}; CPU seconds"
     case = f"exact, {len(problems)} plans of an alternation"
     return [Row(case, min(seconds[True]), min(seconds[False]), "without a start", None, notes, difference < 1e-9)], None
 
@@ -289,7 +289,7 @@ def path(inputs: Inputs) -> Outcome:
         return [Row(case, mine, notes="peer skipped (--quick)")], None
     theirs, exact = timed(lambda: partial_path(cost, a, b))
     error = np.abs(np.interp(exact.masses, curve.masses, curve.values) - exact.values).max() / exact.values.max()
-    notes = f"{curve.masses.size} points of {exact.masses.size}, largest error {error:.0e}"
+    notes = f"peer: exact; {curve.masses.size} points of {exact.masses.size}, largest error {error:.0e}"
     return [Row(case, mine, theirs, "exact curve", None, notes, bool(error <= 1e-3))], None
 
 
