@@ -110,7 +110,7 @@ BACKBONE = [
          "finished cells are stored, the same command continues in OUT"),
         ("warmpot.data.shards:ShardWriter.write", ["extract", "images", *BACKBONE, "--out", "OUT"],
          "finished pieces are kept, and the same command continues from there"),
-        ("warmpot.train.predictor:Predictor.probabilities", ["predict", "run", "t.npz", "--out", "OUT"], AGAIN),
+        ("warmpot.train.predictor:Predictor.assess", ["predict", "run", "t.npz", "--out", "OUT"], AGAIN),
         ("warmpot.bounds:pac_bayes_bound", ["bound", "run", "--alpha", "0.5", "--beta", "0.5"], AGAIN),
         ("warmpot.train:load_config", ["demo", "--out", "OUT"], AGAIN),
     ],

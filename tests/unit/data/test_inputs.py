@@ -54,7 +54,7 @@ def test_ids_of_a_frame() -> None:
     with pytest.raises(InputError, match="12 integers that only rise"):
         read_samples(FRAME.assign(number=range(3, 15)))
     assert read_samples(FRAME.assign(number=range(3, 15)), features=["number"]).width == 3
-    with pytest.raises(InputError, match="columns 'note'"):
+    with pytest.raises(InputError, match="not numeric: 'note'"):
         read_samples(FRAME.assign(note="x"))
 
 
