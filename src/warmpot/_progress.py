@@ -55,7 +55,8 @@ def progress(title: str, logger: logging.Logger, show: bool | None = None) -> It
     def line(share: float, text: str, expected: float = 0.0) -> None:
         nonlocal last, begin, first, done
         now = time.monotonic()
-        if share < done or share == first:  # another pass, or its start: what came before is not its time
+        # Another pass, or its start: what came before is not its time. And what is reported at once was done before.
+        if share < done or share == first or now - start < 1.0:
             begin, first = now, share
         done = share
         if now - last >= LINE_EVERY_SECONDS:

@@ -130,6 +130,18 @@ def test_progress_lines_say_what_is_left_of_a_pass(
     ]
 
 
+def test_work_done_before_is_not_counted_in_the_rate(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 0.1, 10.1])
+    monkeypatch.setattr(_progress.time, "monotonic", lambda: next(clock))
+    logger = logging.getLogger("warmpot.test")
+    with caplog.at_level("INFO", logger="warmpot"), _progress.progress("bench", logger, show=False) as report:
+        report(0.40, "cell 41 of 100")  # a grid that is resumed
+        report(0.41, "41 of 100 cells")
+    assert caplog.messages == ["bench: 41% 41 of 100 cells (10 s, about 10 min left)"]
+
+
 def test_an_estimate_is_shown_until_it_has_passed(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

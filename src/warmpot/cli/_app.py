@@ -28,6 +28,7 @@ from warmpot.cli.methods import methods
 from warmpot.cli.predict import predict
 from warmpot.cli.report import report
 from warmpot.cli.sweep import sweep
+from warmpot.cli.warmup import warmup
 from warmpot.cli.weights import weights
 from warmpot.errors import WarmpotError
 
@@ -77,7 +78,7 @@ app = typer.Typer(
     context_settings=HELP,
 )
 NEED_DATA = (fit, sweep, predict, report, explain, bound, evaluate, weights, extract, export)
-for command in (demo, *NEED_DATA, methods, doctor):
+for command in (demo, *NEED_DATA, methods, doctor, warmup):
     app.command(cls=Command, no_args_is_help=command in NEED_DATA)(command)
 app.add_typer(bench, name="bench")
 

@@ -108,20 +108,16 @@ def _check_threads() -> Iterator[Finding]:
 
 def _check_cache() -> Iterator[Finding]:
     """Check that compiled kernels can be cached."""
-    try:
-        from warmpot.transport import _entropic
-    except RuntimeError as error:  # numba found no folder at all
-        yield Finding("fail", "numba cache", f"{error}. Set NUMBA_CACHE_DIR to a folder you may write to")
-        return
-    caches = (getattr(getattr(value, "stats", None), "cache_path", None) for value in vars(_entropic).values())
-    folder = next((Path(path) for path in caches if path), None)
+    from warmpot.transport.warmup import cache_folder
+
+    folder = cache_folder()
     if folder is None:
         yield Finding("warn", "numba cache", "none: kernels are compiled again in every process. Set NUMBA_CACHE_DIR")
     elif not os.access(folder if folder.exists() else folder.parent, os.W_OK):
         text = f"{folder} is not writable: kernels are compiled in every process"
         yield Finding("warn", "numba cache", f"{text}. Set NUMBA_CACHE_DIR to a writable folder")
     else:
-        yield Finding("ok", "numba cache", str(folder))
+        yield Finding("ok", "numba cache", f"{folder} (filled by `warmpot warmup`)")
 
 
 def check_memory() -> Iterator[Finding]:

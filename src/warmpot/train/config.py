@@ -105,11 +105,14 @@ class OptimizerSettings:
             {"params": list(params), "lr_scale": self.extra * lr, "weight_decay": self.weight_decay * weight_decay}
             for params, lr, weight_decay in further
         ]
+        # One pass over the memory per step. It reads every tensor in the order of its memory, and a checkpoint returns
+        # momentum in the usual order: not for parameters in another one (channels last).
+        fused = all(param.is_contiguous() for group in groups for param in group["params"])
         if self.name == "adam":
-            return torch.optim.Adam(groups, lr=self.lr, weight_decay=self.weight_decay)
+            return torch.optim.Adam(groups, lr=self.lr, weight_decay=self.weight_decay, fused=fused)
         return torch.optim.SGD(
             groups, lr=self.lr, momentum=self.momentum, nesterov=self.nesterov and self.momentum > 0,
-            weight_decay=self.weight_decay,
+            weight_decay=self.weight_decay, fused=fused,
         )  # fmt: skip
 
 

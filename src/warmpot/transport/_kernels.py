@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warmpot._typing import FloatArray, IntArray
-from warmpot.transport._compile import kernel
+from warmpot.transport._compile import kernel, part
 from warmpot.transport._elementary import log_into
 
 __all__ = [
@@ -90,7 +90,7 @@ def measure(plan: FloatArray, cost: FloatArray) -> tuple[float, float]:
     return value, entropy
 
 
-@kernel
+@part
 def _insert(value: float, index: int, cost: float, values: FloatArray, indices: IntArray, costs: FloatArray) -> None:
     """Put an entry into a sorted list of fixed length, dropping the largest."""
     k = values.size - 1
@@ -214,7 +214,7 @@ def lower_bounds_from_products(
             products[i, j] = factor * np.sqrt(max(square, np.float32(0.0)))
 
 
-@kernel
+@part
 def _best_free_row(cost: FloatArray, room: FloatArray, j: int) -> int:
     best, lowest = -1, np.inf
     for i in range(cost.shape[0]):
@@ -223,7 +223,7 @@ def _best_free_row(cost: FloatArray, room: FloatArray, j: int) -> int:
     return best
 
 
-@kernel
+@part
 def _search(
     cost: FloatArray,
     senders: NDArray[np.int32],
@@ -247,7 +247,9 @@ def _search(
     for j in range(m):
         distance[j] = cost[best[j], j] - t - col_at[j] if best[j] >= 0 else np.inf
         col_from[j] = -1
-    done, row_distance = np.zeros(m, np.bool_), np.full(n, np.inf)
+    done, row_distance = np.zeros(m, np.bool_), np.empty(n)
+    for i in range(n):
+        row_distance[i] = np.inf
     end, length = -1, np.inf
     while True:
         j, nearest = -1, length
@@ -280,7 +282,7 @@ def _search(
     return end, length
 
 
-@kernel
+@part
 def _shift(flow: FloatArray, senders: NDArray[np.int32], degree: IntArray, j: int, i: int, amount: float) -> None:
     """Change the flow from row i to column j, keeping the list of rows that send to each column."""
     before = flow[j, i]
@@ -296,7 +298,7 @@ def _shift(flow: FloatArray, senders: NDArray[np.int32], degree: IntArray, j: in
                 break
 
 
-@kernel
+@part
 def _augment(
     flow: FloatArray,
     senders: NDArray[np.int32],
@@ -361,25 +363,24 @@ def shortest_paths(cost: FloatArray, a: FloatArray, b: FloatArray) -> tuple[Floa
 
 
 @kernel
-def augment_to(cost: FloatArray, plan: FloatArray, a: FloatArray, b: FloatArray) -> FloatArray:
-    """Raise a plan with p <= a, q <= b and mass below 1 to mass 1, over pairs of cost 0 (others inf), by small changes.
+def augment_to(cost: FloatArray, flow: FloatArray, room_a: FloatArray, room_b: FloatArray, missing: float) -> None:
+    """Add mass that is missing to a plan (its transpose: `flow`) over pairs of cost 0 (others inf), by small changes.
 
-    Each path changes the plan by no more than the mass it adds. Stops early where no path is left.
+    Masses are of order 1; `room_a` and `room_b` are the free capacities, 0 where negligible. Each path changes the plan
+    by no more than the mass it adds. Stops early where no path is left.
     """
     n, m = cost.shape
-    flow = plan.T.copy()
-    senders, degree = np.empty((m, n), np.int32), np.zeros(m, np.int64)
+    senders, degree = np.empty((m, n), np.int32), np.empty(m, np.int64)
+    row_at, col_at = np.empty(n), np.empty(m)
+    row_from, col_from, best = np.empty(n, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
+    for i in range(n):
+        row_at[i] = np.inf if room_a[i] > 0.0 else 0.0
     for j in range(m):
+        col_at[j], degree[j] = 0.0, 0
         for i in range(n):
             if flow[j, i] > 0.0:
                 senders[j, degree[j]] = i
                 degree[j] += 1
-    room_a, room_b = np.maximum(0.0, a - plan.sum(axis=1)), np.maximum(0.0, b - plan.sum(axis=0))
-    row_at, col_at = np.where(room_a > EMPTY, np.inf, 0.0), np.zeros(m)
-    row_from, col_from, best = np.empty(n, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
-    room_a[room_a <= EMPTY] = 0.0
-    room_b[room_b <= EMPTY] = 0.0
-    missing = 1.0 - plan.sum()
     while missing > EMPTY:
         for j in range(m):
             best[j] = _best_free_row(cost, room_a, j)
@@ -391,4 +392,3 @@ def augment_to(cost: FloatArray, plan: FloatArray, a: FloatArray, b: FloatArray)
         missing -= amount
         if room_a[start] == 0.0:
             row_at[start] = 0.0
-    return flow.T.copy()

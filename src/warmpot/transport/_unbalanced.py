@@ -3,6 +3,8 @@
 Everything here is in units of eps: ``c = M / eps - log r`` (r the reference of the regulariser), ``lam = tau / eps``,
 and the potentials phi, psi give the plan ``P_ij = exp(phi_i + psi_j - c_ij)`` and the row and column sums that the
 penalties ask for, ``a_i exp(-phi_i / lam)`` and ``b_j exp(-psi_j / lam)``. At the optimum both are the plan's own.
+
+Loops are written out: expressions over whole arrays take several times as long to compile.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from warmpot._typing import FloatArray
-from warmpot.transport._compile import kernel
+from warmpot.transport._compile import kernel, part
+from warmpot.transport._lapack import set_to_minus_gram, solve_linear
 
 __all__ = ["CONVERGED", "OUT_OF_ITERATIONS", "STALLED", "Problem", "kl_divergence", "solve_at"]
 
@@ -43,7 +46,7 @@ class Problem(NamedTuple):
     q: FloatArray
 
 
-@kernel
+@part
 def _divergence(x: float, log_x: float, log_y: float) -> float:
     """Return ``x log(x / y) - x + y >= 0`` without cancellation where x is close to y."""
     if x <= 0.0:
@@ -66,7 +69,7 @@ def kl_divergence(x: FloatArray, y: FloatArray) -> float:
     return total
 
 
-@kernel
+@part
 def _misfit(p: FloatArray, log_a: FloatArray, phi: FloatArray, lam: float) -> tuple[float, float]:
     """``lam KL(p | a exp(-phi / lam))``, the side's share of the gap, and ``p phi + lam KL(p | a)``, its objective."""
     gap = inner = penalty = 0.0
@@ -78,7 +81,7 @@ def _misfit(p: FloatArray, log_a: FloatArray, phi: FloatArray, lam: float) -> tu
     return lam * gap, inner + lam * penalty
 
 
-@kernel
+@part
 def _log_sum(log_a: FloatArray, phi: FloatArray, lam: float) -> float:
     top = -np.inf
     for i in range(phi.size):
@@ -89,22 +92,26 @@ def _log_sum(log_a: FloatArray, phi: FloatArray, lam: float) -> float:
     return float(top + np.log(total))
 
 
-@kernel
+@part
 def _shift(problem: Problem, phi: FloatArray, psi: FloatArray) -> None:
     """Maximise the dual over (phi + t, psi - t), which leaves the plan unchanged: the slowest mode of the sweeps."""
     lam = problem.lam
     t = 0.5 * lam * (_log_sum(problem.log_a, phi, lam) - _log_sum(problem.log_b, psi, lam))
-    phi += t
-    psi -= t
+    for i in range(phi.size):
+        phi[i] += t
+    for j in range(psi.size):
+        psi[j] -= t
 
 
-@kernel
+@part
 def _log_sweep(problem: Problem, phi: FloatArray, psi: FloatArray) -> float:
     """Maximise the dual over phi, then psi, in logarithms; returns the longest move."""
     c, log_a, log_b, lam = problem.c, problem.log_a, problem.log_b, problem.lam
     n, m = c.shape
-    top, total = np.full(m, -np.inf), np.zeros(m)
+    top, total = np.empty(m), np.empty(m)
     share, move = lam / (1.0 + lam), 0.0
+    for j in range(m):
+        top[j], total[j] = -np.inf, 0.0
     for i in range(n):
         high, row = -np.inf, 0.0
         for j in range(m):
@@ -130,11 +137,12 @@ def _log_sweep(problem: Problem, phi: FloatArray, psi: FloatArray) -> float:
     return move
 
 
-@kernel
+@part
 def _set_plan(problem: Problem, phi: FloatArray, psi: FloatArray) -> None:
     c, plan, p, q = problem.c, problem.plan, problem.p, problem.q
     n, m = c.shape
-    q[:] = 0.0
+    for j in range(m):
+        q[j] = 0.0
     for i in range(n):
         row = 0.0
         for j in range(m):
@@ -146,24 +154,28 @@ def _set_plan(problem: Problem, phi: FloatArray, psi: FloatArray) -> None:
         p[i] = row
 
 
-@kernel
+@part
 def _evaluate(problem: Problem, phi: FloatArray, psi: FloatArray) -> tuple[float, float]:
     """Set plan, p and q; returns the duality gap and the magnitude it is compared with."""
     _set_plan(problem, phi, psi)
     gap_p, value_p = _misfit(problem.p, problem.log_a, phi, problem.lam)
     gap_q, value_q = _misfit(problem.q, problem.log_b, psi, problem.lam)
-    mass, value = problem.p.sum(), abs(value_p + value_q)
+    mass, value = 0.0, abs(value_p + value_q)
+    for i in range(problem.p.size):
+        mass += problem.p[i]
     return gap_p + gap_q, max(min(value + mass, (1.0 + 2.0 * problem.lam) * mass), NOTHING * value)
 
 
-@kernel
+@part
 def _wanted(log_a: FloatArray, phi: FloatArray, lam: float) -> FloatArray:
     """Return the sums ``a exp(-phi / lam)`` that the penalty asks for."""
-    wanted: FloatArray = np.exp(np.minimum(log_a - phi / lam, LOG_MAX))
+    wanted = np.empty(phi.size)
+    for i in range(phi.size):
+        wanted[i] = np.exp(min(log_a[i] - phi[i] / lam, LOG_MAX))
     return wanted
 
 
-@kernel
+@part
 def _sweeps(problem: Problem, phi: FloatArray, psi: FloatArray, count: int) -> int:
     """Maximise the dual over phi, then psi, `count` times on ``x_i P_ij y_j``; returns how many sweeps were made.
 
@@ -172,7 +184,11 @@ def _sweeps(problem: Problem, phi: FloatArray, psi: FloatArray, count: int) -> i
     plan, lam = problem.plan, problem.lam
     n, m = plan.shape
     share, least, most = lam / (1.0 + lam), np.exp(-LOG_LIMIT), np.exp(LOG_LIMIT)
-    x, y, work = np.ones(n), np.ones(m), np.empty(m)
+    x, y, work = np.empty(n), np.empty(m), np.empty(m)
+    for i in range(n):
+        x[i] = 1.0
+    for j in range(m):
+        y[j] = 1.0
     want_p, want_q = _wanted(problem.log_a, phi, lam), _wanted(problem.log_b, psi, lam)
     done = 0
     near = True
@@ -194,74 +210,110 @@ def _sweeps(problem: Problem, phi: FloatArray, psi: FloatArray, count: int) -> i
             if work[j] > TINY and want_q[j] > TINY:
                 y[j] = min(max((want_q[j] / work[j]) ** share, least), most)
                 near = near and least < y[j] < most
-    phi += np.log(x)
-    psi += np.log(y)
+    for i in range(n):
+        phi[i] += np.log(x[i])
+    for j in range(m):
+        psi[j] += np.log(y[j])
     return done
 
 
-@kernel
-def _scaling(p: FloatArray, log_a: FloatArray, phi: FloatArray, lam: float) -> tuple[FloatArray, FloatArray]:
-    """Inverse root of the Hessian's diagonal (0 where that is as good as 0) and the scaled gradient of the dual."""
-    want, root = _wanted(log_a, phi, lam), np.zeros(p.size)
+@part
+def _scaling(p: FloatArray, log_a: FloatArray, phi: FloatArray, lam: float, root: FloatArray) -> FloatArray:
+    """Set the inverse root of the Hessian's diagonal (0 where that is as good as 0); returns the scaled gradient."""
+    gradient = _wanted(log_a, phi, lam)
     for i in range(p.size):
-        diagonal = p[i] + want[i] / lam
-        if TINY < diagonal < 1.0 / TINY:
-            root[i] = 1.0 / np.sqrt(diagonal)
-    return root, root * (want - p)
+        diagonal = p[i] + gradient[i] / lam
+        root[i] = 1.0 / np.sqrt(diagonal) if TINY < diagonal < 1.0 / TINY else 0.0
+        gradient[i] = root[i] * (gradient[i] - p[i])
+    return gradient
 
 
-@kernel
-def _newton_direction(problem: Problem, phi: FloatArray, psi: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-    """Newton direction of the dual and its slope; the larger block is eliminated, the Hessian has unit diagonal."""
-    n, m = problem.plan.shape
-    r, g = _scaling(problem.p, problem.log_a, phi, problem.lam)
-    s, h = _scaling(problem.q, problem.log_b, psi, problem.lam)
-    scaled = np.empty((n, m))
-    for i in range(n):
-        for j in range(m):
-            scaled[i, j] = r[i] * problem.plan[i, j] * s[j]
-    if n > m:
-        scaled, g, h = np.ascontiguousarray(scaled.T), h, g
-    matrix = -np.dot(scaled, scaled.T)
-    for k in range(matrix.shape[0]):
+@part
+def _newton_direction(
+    problem: Problem, phi: FloatArray, psi: FloatArray, d_phi: FloatArray, d_psi: FloatArray
+) -> float:
+    """Set the Newton direction of the dual; returns its slope.
+
+    The larger block is eliminated, the Hessian has unit diagonal. The direction is 0 if the rest is singular.
+    """
+    plan = problem.plan
+    n, m = plan.shape
+    g = _scaling(problem.p, problem.log_a, phi, problem.lam, d_phi)
+    h = _scaling(problem.q, problem.log_b, psi, problem.lam, d_psi)
+    scaled, matrix = np.empty((min(n, m), max(n, m))), np.empty((min(n, m), min(n, m)))
+    for k in range(scaled.shape[0]):
+        for r in range(scaled.shape[1]):
+            scaled[k, r] = d_phi[r] * plan[r, k] * d_psi[k] if n > m else d_phi[k] * plan[k, r] * d_psi[r]
+    of_small, of_large = (h, g) if n > m else (g, h)
+    small, large, slope = np.empty(min(n, m)), np.empty(max(n, m)), 0.0
+    set_to_minus_gram(scaled, matrix)
+    for k in range(small.size):
+        small[k] = of_small[k]
+        for r in range(large.size):
+            small[k] -= scaled[k, r] * of_large[r]
+        for r in range(k):
+            matrix[k, r] = matrix[r, k]
         matrix[k, k] += 1.0 + 1e-14  # a ridge: the potentials are almost free to shift against each other
-    small = np.linalg.solve(matrix, g - np.dot(scaled, h))
-    large = h - np.dot(scaled.T, small)
-    slope = float(np.dot(g, small) + np.dot(h, large))
-    if n > m:
-        small, large = large, small
-    return r * small, s * large, slope
+    solved = solve_linear(matrix, small)
+    for r in range(large.size):
+        large[r] = of_large[r]
+    for k in range(small.size):
+        slope += of_small[k] * small[k]
+        for r in range(large.size):
+            large[r] -= scaled[k, r] * small[k]
+    for r in range(large.size):
+        slope += of_large[r] * large[r]
+    of_rows, of_columns = (large, small) if n > m else (small, large)
+    for i in range(n):
+        d_phi[i] *= of_rows[i] if solved else 0.0
+    for j in range(m):
+        d_psi[j] *= of_columns[j] if solved else 0.0
+    return slope if solved else 0.0
 
 
-@kernel
+@part
 def _dual(problem: Problem, phi: FloatArray, psi: FloatArray) -> float:
     total = 0.0
     for i in range(phi.size):
         total -= np.exp(problem.log_a[i]) * np.expm1(min(-phi[i] / problem.lam, LOG_MAX))
     for j in range(psi.size):
         total -= np.exp(problem.log_b[j]) * np.expm1(min(-psi[j] / problem.lam, LOG_MAX))
-    return float(problem.lam * total - problem.p.sum())
+    total *= problem.lam
+    for i in range(problem.p.size):
+        total -= problem.p[i]
+    return float(total)
 
 
-@kernel
+@part
 def _newton_step(problem: Problem, phi: FloatArray, psi: FloatArray, gap: float) -> tuple[bool, float, float]:
     """Newton step and a sweep, accepted if they raise the dual; returns whether, the gap, its scale.
 
     The sweep repairs what a long step breaks. Close to the optimum the dual is flat to rounding: there the gap decides.
     """
-    d_phi, d_psi, slope = _newton_direction(problem, phi, psi)
-    longest = max(np.abs(d_phi).max(), np.abs(d_psi).max())
-    dual = _dual(problem, phi, psi)
+    n, m = problem.plan.shape
+    d_phi, d_psi, new_phi, new_psi = np.empty(n), np.empty(m), np.empty(n), np.empty(m)
+    slope = _newton_direction(problem, phi, psi, d_phi, d_psi)
+    longest, dual = 0.0, _dual(problem, phi, psi)
+    for i in range(n):
+        longest = max(longest, abs(d_phi[i]))
+    for j in range(m):
+        longest = max(longest, abs(d_psi[j]))
     for limit in NEWTON_MOVES:
         step = min(1.0, limit / longest) if longest > 0.0 else 1.0
-        new_phi, new_psi = phi + step * d_phi, psi + step * d_psi
+        for i in range(n):
+            new_phi[i] = phi[i] + step * d_phi[i]
+        for j in range(m):
+            new_psi[j] = psi[j] + step * d_psi[j]
         _log_sweep(problem, new_phi, new_psi)
         _shift(problem, new_phi, new_psi)
         new_gap, scale = _evaluate(problem, new_phi, new_psi)
         rise = _dual(problem, new_phi, new_psi) - dual
         flat = rise > -FLAT * scale  # else steps that halve the gap and steps that raise the dual may form a cycle
         if (new_gap < 0.5 * gap and flat) or rise > LEAST_RISE * step * slope > 0.0:
-            phi[:], psi[:] = new_phi, new_psi
+            for i in range(n):
+                phi[i] = new_phi[i]
+            for j in range(m):
+                psi[j] = new_psi[j]
             return True, new_gap, scale
         if step == 1.0 and longest < NEWTON_MOVES[-1]:
             break

@@ -110,11 +110,13 @@ def movable_mass(cost: FloatArray, a: FloatArray, b: FloatArray) -> float:
 
 def to_feasible(problem: PartialProblem, plan: FloatArray) -> FloatArray:
     """Round `plan`, which is overwritten; around forbidden pairs the missing mass goes along augmenting paths."""
-    from warmpot.transport._kernels import augment_to, round_plan
+    from warmpot.transport._kernels import EMPTY, augment_to, round_plan
 
-    missing = round_plan(plan, problem.a, problem.b, problem.mass, not problem.forbidden)
-    if problem.forbidden and missing > 1e-14 * problem.mass:
-        allowed = np.where(problem.cost < np.inf, 0.0, np.inf)
-        plan = augment_to(allowed, plan / problem.mass, problem.a / problem.mass, problem.b / problem.mass)
-        plan *= problem.mass
+    mass = problem.mass
+    missing = round_plan(plan, problem.a, problem.b, mass, not problem.forbidden)
+    if problem.forbidden and missing > 1e-14 * mass:
+        allowed, flow = np.where(problem.cost < np.inf, 0.0, np.inf), np.ascontiguousarray(plan.T / mass)
+        rooms = problem.a / mass - flow.sum(axis=0), problem.b / mass - flow.sum(axis=1)
+        augment_to(allowed, flow, *(np.where(room > EMPTY, room, 0.0) for room in rooms), 1.0 - float(flow.sum()))
+        plan = np.ascontiguousarray(flow.T) * mass
     return plan
