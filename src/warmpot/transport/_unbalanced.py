@@ -220,7 +220,7 @@ def _sweeps(problem: Problem, phi: FloatArray, psi: FloatArray, count: int) -> i
 @part
 def _scaling(p: FloatArray, log_a: FloatArray, phi: FloatArray, lam: float, root: FloatArray) -> FloatArray:
     """Set the inverse root of the Hessian's diagonal (0 where that is as good as 0); returns the scaled gradient."""
-    gradient = _wanted(log_a, phi, lam)
+    gradient: FloatArray = _wanted(log_a, phi, lam)
     for i in range(p.size):
         diagonal = p[i] + gradient[i] / lam
         root[i] = 1.0 / np.sqrt(diagonal) if TINY < diagonal < 1.0 / TINY else 0.0
