@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from threading import Thread
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,12 +106,19 @@ def _solve(
         solve_many(costs, rows, cols, *settings, *solved[1:])
         return solved
 
-    def solve_part(part: slice) -> None:
-        solve_many(costs[part], rows[part], cols[part], *settings, *(each[part] for each in solved[1:]))
-
     ends = np.linspace(0, size, min(PARTS * cores, size) + 1).astype(int).tolist()
-    with ThreadPoolExecutor(cores) as pool:
-        list(pool.map(solve_part, [slice(*pair) for pair in pairwise(ends)]))
+    parts = iter([slice(*pair) for pair in pairwise(ends)])
+
+    def solve_parts() -> None:
+        for part in parts:
+            solve_many(costs[part], rows[part], cols[part], *settings, *(each[part] for each in solved[1:]))
+
+    others = [Thread(target=solve_parts) for _ in range(cores - 1)]
+    for thread in others:
+        thread.start()
+    solve_parts()  # here too: to wake a thread that waits for the others takes longer than a problem
+    for thread in others:
+        thread.join()
     return solved
 
 
