@@ -101,16 +101,19 @@ def solve(n: int, draw: int, folder: Path) -> dict[str, Any]:
     few = slice(0, 300)
     solve_partial_points(xs[few], xt[few], beta=0.5, mass=0.5, progress_bar=False)  # load and compile
     priced = {"rows": 0, "seconds": 0.0}
-    block = EuclideanBlocks.block
 
-    def counted(self: EuclideanBlocks, rows: NDArray[np.int64]) -> Floats:
-        begin = time.process_time()
-        found = block(self, rows)
-        priced["rows"] += rows.size
-        priced["seconds"] += time.process_time() - begin
-        return found
+    def counted(block: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: EuclideanBlocks, rows: NDArray[np.int64], *out: Floats) -> Any:
+            begin = time.process_time()
+            found = block(self, rows, *out)
+            priced["rows"] += rows.size if found is not None else 0
+            priced["seconds"] += time.process_time() - begin
+            return found
 
-    EuclideanBlocks.block = counted  # type: ignore[method-assign]
+        return call
+
+    for name in ("block", "rough_block"):  # in float64, and lower bounds in float32
+        setattr(EuclideanBlocks, name, counted(getattr(EuclideanBlocks, name)))
     before, cpu, wall = resident(), time.process_time(), time.perf_counter()
     found = solve_partial_points(xs, xt, beta=BETA, mass=MASS, progress_bar=None)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall

@@ -51,6 +51,8 @@ FIRST_PASSES = 5
 """Time of a whole solve, in first passes over all pairs, roughly; later ones skip rows, the simplex comes on top."""
 LONG = 30.0
 """Seconds from which on the expected time is logged."""
+MEASURED = 2.0
+"""Seconds of the first pass that it is estimated from: a block takes a fraction of one."""
 
 
 class EuclideanBlocks:
@@ -366,14 +368,18 @@ def _solve(
 
 
 def _announcing(report: ProgressCallback, shape: tuple[int, int]) -> ProgressCallback:
-    """Log the expected time of a long solve, measured on the second block: the first one loads compiled code."""
-    calls: list[tuple[float, float]] = []
+    """Log the expected time of a long solve, once some blocks are measured; the first one loads compiled code."""
+    first: tuple[float, float] | None = None
+    announced = False
 
     def announce(share: float, text: str, expected: float = 0.0) -> None:
-        if len(calls) < 2:
-            calls.append((share, time.monotonic()))
-            (first, start), (second, end) = calls[0], calls[-1]
-            seconds = FIRST_PASSES * (end - start) / (second - first) if second > first else 0.0
+        nonlocal first, announced
+        if not announced:
+            now = time.monotonic()
+            first = first or (share, now)
+            measured = now - first[1]
+            announced = share < first[0] or measured >= MEASURED
+            seconds = FIRST_PASSES * measured / (share - first[0]) if announced and share > first[0] else 0.0
             if seconds >= LONG:
                 logger.info("exact plan: %s x %s pairs, about %s", *map("{:,}".format, shape), format_duration(seconds))
         report(share, text, expected)

@@ -10,9 +10,10 @@ import scipy.sparse as sp
 import torch
 from scipy.spatial.distance import cdist
 
+from warmpot import _progress
 from warmpot.errors import InfeasibleError, InputError
 from warmpot.transport import Status, large, solve_partial, solve_partial_points
-from warmpot.transport.large import EuclideanBlocks, _announcing
+from warmpot.transport.large import FIRST_PASSES, EuclideanBlocks, _announcing
 
 RNG = np.random.default_rng(0)
 
@@ -104,16 +105,19 @@ def test_points_log_progress_off_a_terminal(caplog: pytest.LogCaptureFixture, mo
     assert any("exact plan: 100% pricing, round 1" in line for line in caplog.messages)
 
 
-def test_a_long_solve_logs_the_expected_time_by_its_second_block(
+def test_a_long_solve_logs_the_expected_time_once_blocks_are_measured(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seconds = iter([100.0, 102.0])  # the first block may load compiled code, so only 2 s per block count
+    # The first block may load compiled code, and the second one may have to wait: 1 s per block.
+    seconds = iter([100.0, 101.9, 103.0])
     monkeypatch.setattr("warmpot.transport.large.time.monotonic", lambda: next(seconds))
     report = _announcing(lambda *_: None, (200_000, 20_000))
     with caplog.at_level(logging.INFO, "warmpot"):
-        for share in (0.01, 0.02, 0.03):
+        for share in (0.01, 0.011, 0.04, 0.05):
             report(share, "")
-    assert caplog.messages == ["exact plan: 200,000 x 20,000 pairs, about 17 min"]
+    pass_seconds = 3.0 / 0.03
+    expected = _progress.format_duration(FIRST_PASSES * pass_seconds)
+    assert caplog.messages == [f"exact plan: 200,000 x 20,000 pairs, about {expected}"]
 
 
 def test_short_solves_do_not_log_an_expected_time(caplog: pytest.LogCaptureFixture) -> None:
