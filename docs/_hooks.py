@@ -171,7 +171,8 @@ def _systems() -> str:
     for system, facts in paper["systems"].items():
         numbers = [t[system].get("average", t[system]["accuracy"][0]) if system in t else "" for t in tables]
         ours = ", ".join(f"`{preset}`" for preset in facts.get("presets", ()))
-        status = f"run: {ours}" if ours else f"reported only: {escape_markdown(facts['why'])}"
+        run = "run as an interpretation" if facts.get("interpretation") else "run"
+        status = f"{run}: {ours}" if ours else f"reported only: {escape_markdown(facts['why'])}"
         rows.append(
             (
                 f"{escape_markdown(system)} ({escape_markdown(facts['cited'])})",

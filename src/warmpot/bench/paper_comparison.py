@@ -102,7 +102,8 @@ class System:
     """One of the 28 systems of the paper's two tables of methods.
 
     `chosen` is a key of `CHOSEN`: the iterate that its number belongs to, according to its authors' code. Without
-    `presets` that run it, it is reported only, and `why` is the reason. `numbers` are by table, over all of its tasks.
+    `presets` that run it, it is reported only, and `why` is the reason. `interpretation`: its code could not be read.
+    `numbers` are by table, over all of its tasks.
     """
 
     name: str
@@ -111,6 +112,7 @@ class System:
     presets: tuple[str, ...] = ()
     why: str = ""
     note: str = ""
+    interpretation: bool = False
     numbers: Mapping[str, ReportedNumber] = field(default_factory=dict)
 
     @property
@@ -271,10 +273,11 @@ def _printed(numbers: Sequence[ReportedNumber | None], absent: str = ABSENT) -> 
 
 def _here(summary: Summary, name: str, variant: Variant | None) -> str:
     """Name our row, or explain why there is none."""
+    system = systems().get(name)
     if variant is not None:
         done = any(variant_of(record) == variant for record in summary.records if record.done)
-        return variant.label if done else f"{variant.label} ({UNTRAINED})"
-    system = systems().get(name)
+        remarks = ["interpretation"] * (system is not None and system.interpretation) + [UNTRAINED] * (not done)
+        return f"{variant.label} ({', '.join(remarks)})" if remarks else variant.label
     return NOT_IN_GRID if system is None or system.presets else REPORTED_ONLY
 
 

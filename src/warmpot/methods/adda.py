@@ -70,7 +70,7 @@ class Adda(Adversarial[EncoderMemory]):
 
     - The momentum of the first phase is kept in the second; the library starts a new optimiser.
     - The discriminator's loss is computed from logits, not from a sigmoid whose logarithm is cut off at -100.
-    - Bottleneck, head and discriminator start from Xavier-normal weights and zero biases; there from PyTorch's default.
+    - The discriminator starts from Xavier-normal weights and zero biases; there from PyTorch's default.
     - The library reports the best checkpoint by target labels; we report the last iterate.
     - The paper alternates between discriminator and encoder, with inverted labels for the latter; the library reverses
       the gradient, and so do we.

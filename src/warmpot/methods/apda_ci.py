@@ -99,7 +99,8 @@ class ApdaCi(Method[CentreMemory]):
     -----
     Reproduction of the official code's objective. Deviations:
 
-    - Layers start Xavier-normal; the official ones as PyTorch's do by default.
+    - The discriminator starts Xavier-normal; the official one as PyTorch's layers do by default.
+    - Entropies are those of the probabilities; officially of the probabilities + 1e-5.
     - One optimiser for all phases: the official first two have weight decay 5e-4 and decay rate 3e-4, the third 1e-3
       and 1e-3, which is ours for all. The decay of the learning rate starts again with each phase, as there; momentum
       does not.

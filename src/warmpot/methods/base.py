@@ -110,6 +110,8 @@ class BatchContext:
         Rows of the data sets that the samples are.
     weights : (n_s,) tensor or None
         Of the source samples, not normalised; None: the method weighs samples itself, by its own plan for instance.
+    largest_weight : scalar tensor or None
+        The largest that a source sample may have now, also outside of the batch; None: every batch has its own weights.
     extra : mapping of str to NamedBatch
         The batches that `Method.extra_batches` asked for, by name.
     inputs, target_inputs : tensors or None
@@ -138,6 +140,7 @@ class BatchContext:
     rows: Tensor | None = None
     target_rows: Tensor | None = None
     weights: Tensor | None = None
+    largest_weight: Tensor | None = None
     extra: Mapping[str, NamedBatch] = field(default_factory=dict)
     inputs: Tensor | None = None
     target_inputs: Tensor | None = None

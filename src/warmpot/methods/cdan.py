@@ -53,7 +53,7 @@ class Cdan(Adversarial[ProductMemory]):
 
     ``L_adv`` is the weighted mean of the cross-entropy of a discriminator over both batches. Its input is the outer
     product of the feature and the predicted probabilities of a sample, through which no gradient goes. A sample counts
-    by ``v = 1 + exp(-H(p))``, the more the surer its prediction, times w if it is from the source (mean 1 in a batch;
+    by ``v = 1 + exp(-H(p))``, more if its prediction is certain, times w if it is from the source (mean 1 in a batch;
     equal weights in the paper); no gradient goes through these. The discriminator descends on it. The features ascend,
     through a reversed gradient that grows with the step (`slope`, `horizon`, `ceiling`).
 
@@ -73,8 +73,9 @@ class Cdan(Adversarial[ProductMemory]):
     - The discriminator's loss is computed from logits, not from a sigmoid whose logarithm is cut off at -100.
     - The counts v are normalised over both batches, and have no gradient, as in the library; the authors' first code
       normalises them per domain, and reverses a gradient through the entropies.
+    - The entropies are those of the probabilities; there of the probabilities + 1e-5.
     - The random matrices are drawn from the seed, and saved in checkpoints.
-    - Bottleneck, head and discriminator start from Xavier-normal weights and zero biases; there from PyTorch's default.
+    - The discriminator starts from Xavier-normal weights and zero biases; there from PyTorch's default.
     - The library reports the best checkpoint by target labels; we report the last iterate.
 
     References

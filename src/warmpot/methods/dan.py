@@ -73,7 +73,6 @@ class Dan(Method[Memory]):
       sizes.
     - The discrepancy is taken of one layer, the bottleneck, as in the library; the paper has three layers and learns
       the weights of the kernels.
-    - Bottleneck and head start from Xavier-normal weights and zero biases; there from PyTorch's default.
     - The library reports the best checkpoint by target labels; we report the last iterate.
 
     References

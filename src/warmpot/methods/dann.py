@@ -29,9 +29,9 @@ class Dann(Adversarial[DiscriminatorMemory]):
     Reproduction of the objective of the Transfer-Learning-Library, in its settings for partial targets. Deviations:
 
     - The discriminator's loss is computed from logits, not from a sigmoid whose logarithm is cut off at -100.
-    - Bottleneck, head and discriminator start from Xavier-normal weights and zero biases; there from PyTorch's default.
-    - On ImageNet-Caltech the head starts from Xavier-normal weights; there from the classifier that the backbone was
-      trained with.
+    - The discriminator starts from Xavier-normal weights and zero biases; there from PyTorch's default.
+    - On ImageNet-Caltech the head starts from random weights; there from the classifier that the backbone was trained
+      with.
     - The library reports the best checkpoint by target labels; we report the last iterate.
 
     References

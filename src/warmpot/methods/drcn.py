@@ -100,7 +100,8 @@ class Drcn(Method[ResidualMemory]):
       where a class has different numbers of samples in the two batches, n_k and m_k.
     - Batches of different size are cut to the smaller one in the joint distance; the official ones are equal.
     - Weights start as in all our networks (Xavier), those of the block as in the official code.
-    - The official run starts from a saved model that was trained on the source for 500 steps; here this is a phase.
+    - The official run starts from a saved model that was trained on the source for 500 steps; here this is a phase. Its
+      BatchNorm sees target batches too, ours does not; its momentum starts anew in the second stage, ours is kept.
     - The official code predicts by the mean over ten crops, and prints the accuracy of every 500 steps; we report the
       last iterate, on one crop.
     - With other weights than uniform ones, the cross-entropy has them.

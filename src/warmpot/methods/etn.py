@@ -74,8 +74,8 @@ class Etn(Adversarial[WeigherMemory]):
     - Losses are computed from logits and logarithms; the official ones from probabilities, whose logarithms are cut off
       at -100.
     - Balanced batches have equally many samples of every class; the official ones are drawn with these frequencies.
-    - Bottleneck, head and discriminators start from Xavier-normal weights and zero biases; the official ones from
-      PyTorch's default. Images are not normalised in the official code, and keep their aspect ratio.
+    - Discriminators start from Xavier-normal weights and zero biases; the official ones from PyTorch's default.
+    - Images keep their aspect ratio in the official code, and its first BatchNorm stays in evaluation mode.
     - The official number is of the best checkpoint by target labels; we report the last iterate.
 
     References

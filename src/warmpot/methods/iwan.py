@@ -48,9 +48,9 @@ class Iwan(Adversarial[WeigherMemory]):
     - The weights come from the pass of D that its loss is computed from; the library makes a second one, with other
       units dropped.
     - Losses of discriminators are computed from logits, not from a sigmoid whose logarithm is cut off at -100.
-    - Bottleneck, head and discriminators start from Xavier-normal weights and zero biases; there from PyTorch's
-      default. On ImageNet-Caltech the head starts from the same; there from the classifier that the backbone was
-      trained with.
+    - Discriminators start from Xavier-normal weights and zero biases; there from PyTorch's default. On ImageNet-Caltech
+      the head starts from random weights; there from the classifier that the backbone was trained with.
+    - The entropy is that of the probabilities; there of the probabilities + 1e-5.
     - The library reports the best checkpoint by target labels; we report the last iterate.
     - The paper has one encoder per domain, in two stages; the library and ours have one.
 

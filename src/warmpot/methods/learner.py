@@ -184,7 +184,8 @@ class Learner(nn.Module):
                 for name, batch in context.extra.items():
                     if batch.domain == "source":
                         extra[name] = batch._replace(weights=weigh(batch))
-                context = dataclasses.replace(context, weights=weights, extra=extra)
+                largest = self.weighting.largest_weight(self.of_weighting)
+                context = dataclasses.replace(context, weights=weights, largest_weight=largest, extra=extra)
         return self._recorded(context, self.method.step(context, self.of_method))
 
     def _recorded(self, context: BatchContext, result: StepResult) -> StepResult:

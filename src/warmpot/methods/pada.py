@@ -34,14 +34,14 @@ class Pada(Adversarial[DiscriminatorMemory]):
 
     - The shares are computed from all target samples in their test view; in the library from random views, without the
       last incomplete batch.
-    - The shares are divided by the largest in the batch, as in the authors' first code; in the library by the largest
-      of all classes.
+    - The shares are divided by the largest of all classes, as in the library; in the authors' first code by the largest
+      in the batch, and here too with weights that every batch has its own of.
     - The target counts the batch mean of c, as in the library; 1 in the authors' first code, where the ceiling of the
       reversal, the learning rate and the temperature are tuned for every task.
     - The discriminator's loss is computed from logits, not from a sigmoid whose logarithm is cut off at -100.
-    - Bottleneck, head and discriminator start from Xavier-normal weights and zero biases; there from PyTorch's default.
-    - On ImageNet-Caltech the head starts from Xavier-normal weights; there from the classifier that the backbone was
-      trained with.
+    - The discriminator starts from Xavier-normal weights and zero biases; there from PyTorch's default.
+    - On ImageNet-Caltech the head starts from random weights; there from the classifier that the backbone was trained
+      with.
     - The library reports the best checkpoint by target labels; we report the last iterate.
 
     References
@@ -67,7 +67,8 @@ class Pada(Adversarial[DiscriminatorMemory]):
         strength = self.strength(context.progress)
         losses = domain_losses(memory.discriminator, source.features, target.features, strength)
         counts = weights.detach().to(losses[0].dtype)
-        counts = counts / counts.max().clamp_min(torch.finfo(counts.dtype).tiny)
+        largest = counts.max() if context.largest_weight is None else context.largest_weight.to(counts)
+        counts = counts / largest.clamp_min(torch.finfo(counts.dtype).tiny)
         adversarial = ((counts * losses[0]).mean() + counts.mean() * losses[1].mean()) / 2.0
         total = classification + self.adversarial * adversarial
         return StepResult.of(

@@ -135,7 +135,9 @@ class Slm(Method[SelectorMemory]):
     - Momentum is kept between the phases.
     - The official phases end with the checkpoint of best target accuracy, which needs target labels; ours with the
       last.
-    - Layers start from Xavier-normal weights and zero biases; there from PyTorch's default.
+    - Discriminators and selector start from Xavier-normal weights and zero biases; there from PyTorch's default.
+    - The official code trains the last stage of the backbone only. The preset does not know the backbone: set
+      ``images.backbone.train_from`` (layer4 of a ResNet).
     - With another weighting, its weights (divided by their mean) replace a in both phases, and L_select is left out.
 
     References

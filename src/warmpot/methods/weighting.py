@@ -62,6 +62,10 @@ class Weighting(Component[M]):
         """Return the weights of all source samples that are in force now; None when every batch has its own."""
         return None
 
+    def largest_weight(self, memory: M) -> Tensor | None:  # noqa: ARG002
+        """Return the largest weight that a source sample may have now; None when every batch has its own."""
+        return None
+
     def final_plan(self, data: DatasetPass) -> DatasetPlan | None:  # noqa: ARG002
         """Return the plan over all pairs that the weights are row sums of; None when they come from elsewhere."""
         return None
@@ -109,6 +113,10 @@ class _ByClass(Weighting[WeightMemory]):
     def current_weights(self, memory: WeightMemory, labels: Tensor) -> Tensor:
         """Look the classes up."""
         return memory.weights[labels]
+
+    def largest_weight(self, memory: WeightMemory) -> Tensor:
+        """Return that of the heaviest class."""
+        return memory.weights.max()
 
 
 @dataclass(frozen=True)

@@ -331,5 +331,7 @@ def load_config(
     written, changes = {} if file is None else read_settings(file), changes or {}
     method = changes.get("method", written.get("method"))
     base = read_preset(preset or str(written.get("preset", DEFAULT if method is None else preset_for(str(method)))))
+    if "images" not in written and "images" not in changes:
+        base.pop("images", None)  # what a recipe says of images is not for features
     layers = layered(base, {key: value for key, value in written.items() if key != "preset"})
     return from_mapping(RunConfig, layered(layers, changes), "config")

@@ -139,7 +139,8 @@ class BlockCost(Protocol):
 class Generated(NamedTuple):
     """Optimal plan over all pairs, with dual variables feasible for all pairs.
 
-    It lacks `missing` of the mass: what the finite pairs cannot carry, or an unfinished simplex has not placed.
+    It lacks `missing` of the mass: what the finite pairs cannot carry, or an unfinished simplex has not placed. It is
+    rounding only if the plan is `complete`: then nothing takes the slack route.
     """
 
     plan: csr_array
@@ -151,6 +152,7 @@ class Generated(NamedTuple):
     span: float
     finished: bool
     rounds: int
+    complete: bool
 
 
 class _Arcs:
@@ -299,7 +301,8 @@ class ColumnGeneration:
         else:  # what is below zero is subtracted from t: then (u, v, t) is feasible for every pair, rigorously
             t = min(t, float((scanner.row_min + u).min()))
         plan, missing = trim_sparse(flow.plan, a, b, mass)
-        return Generated(plan, arcs.value(plan), u, v, t, missing, span, flow.finished and new == 0, rounds)
+        finished = flow.finished and new == 0
+        return Generated(plan, arcs.value(plan), u, v, t, missing, span, finished, rounds, complete and new == 0)
 
 
 class MatrixCost:

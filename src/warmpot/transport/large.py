@@ -47,7 +47,7 @@ CACHED = 2**24
 MANY = 10**8
 """Pairs from which on the first pass is done in float32: below, it takes less than a few seconds in float64."""
 COPIED = 8192  # rows of the source that are copied at a time
-FIRST_PASSES = 5
+FIRST_PASSES = 3
 """Time of a whole solve, in first passes over all pairs, roughly; later ones skip rows, the simplex comes on top."""
 LONG = 30.0
 """Seconds from which on the expected time is logged."""
@@ -339,8 +339,10 @@ def _solve(
             result = columns.solve(mass, tol=settings.tol, detour=detour, max_iter=max_iter)
             if not result.finished:
                 result = _completed(result, blocks, a[rows], b[cols], mass, block_rows)
-            if result.missing <= 1e-12 * mass or (result.finished and detour == far):
-                break  # else pairs are forbidden: a feasible plan may take every pivot
+            # Else pairs are forbidden: a feasible plan may take every pivot. Not without need: costs next to those of
+            # long detours are rounded.
+            if result.complete or result.missing <= 1e-12 * mass or (result.finished and detour == far):
+                break
     if result.missing > 1e-9 * mass:
         raise infeasible(mass, mass - result.missing)
     mass -= result.missing  # what forbidden pairs leave of the mass, where the two differ by rounding

@@ -10,6 +10,9 @@ import pytest
 
 from warmpot.bench.paper_comparison import reported_table, reported_tables, systems
 from warmpot.errors import InputError
+from warmpot.methods import get_method
+from warmpot.report.sections.provenance import preset_status
+from warmpot.train.recipes import read_preset
 
 CSVS = {
     "office-home": "office_home_methods", "imagenet-caltech": "imagenet_caltech_methods",
@@ -45,6 +48,16 @@ def test_all_28_systems_stand_here_in_one_way() -> None:
         assert system.numbers
         assert system.chosen_words
     assert systems() is systems()  # read once
+
+
+def test_interpretations_are_named_in_the_table_of_systems() -> None:
+    for system in systems().values():
+        statuses = []
+        for name in system.presets:
+            recipe = read_preset(name)
+            statuses.append(preset_status(name, get_method(recipe["method"]), recipe["engine"]))
+        named = [status.startswith("interpretation") for status in statuses]
+        assert all(named) == system.interpretation or not named, system.name
 
 
 def test_averages_agree_with_their_tasks_but_the_one_that_is_noted() -> None:

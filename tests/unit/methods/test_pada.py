@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -36,6 +37,15 @@ def test_loss_and_gradients_are_the_formula(batch: Any, same_as: Any, weights: A
     result = Pada(hidden=8).step(context, memory)
     same_as(result, context, memory, formula)
     np.testing.assert_allclose(result.weights, context.weights / context.weights.sum(), rtol=1e-6)
+
+
+def test_weights_are_relative_to_the_heaviest_of_all_classes(batch: Any) -> None:
+    whole = batch(weights=UNEVEN)
+    part = dataclasses.replace(whole, largest_weight=torch.tensor(1.0))  # of a class that the batch does not have
+    results = [Pada(hidden=8).step(context, Pada(hidden=8).make_memory(SIZES).double()) for context in (whole, part)]
+    large, small = (result.metrics["adversarial"] for result in results)
+    assert float(small) == pytest.approx(0.5 * float(large))
+    assert float(results[0].metrics["classification"]) == float(results[1].metrics["classification"])
 
 
 def test_class_weights_have_a_temperature() -> None:

@@ -317,4 +317,4 @@ def test_recipes_have_the_authors_numbers() -> None:
     assert (progress.phase, progress.phase_start) == ("select", 5000)
     frozen = load_config("slm-frozen")
     changed = {key for key, value in frozen.params.items() if value != config.params[key]}
-    assert changed == {"hidden", "selector_rate"}
+    assert changed == {"hidden"}

@@ -36,3 +36,13 @@ def test_a_space_names_the_candidate_that_cannot_be() -> None:
         InputError, match=r"space, jumbot-frozen, method jumbot, weights own: config.weights: got 'own'"
     ):
         Space({"method": ["mpot", "jumbot"], "weights": ["uniform", "own"]})
+
+
+def test_what_a_recipe_says_of_images_is_for_images_only() -> None:
+    assert load_config("dann").images is None
+    trained = load_config("dann", changes={"images": {"backbone": {"train_from": "all"}}}).images
+    assert trained is not None
+    assert (trained.view.crops, trained.backbone.train_from) == ("resized", "all")
+    plain = load_config("dann", changes={"images": {"view": {"crops": "random"}}}).images
+    assert plain is not None
+    assert plain.view.crops == "random"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from scipy.spatial.distance import cdist
 
 from warmpot import _progress
 from warmpot.errors import InfeasibleError, InputError
-from warmpot.transport import Status, large, solve_partial, solve_partial_points
+from warmpot.transport import Status, columns, large, solve_partial, solve_partial_points
+from warmpot.transport.columns import ColumnGeneration
 from warmpot.transport.large import FIRST_PASSES, EuclideanBlocks, _announcing
 
 RNG = np.random.default_rng(0)
@@ -201,3 +203,19 @@ def test_a_plan_found_through_bounds_in_float32_is_the_exact_one(monkeypatch: py
         assert rough.gap <= 1e-9
         assert rough.value == pytest.approx(exact.value, rel=1e-12)
         np.testing.assert_allclose(rough.plan.toarray(), exact.plan.toarray(), atol=1e-12)
+
+
+def test_mass_that_is_lost_to_rounding_is_no_reason_for_detours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums over ten thousand rows round by more than 1e-12; another solve with costs of long detours is less exact."""
+    detours, solve, trim = [], ColumnGeneration.solve, columns.trim_sparse
+
+    def recorded(self: ColumnGeneration, mass: float, *, detour: int, **settings: Any) -> Any:
+        detours.append(detour)
+        return solve(self, mass, detour=detour, **settings)
+
+    monkeypatch.setattr(ColumnGeneration, "solve", recorded)
+    monkeypatch.setattr(columns, "trim_sparse", lambda *args: (trim(*args)[0], 2e-12))
+    rng = np.random.default_rng(0)
+    solution = solve_partial_points(rng.random((40, 3)), rng.random((30, 3)), beta=0.5, mass=0.5)
+    assert solution.status is Status.OPTIMAL
+    assert detours == [2]
