@@ -16,29 +16,21 @@ Floats = NDArray[np.float64]
 
 
 class Law(NamedTuple):
-    """``seconds = factor * n ** power`` and ``GiB = base + slope * n``, fitted to the plans of `SIZES`."""
+    """``seconds = factor * n ** power``, fitted to the plans of `SIZES`."""
 
     factor: float
     power: float
-    base: float
-    slope: float
 
     def seconds(self, n: int) -> float:
         """CPU seconds of a plan."""
         return float(self.factor * n**self.power)
 
-    def peak(self, n: int) -> float:
-        """GiB at its peak."""
-        return self.base + self.slope * n
-
 
 def law(plans: Iterable[dict[str, Any]]) -> Law:
-    """Fit time and memory by least squares to all draws of `SIZES`, time in logarithms."""
-    fitted = [r for r in plans if r["n"] in SIZES]
-    n, cpu, peak = (np.array([r[key] for r in fitted], float) for key in ("n", "cpu", "peak"))
+    """Fit the logarithm of the time by least squares to all draws of `SIZES`."""
+    n, cpu = np.array([(r["n"], r["cpu"]) for r in plans if r["n"] in SIZES], float).T
     power, log_factor = np.polyfit(np.log(n), np.log(cpu), 1)
-    slope, base = np.polyfit(n, peak, 1)
-    return Law(float(np.exp(log_factor)), float(power), float(base), float(slope))
+    return Law(float(np.exp(log_factor)), float(power))
 
 
 def duration(seconds: float) -> str:
@@ -193,15 +185,14 @@ def plans_table(results: Results) -> str:
     found = {r["n"]: r for r in results.plans if r["draw"] == 0 and r["n"] >= SIZES[0]}
     rows = []
     for n in sorted({*found, 320_000, WHOLE}):
-        r, power, peak = found.get(n), results.law.seconds(n), results.law.peak(n)
+        r, power = found.get(n), results.law.seconds(n)
         linear = f"{results.linear(n):.0f} s" if n > SIZES[-1] else ""
         kind = "fitted" if n in SIZES else "predicted"
         measured = ["", "", "not run", "", "", ""]
         if r is not None:
             measured = [f"{r['rounds']}", f"{r['passes']:.2f}", f"{r['cpu']:.0f} s",
                         f"{r['distances']:.0f} s", f"{r['wall']:.0f} s", f"{r['peak']:.2f} GiB"]  # fmt: skip
-        rows.append([f"{n:,}", kind, *measured[:4], f"{power:.0f} s", linear,
-                     *measured[4:], f"{peak:.2f} GiB"])  # fmt: skip
+        rows.append([f"{n:,}", kind, *measured[:4], f"{power:.0f} s", linear, *measured[4:]])
     head = [
         "sources",
         "law",
@@ -216,11 +207,9 @@ def plans_table(results: Results) -> str:
     ]
     text = (
         f"Power law, fitted to {', '.join(f'{n:,}' for n in SIZES)} sources: {results.law.factor:.3g} "
-        f"n^{results.law.power:.2f} CPU seconds. Linear: what a source sample costs at {SIZES[-1]:,}. Memory: "
-        f"{results.law.base:.2f} GiB + {results.law.slope * GIB:,.0f} bytes per source sample, {4 * WIDTH:,} of them "
-        "the point itself."
+        f"n^{results.law.power:.2f} CPU seconds. Linear: what a source sample costs at {SIZES[-1]:,}."
     )
-    return grid([*head, "law"], rows) + "\n\n" + text
+    return grid(head, rows) + "\n\n" + text
 
 
 def verdict(results: Results) -> str:
@@ -230,9 +219,8 @@ def verdict(results: Results) -> str:
         power, linear = results.law.seconds(r["n"]), results.linear(r["n"])
         lines.append(
             f"{r['n']:,} sources took {r['cpu']:.0f} CPU seconds, {r['cpu'] / power:.2f} times the power law and "
-            f"{r['cpu'] / linear:.2f} times the linear one, and {r['peak']:.2f} GiB, "
-            f"{r['peak'] / results.law.peak(r['n']):.2f} times the prediction; the plan is proven optimal to "
-            f"{r['gap'] / r['value']:.0e} of its value."
+            f"{r['cpu'] / linear:.2f} times the linear one, and {r['peak']:.2f} GiB, {4 * WIDTH * r['n'] / GIB:.2f} of "
+            f"them the points; the plan is proven optimal to {r['gap'] / r['value']:.0e} of its value."
         )
     return " ".join(lines) or "The larger sizes have not been run yet."
 

@@ -302,7 +302,7 @@ def test_a_system_with_two_rows_is_ranked_once() -> None:
     asked = grid(rows=rows, baseline="")
     head, *lines = sheet(Summary(asked, []), "paper")
     found = [dict(zip(head, line, strict=True)) for line in lines if line[0] == "ARPM+our-weights"]
-    assert [row["here"] for row in found] == [f"reading {k} (not trained yet)" for k in "AB"]
+    assert [row["here"] for row in found] == [f"reading {k} (interpretation, not trained yet)" for k in "AB"]
     assert [row["Office-Home (12)"] for row in found] == ["*82.0 (0.4)*", ""]
     assert {row["last (2)"] for row in found} == {"-"}
 
