@@ -131,7 +131,8 @@ def _list(presets: bool) -> None:
 
     rows = _read_listing()
     show(_heading("Start here", ""), _summaries(START), "")
-    show(_heading("Methods", "warmpot fit SOURCE TARGET --method NAME"), _summaries(rows["methods"]), "")
+    show(_heading("Methods", "warmpot fit SOURCE TARGET --method NAME"), _summaries(rows["methods"]))
+    show(_heading("", "Where no status (interpretation, ours) is named: reproduces the authors' code."), "")
     use = "--weights NAME, for every mini-batch method except source-only"
     show(_heading("Weightings", use), _summaries(rows["weightings"]), "")
     if presets:

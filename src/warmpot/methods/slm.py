@@ -149,7 +149,7 @@ class Slm(Method[SelectorMemory]):
     name: ClassVar[str] = "slm"
     summary: ClassVar[str] = "adversarial: a selector of source samples, soft pseudo-labels, mixtures of samples"
     reference: ClassVar[str] = "Sahoo et al., WACV 2023"
-    status: ClassVar[str] = OFFICIAL
+    status: ClassVar[str] = f"{OFFICIAL}, with another selector"
     tags: ClassVar[tuple[str, ...]] = ("adversarial", "pseudo-labels", "partial")
     weights: ClassVar[str] = "own"
 
