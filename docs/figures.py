@@ -185,7 +185,7 @@ def numbers(result: dict[str, Any]) -> str:
     """Write the table of docs/which-solver.md."""
     lines = ["| case | warmpot | POT | ratio | notes |", "|---|---|---|---|---|"]
     for row in result["rows"]:
-        peer = ("", "") if row["peer"] is None else (duration(row["peer"]), f"{row['ratio']:,.0f}")
+        peer = ("", "") if row["peer"] is None else (duration(row["peer"]), f"{row['ratio']:{',.0f' if row['ratio'] >= 10 else '.2g'}}")
         cells = (row["case"], duration(row["ours"]), *peer, row["notes"])
         lines.append("| " + " | ".join(cells) + " |")
     facts = result["machine"]
