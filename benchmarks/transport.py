@@ -499,7 +499,8 @@ def show(rows: list[Row], title: str) -> None:
     for name in ("case", "warmpot", "POT", "ratio", "floor", "", "notes"):
         table.add_column(name, justify="left" if name in ("case", "notes", "") else "right")
     for row in rows:
-        theirs = ("", "") if row.peer is None else (readable(row.peer), f"{row.ratio:{',.0f' if (row.ratio or 0.0) >= 10 else '.2g'}}")
+        digits = ",.0f" if (row.ratio or 0.0) >= 10 else ".2g"
+        theirs = ("", "") if row.peer is None else (readable(row.peer), f"{row.ratio:{digits}}")
         floor = "" if row.floor is None else f"{row.floor:,.0f}"
         mark = "[green]ok[/]" if row.passed else "[bold red]BELOW[/]"
         table.add_row(row.case, readable(row.ours), *theirs, floor, mark, row.notes)

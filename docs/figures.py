@@ -185,7 +185,8 @@ def numbers(result: dict[str, Any]) -> str:
     """Write the table of docs/which-solver.md."""
     lines = ["| case | warmpot | POT | ratio | notes |", "|---|---|---|---|---|"]
     for row in result["rows"]:
-        peer = ("", "") if row["peer"] is None else (duration(row["peer"]), f"{row['ratio']:{',.0f' if row['ratio'] >= 10 else '.2g'}}")
+        digits = ",.0f" if (row["ratio"] or 0.0) >= 10 else ".2g"
+        peer = ("", "") if row["peer"] is None else (duration(row["peer"]), f"{row['ratio']:{digits}}")
         cells = (row["case"], duration(row["ours"]), *peer, row["notes"])
         lines.append("| " + " | ".join(cells) + " |")
     facts = result["machine"]
