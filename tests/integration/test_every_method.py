@@ -42,6 +42,8 @@ WITHOUT: dict[str, dict[str, Any]] = {"drcn": {"joint": 0.0}}
 With the joint distance of DRCN the accuracy there is 82 %, below the 90 % of the source alone; what is tested is the
 distance of classes, which is what the method has for partial targets.
 """
+LONGER = {"slm": 600}
+"""Steps on the toy, if not 300: then SLM's selector still leaves .47 of the weight on outliers (after 600 steps .25)."""
 SOURCE_LONGER: dict[str, dict[str, Any]] = {"shot-plus": {"pretrain": 0.5}}
 """Methods that use the source, and so its weights, in their first phase only: all weights must come within it."""
 ROUNDING = {"deep": 1e-2}
@@ -127,7 +129,7 @@ def test_the_toy_leaves_room_for_adaptation() -> None:
 
 @pytest.mark.parametrize("name", ADAPTING)
 def test_it_beats_the_source_and_takes_weight_off_outliers(name: str) -> None:
-    accuracy, outliers = learnt(name)
+    accuracy, outliers = learnt(name, LONGER.get(name, 300))
     assert accuracy > NOT_AHEAD.get(name, learnt("source-only")[0])
     if METHODS[name].weights == "uniform":
         assert outliers == pytest.approx(1 - SHARED / CLASSES)
