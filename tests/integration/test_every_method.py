@@ -43,7 +43,7 @@ With the joint distance of DRCN the accuracy there is 82 %, below the 90 % of th
 distance of classes, which is what the method has for partial targets.
 """
 LONGER = {"slm": 600}
-"""Steps on the toy, if not 300: then SLM's selector still leaves .47 of the weight on outliers (after 600 steps .25)."""
+"""Steps on the toy, if not 300: then SLM's selector still leaves .47 of the weight on outliers (after 600: .25)."""
 SOURCE_LONGER: dict[str, dict[str, Any]] = {"shot-plus": {"pretrain": 0.5}}
 """Methods that use the source, and so its weights, in their first phase only: all weights must come within it."""
 ROUNDING = {"deep": 1e-2}
