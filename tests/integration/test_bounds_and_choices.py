@@ -41,7 +41,7 @@ def test_training_for_the_bound_proves_something(domains: Any) -> None:
     plain, trained = certified(domains, "full"), certified(domains, "bound")
     for report in (plain, trained):
         assert report.target_loss <= report.total_refined
-    assert plain.vacuous
+    assert plain.total > 1.5 * trained.total
     assert trained.total < 0.5
     assert trained.total_refined < 0.5  # with all that needs labels
 
