@@ -68,7 +68,6 @@ class Adda(Adversarial[EncoderMemory]):
     Reproduction of the objective of the Transfer-Learning-Library, in its settings for targets with all classes: it
     has none for partial ones. Deviations:
 
-    - The momentum of the first phase is kept in the second; the library starts a new optimiser.
     - The discriminator's loss is computed from logits, not from a sigmoid whose logarithm is cut off at -100.
     - The discriminator starts from Xavier-normal weights and zero biases; there from PyTorch's default.
     - The library reports the best checkpoint by target labels; we report the last iterate.
@@ -99,8 +98,10 @@ class Adda(Adversarial[EncoderMemory]):
     @property
     def phases(self) -> tuple[Phase, ...]:
         """The source alone, then the target's encoder."""
-        second = Phase(TARGET, 1.0 - self.pretraining, frozen=("head",), uses_source=False, restarts_decay=True)
-        return Phase(SOURCE, self.pretraining, adapts=False, uses_target=False), second
+        first = Phase(SOURCE, self.pretraining, adapts=False, uses_target=False)
+        second = Phase(TARGET, 1.0 - self.pretraining, frozen=("head",), uses_source=False, restarts_decay=True,
+                       restarts_momentum=self.pretraining > 0)  # fmt: skip
+        return first, second
 
     def make_memory(self, setup: Setup) -> EncoderMemory:
         """Make the discriminator of features, with BatchNorm, and room for the source encoder."""

@@ -100,8 +100,8 @@ class Drcn(Method[ResidualMemory]):
       where a class has different numbers of samples in the two batches, n_k and m_k.
     - Batches of different size are cut to the smaller one in the joint distance; the official ones are equal.
     - Weights start as in all our networks (Xavier), those of the block as in the official code.
-    - The official run starts from a saved model that was trained on the source for 500 steps; here this is a phase. Its
-      BatchNorm sees target batches too, ours does not; its momentum starts anew in the second stage, ours is kept.
+    - The official run starts from a saved model that was trained on the source for 500 steps; here this is a phase. As
+      there, target batches pass the network in it, which BatchNorm sees, and the second has an optimiser of its own.
     - The official code predicts by the mean over ten crops, and prints the accuracy of every 500 steps; we report the
       last iterate, on one crop.
     - With other weights than uniform ones, the cross-entropy has them.
@@ -132,8 +132,10 @@ class Drcn(Method[ResidualMemory]):
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """Train on the source, then adapt."""
-        return Phase(SOURCE, self.pretrain, adapts=False, uses_target=False), Phase(ADAPT, restarts_decay=True)
+        """Train on the source, with the target in BatchNorm; then adapt, with a new optimiser."""
+        # Without the first phase there is no other optimiser: the steps before are those of the common loop.
+        second = Phase(ADAPT, restarts_decay=True, restarts_momentum=self.pretrain > 0)
+        return Phase(SOURCE, self.pretrain, adapts=False), second
 
     def make_memory(self, setup: Setup) -> ResidualMemory:
         """Make the residual block of features."""

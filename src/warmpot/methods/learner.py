@@ -122,10 +122,10 @@ class Learner(nn.Module):
         """Whether target batches go through the network: for the method, or for weights that need them."""
         return self.phase(step).uses_target or (self.weighting is not None and self.weighting.needs_target)
 
-    def starts_separately(self, step: int) -> bool:
-        """Whether a phase starts with this step that is like a training of its own."""
-        progress = self.progress(step)
-        return progress is not None and progress.starts_phase and self.phase(step).separate
+    def restarts_momentum(self, step: int) -> bool:
+        """Whether a phase starts with this step, and momentum with it."""
+        progress, phase = self.progress(step), self.phase(step)
+        return progress is not None and progress.starts_phase and (phase.restarts_momentum or phase.separate)
 
     def decay_span(self, step: int) -> tuple[float, int]:
         """Return since how many steps the learning rate decays, and how many it has until it starts again or ends."""

@@ -30,6 +30,8 @@ class Phase:
         Whether BatchNorm normalises by its running statistics, which stay as they are, whatever `images.backbone` says.
     restarts_decay : bool
         Whether the decay of the learning rate starts again with the phase.
+    restarts_momentum : bool
+        Whether momentum starts from zero with it, as in a new optimiser.
     separate : bool
         Whether it is like a training of its own: momentum starts from zero, and the learning rate decays as much as
         over a whole training, however short the phase is (SHOT++).
@@ -43,6 +45,7 @@ class Phase:
     uses_target: bool = True
     keeps_statistics: bool = False
     restarts_decay: bool = False
+    restarts_momentum: bool = False
     separate: bool = False
 
     def __post_init__(self) -> None:

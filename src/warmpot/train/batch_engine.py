@@ -119,7 +119,7 @@ class _Trainer:
         factor = self.settings.optimizer.decay(*self.learner.decay_span(step))
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.optimizer.lr * group["lr_scale"] * factor
-        if self.learner.starts_separately(step):
+        if self.learner.restarts_momentum(step):
             self.optimizer.optimizer.state.clear()  # momentum
         frozen = [getattr(self.network, part) for part in self.learner.phase(step).frozen]
         for part in frozen:

@@ -45,7 +45,8 @@ CUSTOM = "custom"
 class OptimizerSettings:
     """The optimiser; the learning rate of step i is ``lr * multiplier * (1 + decay_rate * i) ** -decay_power``.
 
-    With the schedule "cosine" it is ``lr * multiplier * (1 + cos(pi * i / n)) / 2`` for n steps (SLM).
+    Of n steps, with the schedule "relative" it is ``lr * multiplier * (1 + decay_rate * i / n) ** -decay_power``
+    (SHOT++), and with "cosine" ``lr * multiplier * (1 + cos(pi * i / n)) / 2`` (SLM).
 
     Attributes
     ----------
@@ -56,7 +57,7 @@ class OptimizerSettings:
     weight_decay : float
         The authors' 1e-3: their scheduler overwrites the 5e-4 of the constructor at every step.
     decay_rate, decay_power : float
-    schedule : "power" or "cosine"
+    schedule : "power", "relative" or "cosine"
     backbone, bottleneck, head, extra : float
         Multipliers of the learning rate; the last is for what a method trains besides the network.
     """
@@ -76,7 +77,7 @@ class OptimizerSettings:
 
     def __post_init__(self) -> None:
         check_choice("name", self.name, ("sgd", "adam"))
-        check_choice("schedule", self.schedule, ("power", "cosine"))
+        check_choice("schedule", self.schedule, ("power", "relative", "cosine"))
         check_positive("lr", self.lr)
         check_nonnegative("momentum", self.momentum, maximum=1.0)
         for name in ("weight_decay", "decay_rate", "decay_power", "backbone", "bottleneck", "head", "extra"):
@@ -86,7 +87,8 @@ class OptimizerSettings:
         """Return the factor of all learning rates at a step of so many."""
         if self.schedule == "cosine":
             return (1.0 + math.cos(math.pi * step / steps)) / 2.0
-        return float((1.0 + self.decay_rate * step) ** -self.decay_power)
+        done = step / steps if self.schedule == "relative" else step
+        return float((1.0 + self.decay_rate * done) ** -self.decay_power)
 
     def build(
         self, network: Network, extra: Iterable[nn.Parameter] = (), further: Iterable[ParamGroup] = ()

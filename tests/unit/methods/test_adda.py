@@ -150,6 +150,8 @@ def test_the_recipe_is_that_of_the_library() -> None:
     assert [phase.frozen for phase in phases] == [(), ("head",)]
     assert [phase.uses_source for phase in phases] == [True, False]
     assert [phase.restarts_decay for phase in phases] == [False, True]
+    assert [phase.restarts_momentum for phase in phases] == [False, True]
+    assert not Adda(pretraining=0.0).phases[1].restarts_momentum  # the steps before are those of the common loop
     # the encoder on frozen features, the bottleneck, learns as slowly as the library's backbone
     slower = {"minibatch": {"optimizer": {"bottleneck": load_config("adda").minibatch.optimizer.backbone}}}
     assert load_config("adda-frozen").minibatch == load_config("frozen", changes=slower).minibatch

@@ -137,11 +137,16 @@ def test_centres_move_to_the_means_of_their_samples() -> None:
 def test_the_second_phase_draws_the_classes_together() -> None:
     context, memory, before = _context(TrainProgress(5, 100, CENTRING, 0, 10)), _memory(), _memory()
     result = OFFICE.step(context, memory)
-    result.loss.backward()
     cross = -torch.log_softmax(context.source.logits, 1)[range(N), LABELS].mean()
     distance = (context.source.features - before.source_centres[LABELS]).square().mean()
-    assert float(result.loss.detach()) == pytest.approx(float((cross + 0.1 * distance).detach()), rel=1e-9)
-    assert context.target.logits.grad is None
+    truth = cross + 0.1 * distance
+    assert float(result.loss.detach()) == pytest.approx(float(truth.detach()), rel=1e-9)
+    for mine, theirs in zip(
+        *(torch.autograd.grad(loss, context.source[:2]) for loss in (result.loss, truth)), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-9)
+    others = [*context.target[:2], *memory.trained()]
+    assert all(g is None for g in torch.autograd.grad(OFFICE.step(context, _memory()).loss, others, allow_unused=True))
     torch.testing.assert_close(memory.target_centres, before.target_centres)
     assert not torch.equal(memory.source_centres[0], before.source_centres[0])
     torch.testing.assert_close(result.weights, torch.full((N,), 1 / N, dtype=torch.float64))
@@ -152,6 +157,8 @@ def test_the_first_phase_is_the_source_alone() -> None:
     loss = OFFICE.step(context, memory).loss
     cross = -torch.log_softmax(context.source.logits, 1)[range(N), LABELS].mean()
     assert float(loss.detach()) == pytest.approx(float(cross.detach()), rel=1e-9)
+    (mine,), (theirs,) = (torch.autograd.grad(x, context.source.logits) for x in (loss, cross))
+    torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-9)
     assert torch.equal(memory.source_centres, before.source_centres)
 
 

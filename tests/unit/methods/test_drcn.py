@@ -17,8 +17,8 @@ from warmpot.methods import BatchContext, Setup, TrainProgress
 from warmpot.methods.base import progress_at
 from warmpot.methods.drcn import ADAPT, SOURCE, Drcn, ResidualMemory
 from warmpot.nets import Network, NetworkSettings, Outputs, ResidualBlock, build_network, load_network, save_network
-from warmpot.train import load_config
-from warmpot.train.batch_engine import train_in_batches
+from warmpot.train import fit, load_config
+from warmpot.train.batch_engine import _Trainer, train_in_batches
 from warmpot.train.hardware import make_fabric
 from warmpot.train.snapshots import Snapshot
 
@@ -115,6 +115,8 @@ def test_the_first_phase_is_the_source_alone() -> None:
     loss = METHOD.step(context, memory).loss
     cross = -torch.log_softmax(context.source.logits, 1)[range(N), LABELS].mean()
     assert float(loss.detach()) == pytest.approx(float(cross.detach()), rel=1e-9)
+    (mine,), (theirs,) = (torch.autograd.grad(x, context.source.logits) for x in (loss, cross))
+    torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-9)
     assert not memory.sums.any()
 
 
@@ -239,6 +241,30 @@ def test_the_block_draws_from_no_global_generator() -> None:
     assert torch.equal(before, torch.get_rng_state())
     assert torch.equal(one.layers[0].weight, same.layers[0].weight)
     assert not torch.equal(one.layers[0].weight, other.layers[0].weight)
+
+
+def test_the_phases_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the official code the target passes with the source in both, and the second has momentum of its own."""
+    rng = np.random.default_rng(0)
+    xs, xt = (rng.normal(size=(n, 5)).astype(np.float32) for n in (40, 30))
+    momenta, rows = [], []
+    step = _Trainer.step
+
+    def recording(self: _Trainer, number: int, batches: Any) -> Any:
+        weight = self.network.head.weight
+        before = weight.detach().clone()
+        result, target = step(self, number, batches)
+        rows.append(len(target.logits))
+        first = weight.grad + self.settings.optimizer.weight_decay * before
+        momenta.append(torch.allclose(self.optimizer.state[weight]["momentum_buffer"], first, atol=1e-7))
+        return result, target
+
+    monkeypatch.setattr(_Trainer, "step", recording)
+    loop = {"steps": 8, "warmup": 0.0, "source_batch": 8, "target_batch": 8, "network": {"width": 8}}
+    changes = {"minibatch": loop, "params": {"pretrain": 0.5}}
+    fit(Task(xs, np.arange(40) % C, xt, tuple("abc")), load_config("drcn-frozen", changes=changes))
+    assert [step for step, restarted in enumerate(momenta) if restarted] == [0, 4]
+    assert rows == [8] * 8
 
 
 @pytest.mark.parametrize("bad", [{"joint": -1.0}, {"by_class": -1.0}, {"threshold": 0.0}, {"pretrain": 1.0}])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import math
 from typing import Any
 
@@ -357,7 +358,18 @@ def test_every_phase_is_a_training_of_its_own() -> None:
     assert [learner.decay_span(step)[0] for step in range(10)] == pytest.approx(
         [0, 5, 0, 10 / 3, 20 / 3, 0, 2, 4, 6, 8]  # 2, 3 and 5 steps: each decays as the whole 10 would
     )
-    assert [step for step in range(10) if learner.starts_separately(step)] == [0, 2, 5]
+    assert [step for step in range(10) if learner.restarts_momentum(step)] == [0, 2, 5]
+
+
+@pytest.mark.parametrize("steps", [5000, 200])
+def test_every_phase_decays_by_its_share_whatever_its_length(steps: int) -> None:
+    config = load_config("shot-plus", changes={"minibatch": {"steps": steps}})
+    learner = Learner(config.built_method, None, Setup(9, 8, CLASSES, WIDTH, 4), steps=steps)
+    starts = [int(share * steps) for share in (0, 0.55, 0.625, 0.7)]
+    for start, end in itertools.pairwise([*starts, steps]):
+        for step in (start, start + 1, end - 1):
+            factor = config.minibatch.optimizer.decay(*learner.decay_span(step))
+            assert factor == pytest.approx((1 + 10 * (step - start) / (end - start)) ** -0.75)
 
 
 def test_a_run_on_images() -> None:
@@ -431,7 +443,6 @@ def test_the_recipes_have_the_official_numbers() -> None:
     assert (loop.network.bottleneck, loop.network.width, loop.network.head) == ("bn", 256, "weight_norm")
     assert (optimizer.lr, optimizer.backbone, optimizer.bottleneck, optimizer.head) == (0.01, 0.1, 1.0, 1.0)
     assert (optimizer.weight_decay, optimizer.decay_power) == (1e-3, 0.75)
-    assert optimizer.decay(loop.steps, loop.steps) == pytest.approx(11**-0.75)
     phases = config.built_method.phases
     assert [phase.name for phase in phases] == ["source", "rotation", "target", "mixing"]
     assert [round(phase.share * loop.steps) for phase in phases[:3]] == [2750, 375, 375]
