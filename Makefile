@@ -6,8 +6,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # the tested versions; CONSTRAINTS= lets pip choose within the ranges of pyproject.toml
 CONSTRAINTS ?= constraints.txt
+# byte code is kept whatever the environment says: without it each process compiles torch and the rest again, 13 s
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all docs gallery lint types layers pytest bench bench-check bench-adaptation bench-images bench-methods bench-scaling bench-selection bench-suite clean
+.PHONY: demo test test-all docs gallery lint types layers warmup pytest bench bench-check bench-adaptation bench-images bench-methods bench-scaling bench-selection bench-suite clean
 
 INSTALL = $(BIN)/python -m pip install --quiet --no-compile $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable
 
@@ -27,7 +29,10 @@ $(VENV)/.installed: $(VENV)/.core
 demo: $(VENV)/.core
 	$(BIN)/warmpot demo --out demo
 
-test: lint types layers pytest
+# what uses one core goes two at a time; solvers are compiled here, or every worker of pytest would compile them
+test: lint
+	$(MAKE) -j2 types warmup layers
+	$(MAKE) pytest
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
@@ -39,6 +44,9 @@ types: $(VENV)/.installed
 
 layers: $(VENV)/.installed
 	$(BIN)/lint-imports
+
+warmup: $(VENV)/.installed
+	$(BIN)/warmpot warmup
 
 pytest: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow" --durations 30

@@ -20,10 +20,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import typer.testing
 from hypothesis import HealthCheck, settings
 
 # Fabric reads what every installed package declares, each time it is made: a third of a short training.
 importlib.metadata.entry_points = functools.cache(importlib.metadata.entry_points)
+# Typer builds all commands again for each call in a test: nine tenths of a short one.
+typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 # Nothing here may depend on the speed of the machine: no deadline, and no check whether examples are made fast enough.
 UNCHECKED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

@@ -10,7 +10,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from warmpot.errors import InputError, WarmpotWarning
 from warmpot.methods import METHODS, OWN, WEIGHTINGS, BatchContext, Learner, Method
 from warmpot.select import fit_chosen
 from warmpot.train import Fitted, RunConfig, fit, load_config, preset_names
+from warmpot.weights import estimate_presence
 
 CLASSES, SHARED = 6, 3
 STATELESS = {"warmpot", "mpot", "jumbot", "source-only", "dan", "pseudo-label"}
@@ -50,6 +51,12 @@ ROUNDING = {"deep": 1e-2}
 """How far the last bits of sums in another order may go, if not to 1e-5: the fits of the alternation end early."""
 FOR_IMAGES: dict[str, dict[str, Any]] = {"shot-plus": {"rotation": 0.0}}
 """Recipes with a term that only images have, and that is refused for features."""
+
+
+@pytest.fixture(autouse=True)
+def few_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the classes present, for the report: with all of them (tests of weights) that is half of a short training."""
+    monkeypatch.setattr("warmpot.train.fitting.estimate_presence", partial(estimate_presence, simulations=2))
 
 
 def make_toy(
@@ -233,24 +240,36 @@ def stop_after(patch: pytest.MonkeyPatch, count: int) -> None:
     patch.setattr(Learner, "step", pressing)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Path]:
+    """Return a function that trains with a method in one go, once, and returns the run folder."""
+
+    @cache
+    def run(name: str, steps: int) -> Path:
+        out = tmp_path_factory.mktemp("whole") / name
+        fit(make_toy(n=60, m=40)[0], of_method(name, steps), out=out, progress_bar=False)
+        return out
+
+    return run
+
+
 @pytest.mark.parametrize("stop", [9, 10], ids=["within a period", "before a refresh"])
 @pytest.mark.parametrize("name", STEPPING)
-def test_a_stopped_run_goes_on_bit_for_bit(tmp_path: Path, name: str, stop: int) -> None:
+def test_a_stopped_run_goes_on_bit_for_bit(tmp_path: Path, whole: Any, name: str, stop: int) -> None:
     """Refreshes lie at every other step (class shares), or at 4, 7, 10, 14, 17 (critics): before and after the stop."""
     (task, _), config = make_toy(n=60, m=40), of_method(name, 20)
-    fit(task, config, out=tmp_path / "whole", progress_bar=False)
     with pytest.MonkeyPatch.context() as patch:
         stop_after(patch, stop)
         with pytest.raises(KeyboardInterrupt):
             fit(task, config, out=tmp_path / "run", progress_bar=False)
     fit(task, config, out=tmp_path / "run", resume=True, progress_bar=False)
     for file in RESULTS:
-        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
+        assert (tmp_path / "run" / file).read_bytes() == (whole(name, 20) / file).read_bytes(), file
 
 
 @pytest.mark.parametrize("stop", [1, 4])
 @pytest.mark.parametrize("name", ROUNDS_ONLY)
-def test_stopped_rounds_go_on_bit_for_bit(tmp_path: Path, name: str, stop: int) -> None:
+def test_stopped_rounds_go_on_bit_for_bit(tmp_path: Path, whole: Any, name: str, stop: int) -> None:
     from warmpot.train.round_engine import _RoundTrainer
 
     (task, _), config, round_ = make_toy(n=60, m=40), of_method(name, 1), _RoundTrainer.round
@@ -260,14 +279,13 @@ def test_stopped_rounds_go_on_bit_for_bit(tmp_path: Path, name: str, stop: int) 
             os.kill(os.getpid(), signal.SIGINT)
         return round_(self, number)
 
-    fit(task, config, out=tmp_path / "whole", progress_bar=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_RoundTrainer, "round", pressing)
         with pytest.raises(KeyboardInterrupt):
             fit(task, config, out=tmp_path / "run", progress_bar=False)
     fit(task, config, out=tmp_path / "run", resume=True, progress_bar=False)
     for file in RESULTS:
-        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
+        assert (tmp_path / "run" / file).read_bytes() == (whole(name, 1) / file).read_bytes(), file
 
 
 @pytest.mark.parametrize("weights", WEIGHTINGS)

@@ -27,26 +27,30 @@ OF_IMAGES = "official"
 RECIPES = resources.files("warmpot") / "recipes"
 
 
+@cache
+def _names() -> tuple[str, ...]:
+    return tuple(sorted(entry.name[:-5] for entry in RECIPES.iterdir() if entry.name.endswith(".yaml")))
+
+
 def preset_names() -> list[str]:
     """Names of the recipes inside the package."""
-    return sorted(entry.name[:-5] for entry in RECIPES.iterdir() if entry.name.endswith(".yaml"))
+    return list(_names())
 
 
 @cache
-def _parsed(name: str) -> dict[str, Any]:
-    """Parse a recipe once: parsing all of them, to find those of a method, takes a noticeable part of a second."""
+def _resolved(name: str) -> Mapping[str, Any]:
+    """Read a recipe once: reading all of them, to find those of a method, takes a noticeable part of a second."""
     recipe: dict[str, Any] = parse_yaml((RECIPES / f"{name}.yaml").read_text(encoding="utf-8"))
-    return recipe
+    base = _resolved(recipe.pop("base")) if "base" in recipe else {}
+    return {**layered(base, recipe), "preset": name}
 
 
 def read_preset(name: str) -> dict[str, Any]:
     """Read a recipe as a plain mapping, on top of the recipe that it names as its base."""
-    if name not in preset_names():
+    if name not in _names():
         remedy = f"{suggestion(name, preset_names())} `warmpot methods --all` lists them."
         raise InputError("preset", got=repr(name), allowed=nearest(name, preset_names()), remedy=remedy)
-    recipe = copy.deepcopy(_parsed(name))
-    base = read_preset(recipe.pop("base")) if "base" in recipe else {}
-    return {**layered(base, recipe), "preset": name}
+    return dict(copy.deepcopy(_resolved(name)))
 
 
 def check_names(method: str | None, preset: str | None) -> None:
@@ -59,7 +63,7 @@ def check_names(method: str | None, preset: str | None) -> None:
         read_preset(preset)
     if method is None or "warmpot.methods" in sys.modules:
         return
-    known = list(dict.fromkeys(str(read_preset(name)["method"]) for name in preset_names()))
+    known = list(dict.fromkeys(str(_resolved(name)["method"]) for name in _names()))
     known += [entry.name for entry in entry_points(group="warmpot.methods")]
     if method not in known:
         remedy = f"{suggestion(method, known)} {REGISTERING}"
@@ -74,7 +78,7 @@ def presets_of(method: str) -> list[str]:
     >>> presets_of("ar")
     ['ar', 'ar-frozen', 'ar-imagenet', 'ar-office31']
     """
-    return [name for name in preset_names() if read_preset(name)["method"] == method]
+    return [name for name in _names() if _resolved(name)["method"] == method]
 
 
 def preset_for(method: str, preset: str | None = None, *, images: bool = False) -> str:

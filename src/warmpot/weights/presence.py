@@ -233,8 +233,8 @@ def discriminant_axes(
     """
     x = x - weights @ x / weights.sum()  # an offset of all samples separates nothing
     x *= np.sqrt(weights)[:, None]
-    sums = targets.T @ (x * np.sqrt(weights)[:, None])
-    return axes_of_scatter(x.T @ x, sums, targets.T @ weights, shrinkage)
+    groups = targets.T  # once: of a sparse matrix it costs more than a small product
+    return axes_of_scatter(x.T @ x, groups @ (x * np.sqrt(weights)[:, None]), groups @ weights, shrinkage)
 
 
 def axes_of_scatter(total: FloatArray, sums: FloatArray, sizes: FloatArray, shrinkage: float = SHRINKAGE) -> FloatArray:
@@ -272,12 +272,12 @@ def _look(xs: FloatArray, labels: IntArray, xt: FloatArray, n_classes: int, unit
     they were predicted as. A shift that all classes share is no evidence.
     """
     one_hot = indicators(labels, n_classes)
-    sizes = one_hot.sum(axis=0)
+    groups, sizes = one_hot.T, np.bincount(labels, minlength=n_classes)
     axes = discriminant_axes(xs, one_hot, np.ones(len(xs)))
-    means = one_hot.T @ xs / np.maximum(sizes, 1)[:, None]
+    means = groups @ xs / np.maximum(sizes, 1)[:, None]
     centre = np.concatenate([xs, xt]).mean(axis=0)
     for last in (False, True):
-        predicted, consistency = _nearest_class(xs, xt, one_hot, axes, centre, unit)
+        predicted, consistency = _nearest_class(xs, xt, groups, sizes, axes, centre, unit)
         if not last and consistency.any():
             weights = consistency / consistency.sum()
             xt = xt - weights @ (xt - means[predicted])
@@ -292,13 +292,12 @@ def _look(xs: FloatArray, labels: IntArray, xt: FloatArray, n_classes: int, unit
 
 
 def _nearest_class(
-    xs: FloatArray, xt: FloatArray, one_hot: csr_array, axes: FloatArray, centre: FloatArray, unit: bool
+    xs: FloatArray, xt: FloatArray, groups: Any, sizes: IntArray, axes: FloatArray, centre: FloatArray, unit: bool
 ) -> tuple[IntArray, FloatArray]:
     """Predict the target, and count how often the nearest target samples are predicted the same."""
     source, target = (xs - centre) @ axes, (xt - centre) @ axes
     source, target = (unit_rows(source), unit_rows(target)) if unit else (source, target)
-    sizes = one_hot.sum(axis=0)
-    means = one_hot.T @ source / np.maximum(sizes, 1)[:, None]
+    means = groups @ source / np.maximum(sizes, 1)[:, None]
     means = unit_rows(means) if unit else means
     scores = target @ means.T - 0.5 * (means * means).sum(axis=1)
     predicted = np.where(sizes > 0, scores, -np.inf).argmax(axis=1)

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,9 @@ from warmpot.estimators import (
     SourceOnlyClassifier,
     WarmpotClassifier,
     WarmpotRegressor,
+    reweighter,
 )
+from warmpot.weights import estimate_presence
 
 CENTRES = np.array([[0.0, 0.0, 1.0], [4.0, 0.0, 1.0], [0.0, 4.0, 1.0], [4.0, 4.0, 1.0]])
 FULL, QUICK = WarmpotClassifier(), {"full": {"rounds": 2}}
@@ -66,6 +69,19 @@ every = pytest.mark.parametrize(("estimator", "y"), ALL)
 unwarned = pytest.mark.filterwarnings("ignore:X_target:warmpot.errors.WarmpotWarning")  # tested on its own, below
 
 
+@pytest.fixture(autouse=True)
+def short_training_of_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the time it takes; test_the_reweighter_takes_the_weights_of_a_training has the training that users get."""
+    monkeypatch.setattr(reweighter, "WarmpotClassifier", partial(WarmpotClassifier, overrides=QUICK))
+
+
+@pytest.fixture
+def few_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the classes present: with all of them (tests of weights) that is a third of a short training."""
+    for module in ("warmpot.train.fitting", "warmpot.methods.alternation"):
+        monkeypatch.setattr(f"{module}.estimate_presence", partial(estimate_presence, simulations=2))
+
+
 def outputs(estimator: Any, x: Any = XT) -> dict[str, Any]:
     """Return all numeric outputs of a fitted estimator."""
     found = {"p": estimator.source_weights_, "q": estimator.target_weights_}
@@ -96,6 +112,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
 
 
 @unwarned  # the checks give no target
+@pytest.mark.usefixtures("few_simulations")
 @parametrize_with_checks(
     [
         WarmpotClassifier(overrides={"full": {"rounds": 3}}),  # for the time it takes
@@ -352,6 +369,7 @@ DEGENERATE: dict[str, Any] = {
 @pytest.mark.parametrize("case", DEGENERATE)
 @every
 @unwarned
+@pytest.mark.usefixtures("few_simulations")
 def test_degenerate_features_give_finite_numbers(estimator: Any, y: Any, case: str) -> None:
     x = DEGENERATE[case]
     if getattr(estimator, "estimator", None) is not None and np.abs(x).max() > 1e9:
@@ -476,7 +494,6 @@ def test_columns_keep_what_unit_rows_forget() -> None:
 
 @unwarned
 def test_the_scale_is_the_presets_unless_it_is_given() -> None:
-    from warmpot.estimators import reweighter
     from warmpot.nets import network
 
     assert (reweighter.SCALES, reweighter.NARROW) == (network.SCALES, network.NARROW)
@@ -715,7 +732,8 @@ def test_names_of_columns_and_text_labels_are_loaded(tmp_path: Path) -> None:
     assert loaded.random_state == 3
 
 
-def test_the_reweighter_takes_the_weights_of_a_training() -> None:
+def test_the_reweighter_takes_the_weights_of_a_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reweighter, "WarmpotClassifier", WarmpotClassifier)
     trained = WarmpotClassifier().fit(XS, YS, XT)
     for estimator in (None, LogisticRegression()):
         model = PartialReweighter(estimator).fit(XS, YS, XT)

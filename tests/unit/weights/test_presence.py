@@ -180,7 +180,7 @@ def test_copies_of_a_sample_share_the_last_place_among_the_neighbours() -> None:
     from warmpot.weights.presence import _nearest_class
 
     xs, ys, xt = blobs(4, classes=4, apart=1.0)
-    arguments = xs, np.repeat(xt, 2, axis=0), indicators(ys, 4), np.eye(30), xs.mean(axis=0), False
+    arguments = xs, np.repeat(xt, 2, axis=0), indicators(ys, 4).T, np.bincount(ys), np.eye(30), xs.mean(axis=0), False
     predicted, consistency = _nearest_class(*arguments)
     x = np.repeat(xt, 2, axis=0) - xt.mean(axis=0)
     distances = np.square(x[:, None] - x[None]).sum(axis=2)
