@@ -53,10 +53,17 @@ def settings(kind: str, block: str, data: Path) -> dict[str, Any]:
 
 
 class Curve:
-    """A chooser that keeps the last iterate, and records of every one what it predicts and its validators' scores."""
+    """A chooser that keeps the last iterate, and records of every one what it predicts and its validators' scores.
+
+    `kept`: whether the default of `deep` would prefer it to those before.
+    """
 
     def __init__(self, task: Task) -> None:
+        from warmpot.select.best_iterate import ValidatorChooser
+        from warmpot.select.validators import make_validator
+
         self.task = task
+        self.default = ValidatorChooser(make_validator("neighbours"), task, None)
         self.points: list[tuple[int, float, np.ndarray, dict[str, float]]] = []
         self.spent = 0.0
 
@@ -70,6 +77,7 @@ class Curve:
         scores = {name: make_validator(name).score(candidate) for name in SCORES}
         alone = replace(candidate, source_inputs=None, target_inputs=None)
         scores["neighbours (own features)"] = make_validator("neighbours").score(alone)
+        scores["kept"] = self.default.offer(snapshot)[0]
         self.points.append((snapshot.step, start - self.spent, snapshot.target.logits.numpy().copy(), scores))
         self.spent += time.process_time() - start
         return True, {}
@@ -222,8 +230,8 @@ def summary(values: list[float]) -> str:
 
 
 def chosen(curve: list[dict[str, float]]) -> float:
-    """Return the accuracy of the iterate that `neighbours` chooses; of equal scores the last."""
-    return max(curve, key=lambda point: (point["neighbours"], point["step"]))["accuracy"]
+    """Return the accuracy of the iterate that the default of `deep` chooses."""
+    return [point["accuracy"] for point in curve if point["kept"]][-1]
 
 
 def max_views(rows: list[dict[str, Any]], pair: str) -> int:
@@ -245,14 +253,14 @@ def tables() -> None:
         groups.items(), key=lambda item: (item[0][0], *item[0][3:])
     ):
         rows = list({row["seed"]: row for row in group}.values())
-        curves = [row["curve"] for row in rows if "curve" in row]
+        curves = [row["curve"] for row in rows if "kept" in row.get("curve", [{}])[0]]  # earlier ones: another rule
         plans = [row["seconds_of_plans"] / row["seconds"] for row in rows if "seconds_of_plans" in row]
         plans += [row["seconds_a_plan"] / row["seconds_a_step"] for row in rows if row.get("seconds_a_plan")]
         trained = f"from `{block}` on" + f", {views} random views" * (views > 0) if block else "features once"
         cells = [
             pair.replace("-", " to "), trained, f"`{preset}`", f"{steps or ''}",
             summary([row["accuracy"] for row in rows]),
-            summary([chosen(curve) for curve in curves]) if preset == "deep" else "",
+            summary([chosen(curve) for curve in curves]) if preset == "deep" and curves else "",
             f"{np.mean([row['seconds'] for row in rows]):.0f}",
             f"{np.mean([row['seconds_a_step'] for row in rows]):.2f}" if steps else "",
             f"{np.mean(plans):.1%}" if plans else "",

@@ -108,13 +108,17 @@ def _scaled_inputs(*parts: Rows) -> dict[str, NDArray[Any]]:
 class ValidatorChooser:
     """A `Chooser` of the best-scoring snapshot whose predictions have not collapsed relative to the first.
 
-    Among equal scores the last wins: if all scores tie, the result is the last iterate, as without a validator.
+    Among equal scores the last wins: if all scores tie, the result is the last iterate, as without a validator. But
+    where a network is trained on images from the answer of frozen features, that answer is kept unless a score exceeds
+    its own by more than two standard errors of their difference over the target samples; by anything at all if the
+    score is not a mean over samples.
     """
 
     def __init__(self, validator: Validator, task: Task, held: HeldOut | None) -> None:
         self._validator, self._task, self._held = validator, task, held
         self._best: float | None = None
         self._reference: float | None = None
+        self._start: NDArray[np.float64] | None = None
 
     def offer(self, snapshot: Snapshot) -> tuple[bool, dict[str, Any]]:
         """Score a snapshot; the first one is always the best so far."""
@@ -126,17 +130,36 @@ class ValidatorChooser:
             return first, {}  # no plan yet, so no score
         score = self._validator.score(candidate)
         better = not collapse_reason(classes, self._reference) and (self._best is None or score >= self._best)
+        if snapshot.first is not None:  # images
+            terms = self._validator.target_terms(candidate)
+            terms = np.array([score]) if terms is None else terms
+            if first and snapshot.step == 0:
+                self._start = terms
+            elif self._start is not None:
+                better &= _clearly_above_zero(terms - self._start)
         if better:
             self._best = score
         return better or first, {"score": score}
 
     def state(self) -> dict[str, Any]:
         """Return what a resumed run needs."""
-        return {"best": self._best, "before": self._reference}
+        start = None if self._start is None else self._start.tolist()
+        return {"best": self._best, "before": self._reference, "start": start}
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore `state`."""
         self._best, self._reference = state["best"], state["before"]
+        start = state.get("start")  # older checkpoints have none
+        self._start = None if start is None else np.array(start)
+
+
+def _clearly_above_zero(differences: NDArray[np.float64]) -> bool:
+    """Return whether the mean exceeds two standard errors; of a single number, whether it is positive.
+
+    Two, since terms are not independent: one new prediction changes the terms of its neighbours, too.
+    """
+    error = differences.std(ddof=1) / math.sqrt(len(differences)) if len(differences) > 1 else 0.0
+    return bool(differences.mean() > 2 * error)
 
 
 def warn_about_ties(scores: Sequence[float], validator: str, what: str) -> None:

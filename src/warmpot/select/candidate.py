@@ -219,6 +219,10 @@ class Validator(ABC):
     def _score(self, candidate: Candidate) -> float:
         """Return the score of a candidate that has everything needed."""
 
+    def target_terms(self, candidate: Candidate) -> FloatArray | None:  # noqa: ARG002
+        """Return one number per target sample whose mean is the score; None if the score is not such a mean."""
+        return None
+
 
 @dataclass(frozen=True)
 class Choice:

@@ -11,7 +11,7 @@ import numpy as np
 
 from warmpot._checks import check_choice, check_count, check_fraction, check_positive
 from warmpot._settings import from_mapping, suggestion
-from warmpot._typing import FloatArray, IntArray
+from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.bounds.lipschitz import Lipschitz, head_lipschitz
 from warmpot.bounds.theorems import BoundProblem
 from warmpot.errors import InputError
@@ -261,17 +261,26 @@ class Neighbours(Validator):
         check_choice("space", self.space, SPACES)
 
     def _score(self, candidate: Candidate) -> float:
+        agreement, chance = self._agreement(candidate)
+        return _above_chance(float(agreement.mean()), chance)
+
+    def target_terms(self, candidate: Candidate) -> FloatArray:
+        """Return the agreement of every target sample with its neighbours, above chance."""
+        agreement, chance = self._agreement(candidate)
+        return np.array([_above_chance(share, chance) for share in agreement.mean(axis=1)])
+
+    def _agreement(self, candidate: Candidate) -> tuple[BoolArray, float]:
+        """Return whether each target sample and each of its neighbours get the same class, and how often by chance."""
         from sklearn.neighbors import NearestNeighbors
 
         predictions, x = candidate.target_predictions, candidate.points("target", self.space)
         if len(x) == 1:
-            return 0.0
+            return np.zeros((1, 1), dtype=bool), 0.0
         k = min(self.k, max((len(x) - 1) // 2, 1))
         search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(x - x.mean(axis=0))
         near = search.kneighbors(return_distance=False)
-        agreement = float((predictions[near] == predictions[:, None]).mean())
         shares = predicted_shares(candidate.target_logits)
-        return _above_chance(agreement, float(shares @ shares))
+        return predictions[near] == predictions[:, None], float(shares @ shares)
 
 
 @dataclass(frozen=True)

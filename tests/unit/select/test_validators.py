@@ -399,3 +399,13 @@ def test_old_names_work_with_a_warning(old: str, new: str) -> None:
 
     with pytest.warns(DeprecationWarning, match=f"use warmpot.select.{new}"):
         assert getattr(warmpot.select, old) is getattr(warmpot.select, new)
+
+
+def test_terms_of_neighbours_have_the_score_as_their_mean() -> None:
+    rng = np.random.default_rng(0)
+    e = candidate(rng.normal(size=(30, 4)), target_features=rng.normal(size=(30, 4)))
+    terms = make_validator("neighbours").target_terms(e)
+    assert terms is not None
+    assert len(terms) == 30
+    assert terms.mean() == pytest.approx(score("neighbours", e), abs=1e-14)
+    assert make_validator("snd").target_terms(e) is None

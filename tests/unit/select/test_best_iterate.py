@@ -1,0 +1,82 @@
+"""Which iterate of a run is kept: scores of given terms, no training."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from warmpot.select import Candidate, Validator, best_iterate
+from warmpot.select.best_iterate import ValidatorChooser
+
+N = 100
+X, LOGITS = np.zeros((2, 1)), np.eye(2)
+
+
+class Given(Validator):
+    """Scores that the snapshots carry."""
+
+    name, summary = "given", ""
+
+    def __init__(self, has_terms: bool) -> None:
+        self.has_terms = has_terms
+
+    def _score(self, candidate: Any) -> float:
+        return float(candidate.terms.mean())
+
+    def target_terms(self, candidate: Any) -> Any:
+        return candidate.terms if self.has_terms else None
+
+
+def raised(*gains: float) -> np.ndarray:
+    """Terms of .5 per target sample; the first ones are raised."""
+    terms = np.full(N, 0.5)
+    terms[: len(gains)] += gains
+    return terms
+
+
+@pytest.fixture
+def choose(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def candidate(snapshot: Any, *_: Any) -> Any:
+        plain = Candidate(X, LOGITS, np.array([0, 1]), X, LOGITS)
+        object.__setattr__(plain, "terms", snapshot.terms)
+        return plain
+
+    monkeypatch.setattr(best_iterate, "candidate_from_snapshot", candidate)
+
+    def run(*iterates: np.ndarray, images: bool = True, has_terms: bool = True, resumed: bool = False) -> int:
+        chooser, chosen = ValidatorChooser(Given(has_terms), None, None), 0  # type: ignore[arg-type]
+        for step, terms in enumerate(iterates):
+            snapshot = SimpleNamespace(step=step, terms=terms, first=(X, X) if images else None)
+            better, _ = chooser.offer(snapshot)  # type: ignore[arg-type]
+            chosen = step if better else chosen
+            if resumed:
+                state = json.loads(json.dumps(chooser.state()))
+                chooser = ValidatorChooser(Given(has_terms), None, None)  # type: ignore[arg-type]
+                chooser.load(state)
+        return chosen
+
+    return run
+
+
+def test_the_answer_of_frozen_features_is_kept_unless_a_score_is_clearly_higher(choose: Any) -> None:
+    one, many = raised(0.4), raised(*[0.4] * 9)
+    assert choose(raised(), raised()) == 0  # equal
+    assert choose(raised(), one) == 0  # a single sample, and so one standard error
+    assert choose(raised(), raised(0.8, 0.2, 0.2, 0.2)) == 0  # one sample, seen by its neighbours as well
+    assert choose(raised(), raised(*[0.4] * 6, *[-0.4] * 3)) == 0  # .012 against an error of .012
+    assert choose(raised(), many) == 1
+    assert choose(raised(), one, many, one, many, resumed=True) == 4  # of the clearly higher ones, the last of equals
+    assert choose(one, one, many) == 2
+
+
+def test_scores_that_are_no_means_must_be_higher(choose: Any) -> None:
+    assert choose(raised(), raised(), has_terms=False) == 0
+    assert choose(raised(), raised(0.4), raised(), has_terms=False) == 1
+
+
+def test_on_features_the_last_of_equal_scores_wins(choose: Any) -> None:
+    assert choose(raised(), raised(0.4), raised(0.4), raised(), images=False) == 2
