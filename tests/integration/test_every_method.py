@@ -29,20 +29,15 @@ from warmpot.weights import estimate_presence
 CLASSES, SHARED = 6, 3
 STATELESS = {"warmpot", "mpot", "jumbot", "source-only", "dan", "pseudo-label"}
 """Methods that have nothing but the network; their weightings have no state either."""
-NOT_AHEAD = {"dan": 0.7, "adda": 0.7, "iwan": 0.85, "etn": 0.85}
-"""Methods that do not beat the source alone on the toy (90 %), and a bound that they must still pass.
-
-DAN and ADDA align all classes, and lose (76 and 78 %); IWAN and ETN are level with it.
+ALIGNING = {"adda", "dan", "drcn", "etn", "iwan"}
+"""Methods that do not beat the source alone (90 %) on the partial toy, as ADDA, DAN and DRCN align all classes, and IWAN
+and ETN are level with it. They must beat it (83 %) on `MOVED`; without their own terms they would not.
 """
+MOVED: dict[str, Any] = {"shared": CLASSES, "angle": 0.0, "shift": 8.0}
+"""A target with all classes, moved as a whole: what alignment is made for."""
 ADAPTING = [name for name, method in METHODS.items() if method.uses_target]
 STEPPING = [name for name, method in METHODS.items() if "minibatch" in method.engines]
 ROUNDS_ONLY = [name for name in METHODS if name not in STEPPING]
-WITHOUT: dict[str, dict[str, Any]] = {"drcn": {"joint": 0.0}}
-"""Terms that are left out on the toy, since they align all classes of the source with a target that has half of them.
-
-With the joint distance of DRCN the accuracy there is 82 %, below the 90 % of the source alone; what is tested is the
-distance of classes, which is what the method has for partial targets.
-"""
 LONGER = {"slm": 600}
 """Steps on the toy, if not 300: then SLM's selector still leaves .47 of the weight on outliers (after 600: .25)."""
 SOURCE_LONGER: dict[str, dict[str, Any]] = {"shot-plus": {"pretrain": 0.5}}
@@ -115,11 +110,10 @@ def of_method(name: str, steps: int, changes: dict[str, Any] | None = None) -> R
 
 
 @cache
-def learnt(name: str, steps: int = 300) -> tuple[float, float]:
-    """Return the accuracy on the target, and the weight of the outlier classes."""
-    task, truth = make_toy()
+def learnt(name: str, steps: int = 300, *, moved: bool = False) -> tuple[float, float]:
+    """Return the accuracy on the target of a toy, and the weight of the outlier classes."""
+    task, truth = make_toy(**MOVED) if moved else make_toy()
     changes: dict[str, Any] = {"minibatch": {"source_batch": 48, "target_batch": 48, "network": {"width": 32}}}
-    changes["params"] = WITHOUT.get(name, {})
     config = of_method(name, steps, changes)
     if "critic" in config.weight_params:  # one that has the time to learn
         config = of_method(name, steps, {**changes, "weight_params": {"critic": {"steps": 100}}})
@@ -137,7 +131,10 @@ def test_the_toy_leaves_room_for_adaptation() -> None:
 @pytest.mark.parametrize("name", ADAPTING)
 def test_it_beats_the_source_and_takes_weight_off_outliers(name: str) -> None:
     accuracy, outliers = learnt(name, LONGER.get(name, 300))
-    assert accuracy > NOT_AHEAD.get(name, learnt("source-only")[0])
+    if name in ALIGNING:
+        assert learnt(name, moved=True)[0] > 0.05 + learnt("source-only", moved=True)[0]
+    else:
+        assert accuracy > learnt("source-only")[0]
     if METHODS[name].weights == "uniform":
         assert outliers == pytest.approx(1 - SHARED / CLASSES)
     else:
