@@ -49,6 +49,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+@pytest.fixture
+def few_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the classes present, 2 instead of 12: most of a short training, and many tests do not look at them."""
+    from warmpot.weights import estimate_presence
+
+    for module in ("methods.alternation", "methods.weighting", "train.fitting"):
+        patched = functools.partial(estimate_presence, simulations=2)
+        monkeypatch.setattr(f"warmpot.{module}.estimate_presence", patched)
+
+
 RUN_UNTIL = """
 import importlib, signal, sys
 

@@ -10,7 +10,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +24,13 @@ from warmpot.errors import InputError, WarmpotWarning
 from warmpot.methods import METHODS, OWN, WEIGHTINGS, BatchContext, Learner, Method
 from warmpot.select import fit_chosen
 from warmpot.train import Fitted, RunConfig, fit, load_config, preset_names
-from warmpot.weights import estimate_presence
 
 CLASSES, SHARED = 6, 3
 STATELESS = {"warmpot", "mpot", "jumbot", "source-only", "dan", "pseudo-label"}
 """Methods that have nothing but the network; their weightings have no state either."""
 ALIGNING = {"adda", "dan", "drcn", "etn", "iwan"}
-"""Methods that do not beat the source alone (90 %) on the partial toy, as ADDA, DAN and DRCN align all classes, and IWAN
-and ETN are level with it. They must beat it (83 %) on `MOVED`; without their own terms they would not.
+"""Methods that do not beat the source alone (90 %) on the partial toy: ADDA, DAN and DRCN align all classes, IWAN and
+ETN are level with it. They must beat it (83 %) on `MOVED`; without their own terms they would not.
 """
 MOVED: dict[str, Any] = {"shared": CLASSES, "angle": 0.0, "shift": 8.0}
 """A target with all classes, moved as a whole: what alignment is made for."""
@@ -48,10 +47,7 @@ FOR_IMAGES: dict[str, dict[str, Any]] = {"shot-plus": {"rotation": 0.0}}
 """Recipes with a term that only images have, and that is refused for features."""
 
 
-@pytest.fixture(autouse=True)
-def few_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the classes present, for the report: with all of them (tests of weights) that is half of a short training."""
-    monkeypatch.setattr("warmpot.train.fitting.estimate_presence", partial(estimate_presence, simulations=2))
+pytestmark = pytest.mark.usefixtures("few_simulations")
 
 
 def make_toy(

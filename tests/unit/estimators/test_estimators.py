@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -36,7 +37,6 @@ from warmpot.estimators import (
     WarmpotRegressor,
     reweighter,
 )
-from warmpot.weights import estimate_presence
 
 CENTRES = np.array([[0.0, 0.0, 1.0], [4.0, 0.0, 1.0], [0.0, 4.0, 1.0], [4.0, 4.0, 1.0]])
 FULL, QUICK = WarmpotClassifier(), {"full": {"rounds": 2}}
@@ -65,21 +65,18 @@ ALL = [
     pytest.param(PartialReweighter(LogisticRegression()), YS, id="weighted-logistic"),
     pytest.param(PartialReweighter(Ridge()), RS, id="weighted-ridge"),
 ]
-every = pytest.mark.parametrize(("estimator", "y"), ALL)
 unwarned = pytest.mark.filterwarnings("ignore:X_target:warmpot.errors.WarmpotWarning")  # tested on its own, below
+
+
+def every(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test with every estimator, quickly."""
+    return pytest.mark.usefixtures("few_simulations")(pytest.mark.parametrize(("estimator", "y"), ALL)(test))
 
 
 @pytest.fixture(autouse=True)
 def short_training_of_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """For the time it takes; test_the_reweighter_takes_the_weights_of_a_training has the training that users get."""
     monkeypatch.setattr(reweighter, "WarmpotClassifier", partial(WarmpotClassifier, overrides=QUICK))
-
-
-@pytest.fixture
-def few_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the classes present: with all of them (tests of weights) that is a third of a short training."""
-    for module in ("warmpot.train.fitting", "warmpot.methods.alternation"):
-        monkeypatch.setattr(f"{module}.estimate_presence", partial(estimate_presence, simulations=2))
 
 
 def outputs(estimator: Any, x: Any = XT) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from warmpot.errors import InputError
 from warmpot.train import Predictor, fit, load_config
 from warmpot.train.run_reader import read_run
 
+pytestmark = pytest.mark.usefixtures("few_simulations")
+
 SMALL = {"full": {"rounds": 3, "width": 16, "iterations": 5}}
 QUICK = {"minibatch": {"steps": 12, "checkpoint_every": 4, "log_every": 3}}
 
