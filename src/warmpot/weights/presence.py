@@ -24,6 +24,7 @@ from scipy.sparse import csr_array
 from warmpot._checks import check_count, check_matrix
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.errors import InputError
+from warmpot.weights._logistic import fit_logistic
 from warmpot.weights.axes import indicators, principal_axes, with_signs
 from warmpot.weights.formulas import class_codes
 
@@ -391,14 +392,11 @@ class _Simulator:
         return look.evidence[self.split], np.isin(np.flatnonzero(self.split), labels)
 
     def _learned(self, evidence: FloatArray, present: BoolArray) -> FloatArray:
-        from sklearn.linear_model import LogisticRegression
-
         centre, scale = evidence.mean(axis=0), np.maximum(evidence.std(axis=0), 1e-9)
         known, asked = (evidence - centre) / scale, (self.real.evidence - centre) / scale
-        model = LogisticRegression().fit(known, present)
-        if (model.coef_ < 0).any():  # more evidence is never against a class: what seems so is noise
-            against = model.coef_[0] < 0
+        coefficients, intercept = fit_logistic(known, present)
+        if (against := coefficients < 0).any():  # more evidence is never against a class: what seems so is noise
             known[:, against] = asked[:, against] = 0.0
-            model = LogisticRegression().fit(known, present)
-        probability: FloatArray = model.predict_proba(asked)[:, 1]
+            coefficients, intercept = fit_logistic(known, present)
+        probability: FloatArray = 0.5 * (1 + np.tanh((asked @ coefficients + intercept) / 2))
         return probability

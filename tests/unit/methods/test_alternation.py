@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import r2_score
 
@@ -23,7 +24,7 @@ from warmpot.estimators import SourceOnlyClassifier, WarmpotClassifier, WarmpotR
 from warmpot.losses import LABEL_LOSSES
 from warmpot.methods import Warmpot, refit
 from warmpot.methods.alternation import Alternation
-from warmpot.methods.coordinates import group_counts, split_classes, variance_follows_mean
+from warmpot.methods.coordinates import group_counts, k_means, split_classes, variance_follows_mean
 from warmpot.methods.refit import fit_classifier, fit_ridge
 from warmpot.train import Predictor, fit, load_config
 from warmpot.train.run_folder import latest_checkpoint, load_checkpoint
@@ -453,6 +454,14 @@ def test_large_classes_are_split_into_groups_of_similar_samples() -> None:
     assert set(groups[120:150]) == {2}
     assert set(groups[150:]) == set(range(4, 14))
     assert split_classes(np.zeros((120, 2)), np.zeros(120, int), 1).tolist() == [0] * 120
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_groups_are_those_of_scikit_learn(dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    for width, count in ((8, 2), (40, 6), (200, 10)):
+        x = (rng.normal(size=(50 * count, width)) * rng.random(width) + 5).astype(dtype)
+        np.testing.assert_array_equal(k_means(x, count), KMeans(count, n_init=1, random_state=0).fit_predict(x))
 
 
 def test_groups_of_a_class_give_more_axes_and_separate_what_one_mean_cannot() -> None:
