@@ -43,6 +43,8 @@ MOST = 5000
 """Samples of a domain that are looked at; drawn at random from more."""
 FEW = 5
 """Fewer expected classes are few: a class more or less then changes the shares of all others much."""
+SQUARABLE = 1e15
+"""Sums of squares of larger numbers may exceed float32."""
 ROUNDS = 3
 """Of simulation: the first with class sets of any size, the others with sets drawn from the probabilities so far."""
 
@@ -221,7 +223,7 @@ def discriminant_axes(
     Parameters
     ----------
     x : (n, d) array
-        Features.
+        Features, float32 or float64: sums over samples are computed in that.
     targets : (n, C) array, dense or sparse
         Class probabilities.
     weights : (n,) array
@@ -232,10 +234,13 @@ def discriminant_axes(
     (d, k) array
         With ``k = min(d, max(C - 1, 2))``, the best axis first.
     """
-    x = x - weights @ x / weights.sum()  # an offset of all samples separates nothing
-    x *= np.sqrt(weights)[:, None]
+    if max(x.max(), -x.min()) > SQUARABLE:
+        x = x.astype(np.float64)
+    roots = np.sqrt(weights).astype(x.dtype)[:, None]
+    x = x - (weights / weights.sum()).astype(x.dtype) @ x  # an offset of all samples separates nothing
+    x *= roots
     groups = targets.T  # once: of a sparse matrix it costs more than a small product
-    return axes_of_scatter(x.T @ x, groups @ (x * np.sqrt(weights)[:, None]), groups @ weights, shrinkage)
+    return axes_of_scatter(x.T @ x, groups @ (x * roots), groups @ weights, shrinkage)
 
 
 def axes_of_scatter(total: FloatArray, sums: FloatArray, sizes: FloatArray, shrinkage: float = SHRINKAGE) -> FloatArray:
@@ -320,8 +325,9 @@ def _nearest_class(
 def _distances(x: FloatArray) -> FloatArray:
     """Squared distances up to a constant per row, in float32; no sample is near itself."""
     y = (x - x.mean(axis=0)).astype(np.float32)
-    squares = (y * y).sum(axis=1)
-    distances: FloatArray = squares - 2 * (y @ y.T)
+    distances: FloatArray = y @ y.T
+    distances *= -2  # in place: new arrays of this size take longer than the product
+    distances += (y * y).sum(axis=1)
     np.fill_diagonal(distances, np.inf)
     return distances
 
