@@ -104,6 +104,7 @@ SLOW_PARTS = {"scipy.optimize", "scipy.spatial", "scipy.special", "scipy.stats",
 
 def test_a_fit_with_its_report_imports_nothing_slow_that_it_can_do_without(tmp_path: Path) -> None:
     code = """
+import gc
 import sys
 import numpy as np
 from warmpot.cli._app import app
@@ -112,6 +113,7 @@ labels, fewer = np.repeat(np.arange(3), 100), np.repeat(np.arange(2), 40)  # 100
 for name, y in {"source": labels, "target": fewer}.items():
     np.savez(f"{name}.npz", X=20 * np.eye(3, 64)[y] + rng.normal(size=(len(y), 64)), y=y)
 app(["fit", "source.npz", "target.npz", "--out", "run", "--quiet"], standalone_mode=False)
+assert gc.isenabled() and gc.get_freeze_count() > 100_000  # collections of garbage do not look at torch
 print(*sys.modules)
 """
     command = [sys.executable, "-W", "ignore", "-c", code]

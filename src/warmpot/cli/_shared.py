@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import logging
 import os
@@ -120,7 +121,7 @@ class _StderrLines(logging.Handler):
 def heavy_imports() -> Iterator[None]:
     """Import torch and what needs it in this block, without collections of garbage, which take a fifth of the time.
 
-    Later collections do not look at what was imported either: it stays.
+    Later collections do not look at what was imported either: it stays. The one at the end looks at nothing.
     """
     if "torch" in sys.modules:
         yield
@@ -131,6 +132,7 @@ def heavy_imports() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+        atexit.register(gc.freeze)
 
 
 @contextmanager

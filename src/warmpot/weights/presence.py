@@ -25,7 +25,7 @@ from warmpot._checks import check_count, check_matrix
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.errors import InputError
 from warmpot.weights._logistic import fit_logistic
-from warmpot.weights.axes import indicators, principal_axes, with_signs
+from warmpot.weights.axes import indicators, principal_axes, smallest_of_rows, with_signs
 from warmpot.weights.formulas import class_codes
 
 __all__ = ["STATES", "ClassPresence", "axes_of_scatter", "discriminant_axes", "estimate_presence", "unit_rows"]
@@ -312,7 +312,7 @@ def _nearest_class(
     if k < 1:
         return predicted, np.ones(len(target))
     distances, same = _distances(target), predicted[:, None] == predicted
-    reach = np.partition(distances, k - 1, axis=1)[:, k - 1 : k]
+    reach = smallest_of_rows(distances, k)
     near = distances <= reach
     agree, excess = np.count_nonzero(near & same, axis=1).astype(float), np.count_nonzero(near, axis=1) - k
     if excess.any():  # copies of samples are equally far: they share the places that are left
