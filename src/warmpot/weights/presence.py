@@ -43,8 +43,6 @@ MOST = 5000
 """Samples of a domain that are looked at; drawn at random from more."""
 FEW = 5
 """Fewer expected classes are few: a class more or less then changes the shares of all others much."""
-SQUARABLE = 1e15
-"""Sums of squares of larger numbers may exceed float32."""
 ROUNDS = 3
 """Of simulation: the first with class sets of any size, the others with sets drawn from the probabilities so far."""
 
@@ -234,8 +232,6 @@ def discriminant_axes(
     (d, k) array
         With ``k = min(d, max(C - 1, 2))``, the best axis first.
     """
-    if max(x.max(), -x.min()) > SQUARABLE:
-        x = x.astype(np.float64)
     roots = np.sqrt(weights).astype(x.dtype)[:, None]
     x = x - (weights / weights.sum()).astype(x.dtype) @ x  # an offset of all samples separates nothing
     x *= roots
