@@ -98,6 +98,31 @@ print(*(name for name in set(sys.modules) - before if name.split(".")[0] == "sym
     assert not run.stdout.split()
 
 
+SLOW = {"sklearn", "pandas", "pyarrow", "sympy", "lightning_fabric", "ot"}
+SLOW_PARTS = {"scipy.optimize", "scipy.spatial", "scipy.special", "scipy.stats", "torch._dynamo", "matplotlib.pyplot"}
+
+
+def test_a_fit_with_its_report_imports_nothing_slow_that_it_can_do_without(tmp_path: Path) -> None:
+    code = """
+import gc
+import sys
+import numpy as np
+from warmpot.cli._app import app
+rng = np.random.default_rng(0)
+labels, fewer = np.repeat(np.arange(3), 100), np.repeat(np.arange(2), 40)  # 100: classes that are split
+for name, y in {"source": labels, "target": fewer}.items():
+    np.savez(f"{name}.npz", X=20 * np.eye(3, 64)[y] + rng.normal(size=(len(y), 64)), y=y)
+app(["fit", "source.npz", "target.npz", "--out", "run", "--quiet"], standalone_mode=False)
+assert gc.isenabled() and gc.get_freeze_count() > 100_000  # collections of garbage do not look at torch
+print(*sys.modules)
+"""
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert (tmp_path / "run" / "report.html").is_file()
+    modules = run.stdout.split()
+    assert sorted(SLOW & {name.split(".")[0] for name in modules} | SLOW_PARTS & set(modules)) == []
+
+
 def test_every_layer_is_an_attribute_and_loads_on_first_use() -> None:
     layers = {m.name for m in pkgutil.iter_modules(warmpot.__path__) if not m.name.startswith("_")} - {"cli"}
     assert layers == set(warmpot._LAYERS) <= set(warmpot.__all__)

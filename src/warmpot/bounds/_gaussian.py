@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.special import softmax
 
 from warmpot._typing import FloatArray
 from warmpot.bounds.lipschitz import head_lipschitz
@@ -59,6 +58,8 @@ class GaussianHead:
 
     def proba(self, centred: FloatArray) -> FloatArray:
         """Class probabilities of features minus the origin."""
+        from scipy.special import softmax  # here: it is slow to import, and fits import this module
+
         proba: FloatArray = softmax(centred @ self.weight.T + self.bias, axis=1)
         return proba
 

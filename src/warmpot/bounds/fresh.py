@@ -35,7 +35,6 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.spatial import cKDTree
 
 from warmpot._checks import check_fraction
 from warmpot._typing import Array, BoolArray, FloatArray
@@ -178,6 +177,8 @@ def check_unseen(name: str, seen: FloatArray, fresh: FloatArray) -> int:
     Equal samples are not always copies, because some populations repeat themselves: about as many are accepted as the
     samples seen have among themselves, and a twentieth more. Returns how many equal a sample seen, or each other.
     """
+    from scipy.spatial import cKDTree  # here: it is slow to import, and fits import this module
+
     n, m, centre = len(seen), len(fresh), seen.mean(axis=0)
     known, new = seen - centre, fresh - centre
     near = SAME * max(float(np.linalg.norm(known, axis=1).max()), 1e-300)

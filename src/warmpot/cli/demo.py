@@ -13,7 +13,7 @@ from typer import Option
 from warmpot._files import atomic_write, is_unused, read_json, write_text
 from warmpot._run_files import DEMO, PAGE
 from warmpot.cli import _flags
-from warmpot.cli._shared import messages, present_classes, quoted, show, show_written, table_grid
+from warmpot.cli._shared import heavy_imports, messages, present_classes, quoted, show, show_written, table_grid
 from warmpot.cli.report import write_report
 from warmpot.errors import InputError, WarmpotError
 
@@ -53,8 +53,9 @@ def demo(
     with messages(not quiet) as note:
         note("drawing the digits")
 
-        from warmpot.data import digits_task, make_task
-        from warmpot.train import fit, load_config
+        with heavy_imports():
+            from warmpot.data import digits_task, make_task
+            from warmpot.train import fit, load_config
 
         configs = {name: load_config(name, changes={"seed": seed}) for name in (BASELINE, preset)}
         source, target = digits_task(seed=seed)

@@ -28,6 +28,7 @@ from warmpot.cli._shared import (
     default_out,
     facts_grid,
     given_once,
+    heavy_imports,
     messages,
     present_classes,
     quoted,
@@ -261,7 +262,8 @@ def _resumed_run(
     folder: Path = flags["resume"]
     note(f"resuming {folder}")
 
-    from warmpot.train.run_folder import read_config
+    with heavy_imports():
+        from warmpot.train.run_folder import read_config
 
     return _RunRequest(folder, remembered_files(folder, source, target, "--resume"), read_config(folder), resume=True)
 
@@ -274,7 +276,8 @@ def _new_run(
     check_names(flags["method"], flags["preset"])
     note(f"reading {data.source} and {data.target}")  # before the seconds that the following imports take
 
-    from warmpot.train.defaults import config_for_data
+    with heavy_imports():
+        from warmpot.train.defaults import config_for_data
 
     config = config_for_data(
         images=data.of_images, regression=data.regression, method=flags["method"], preset=flags["preset"],

@@ -13,7 +13,16 @@ from warmpot._files import write_csv
 from warmpot._run_files import ACCEPT
 from warmpot.cli import _flags
 from warmpot.cli._data_files import ColumnFlags, read_table, recorded_data, remembered_flags
-from warmpot.cli._shared import check_out_file, class_summary, default_out, facts_grid, messages, score, show
+from warmpot.cli._shared import (
+    check_out_file,
+    class_summary,
+    default_out,
+    facts_grid,
+    heavy_imports,
+    messages,
+    score,
+    show,
+)
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
@@ -57,8 +66,10 @@ def predict(
     from warmpot.data.files import map_features
     from warmpot.data.inputs import of_images
     from warmpot.data.task import match_labels, warn_of_repeated_names
-    from warmpot.train.images import CORRUPT, check_decodable
-    from warmpot.train.run_folder import read_facts
+
+    with heavy_imports():
+        from warmpot.train.images import CORRUPT, check_decodable
+        from warmpot.train.run_folder import read_facts
 
     out = out or default_out("predictions", data, suffix=".csv", folder=run)
     check_out_file(out, data, classes, *recorded_data(run))

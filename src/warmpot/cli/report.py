@@ -11,7 +11,7 @@ from typer import Argument, Option
 from warmpot._run_files import CONFIG, PAGE, STORE
 from warmpot.cli import _flags
 from warmpot.cli._data_files import DataFiles, recorded_data, remembered_files, warn_if_changed
-from warmpot.cli._shared import check_out_file, complain, messages, one_line, quoted, show
+from warmpot.cli._shared import check_out_file, complain, heavy_imports, messages, one_line, quoted, show
 from warmpot.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ def report(
     Target labels, if the target file has any, are used for evaluation only, and marked as such. If the data is
     missing, the page shows what the run folder contains.
     """
-    from warmpot.report.run_page import report_run
+    with heavy_imports():
+        from warmpot.report.run_page import report_run
 
     if out is not None:
         check_out_file(out, source, target, *recorded_data(run), own=run / PAGE, new_folder=True)

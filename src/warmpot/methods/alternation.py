@@ -298,7 +298,9 @@ class Alternation(Rounds):
             self.origin = (everyone / everyone.sum()) @ x
             x = x - self.origin
             groups = vstack([self.groups, carried @ self.groups], "csr")
-            axes = discriminant_axes(x.double().numpy(), groups, total.numpy())
+            # In float32 where the principal axes are, too (`centre_and_axes`): else it saves nothing.
+            samples = x if self.task.width > self.full.width else x.double()
+            axes = discriminant_axes(samples.numpy(), groups, total.numpy())
             # In units of the scatter within classes: lengths matter where features are not scaled to 1.
             self.metric = torch.from_numpy(axes * math.sqrt(float(total.sum()))).float()
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,12 +11,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from warmpot._typing import FloatArray, IntArray
-from warmpot.weights.axes import principal_axes
+from warmpot.weights.axes import indicators, principal_axes
 
-__all__ = ["centre_and_axes", "group_counts", "split_classes", "variance_follows_mean"]
+__all__ = ["centre_and_axes", "group_counts", "k_means", "split_classes", "variance_follows_mean"]
 
 GROUP, MOST_GROUPS = 50, 10
 """Samples per group of a class that is split, and groups per class at most."""
+MOST_STEPS = 300
+"""Of k-means; it ends after some 10."""
 
 
 def centre_and_axes(domains: Sequence[Tensor], width: int) -> tuple[Tensor, Tensor]:
@@ -64,14 +65,45 @@ def split_classes(x: FloatArray, labels: IntArray, n_classes: int) -> IntArray:
     A discriminant of C classes has C - 1 axes, few for ten digits in 256 columns. Groups of a class in place of the
     class give more (mixture discriminant analysis). The groups of class c are numbered before those of class c + 1.
     """
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-
     counts = group_counts(labels, n_classes)
     groups = (np.cumsum(counts) - counts)[labels]
     for c in np.flatnonzero(counts > 1):
         rows = np.flatnonzero(labels == c)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different samples than groups
-            groups[rows] += KMeans(int(counts[c]), n_init=1, random_state=0).fit_predict(x[rows])
+        groups[rows] += k_means(x[rows], int(counts[c]))
     return groups
+
+
+def k_means(x: FloatArray, count: int) -> IntArray:
+    """Return the cluster of each sample by k-means, from greedy k-means++ centres until no sample changes its cluster.
+
+    The draws are those of scikit-learn's ``KMeans(count, n_init=1, random_state=0)``, and so are the clusters; but
+    scikit-learn takes a second to import. A cluster that loses all samples keeps its centre.
+    """
+    x = x - x.mean(axis=0)
+    centres, nearest = x[_spread_rows(x, count)], np.full(len(x), -1)
+    for _ in range(MOST_STEPS):
+        distances = (centres * centres).sum(axis=1) - 2 * (x @ centres.T)  # squares, up to a constant per sample
+        previous, nearest = nearest, distances.argmin(axis=1)
+        if np.array_equal(nearest, previous):
+            break
+        sizes = np.bincount(nearest, minlength=count)[:, None]
+        means = indicators(nearest, count).T @ x / np.maximum(sizes, 1)
+        centres = np.where(sizes > 0, means, centres).astype(x.dtype)
+    return nearest
+
+
+def _spread_rows(x: FloatArray, count: int) -> list[int]:
+    """Draw samples that are far from each other: each is the best of a few, drawn by their squared distances."""
+    rng, n, squares = np.random.RandomState(0), len(x), (x * x).sum(axis=1)
+    rows: list[int] = []
+    drawn, nearest = rng.choice(n, 1, p=np.full(n, 1 / n)), np.full(n, np.inf)
+    while True:
+        distances = np.maximum(squares[drawn, None] + squares - 2 * (x[drawn] @ x.T), 0)
+        nearer = np.minimum(nearest, distances)
+        best = int(nearer.sum(axis=1).argmin())
+        nearest = nearer[best]
+        rows.append(int(drawn[best]))
+        if len(rows) == count:
+            return rows
+        levels = rng.uniform(size=2 + int(np.log(count))) * nearest.sum()
+        drawn = np.minimum(np.searchsorted(nearest.cumsum(), levels), n - 1)

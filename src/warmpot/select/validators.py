@@ -14,6 +14,7 @@ from warmpot._settings import from_mapping, suggestion
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.bounds.lipschitz import Lipschitz, head_lipschitz
 from warmpot.bounds.theorems import BoundProblem
+from warmpot.costs import nearest_rows
 from warmpot.errors import InputError
 from warmpot.select.candidate import Candidate, Validator, log_softmax
 from warmpot.weights import estimate_present_classes, predicted_shares
@@ -271,14 +272,11 @@ class Neighbours(Validator):
 
     def _agreement(self, candidate: Candidate) -> tuple[BoolArray, float]:
         """Return whether each target sample and each of its neighbours get the same class, and how often by chance."""
-        from sklearn.neighbors import NearestNeighbors
-
         predictions, x = candidate.target_predictions, candidate.points("target", self.space)
         if len(x) == 1:
             return np.zeros((1, 1), dtype=bool), 0.0
         k = min(self.k, max((len(x) - 1) // 2, 1))
-        search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(x - x.mean(axis=0))
-        near = search.kneighbors(return_distance=False)
+        near = nearest_rows(x, k)
         shares = predicted_shares(candidate.target_logits)
         return predictions[near] == predictions[:, None], float(shares @ shares)
 

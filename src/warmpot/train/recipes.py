@@ -94,14 +94,16 @@ def preset_for(method: str, preset: str | None = None, *, images: bool = False) 
     >>> [preset_for(method, images=True) for method in ("warmpot", "arpm", "source-only")]
     ['official', 'arpm', 'source-only-official']
     """
+    if preset is not None and read_preset(preset)["method"] == method:
+        return preset
     own = presets_of(method)
     if preset is None and images:
         return next((name for name in (OF_IMAGES, f"{method}-{OF_IMAGES}", method) if name in own), OF_IMAGES)
     if preset is None:
         whole = [name for name in (DEFAULT, method) if name in own and read_preset(name)["engine"] == "full"]
         return next((name for name in (*whole, f"{method}-{OF_FEATURES}") if name in own), OF_FEATURES)
-    other = read_preset(preset)["method"]
-    if other != method and own:
+    if own:
+        other = read_preset(preset)["method"]
         got, allowed = f"{preset!r}, which is for {other!r}, with the method {method!r}", ", ".join(own)
         raise InputError("preset", got=got, allowed=allowed, remedy="Leave one of the two out.")
     return preset

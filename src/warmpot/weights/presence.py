@@ -24,7 +24,8 @@ from scipy.sparse import csr_array
 from warmpot._checks import check_count, check_matrix
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.errors import InputError
-from warmpot.weights.axes import indicators, principal_axes, with_signs
+from warmpot.weights._logistic import fit_logistic
+from warmpot.weights.axes import indicators, principal_axes, smallest_of_rows, with_signs
 from warmpot.weights.formulas import class_codes
 
 __all__ = ["STATES", "ClassPresence", "axes_of_scatter", "discriminant_axes", "estimate_presence", "unit_rows"]
@@ -220,7 +221,7 @@ def discriminant_axes(
     Parameters
     ----------
     x : (n, d) array
-        Features.
+        Features, float32 or float64: sums over samples are computed in that.
     targets : (n, C) array, dense or sparse
         Class probabilities.
     weights : (n,) array
@@ -231,10 +232,11 @@ def discriminant_axes(
     (d, k) array
         With ``k = min(d, max(C - 1, 2))``, the best axis first.
     """
-    x = x - weights @ x / weights.sum()  # an offset of all samples separates nothing
-    x *= np.sqrt(weights)[:, None]
+    roots = np.sqrt(weights).astype(x.dtype)[:, None]
+    x = x - (weights / weights.sum()).astype(x.dtype) @ x  # an offset of all samples separates nothing
+    x *= roots
     groups = targets.T  # once: of a sparse matrix it costs more than a small product
-    return axes_of_scatter(x.T @ x, groups @ (x * np.sqrt(weights)[:, None]), groups @ weights, shrinkage)
+    return axes_of_scatter(x.T @ x, groups @ (x * roots), groups @ weights, shrinkage)
 
 
 def axes_of_scatter(total: FloatArray, sums: FloatArray, sizes: FloatArray, shrinkage: float = SHRINKAGE) -> FloatArray:
@@ -306,7 +308,7 @@ def _nearest_class(
     if k < 1:
         return predicted, np.ones(len(target))
     distances, same = _distances(target), predicted[:, None] == predicted
-    reach = np.partition(distances, k - 1, axis=1)[:, k - 1 : k]
+    reach = smallest_of_rows(distances, k)
     near = distances <= reach
     agree, excess = np.count_nonzero(near & same, axis=1).astype(float), np.count_nonzero(near, axis=1) - k
     if excess.any():  # copies of samples are equally far: they share the places that are left
@@ -319,8 +321,9 @@ def _nearest_class(
 def _distances(x: FloatArray) -> FloatArray:
     """Squared distances up to a constant per row, in float32; no sample is near itself."""
     y = (x - x.mean(axis=0)).astype(np.float32)
-    squares = (y * y).sum(axis=1)
-    distances: FloatArray = squares - 2 * (y @ y.T)
+    distances: FloatArray = y @ y.T
+    distances *= -2  # in place: new arrays of this size take longer than the product
+    distances += (y * y).sum(axis=1)
     np.fill_diagonal(distances, np.inf)
     return distances
 
@@ -391,14 +394,11 @@ class _Simulator:
         return look.evidence[self.split], np.isin(np.flatnonzero(self.split), labels)
 
     def _learned(self, evidence: FloatArray, present: BoolArray) -> FloatArray:
-        from sklearn.linear_model import LogisticRegression
-
         centre, scale = evidence.mean(axis=0), np.maximum(evidence.std(axis=0), 1e-9)
         known, asked = (evidence - centre) / scale, (self.real.evidence - centre) / scale
-        model = LogisticRegression().fit(known, present)
-        if (model.coef_ < 0).any():  # more evidence is never against a class: what seems so is noise
-            against = model.coef_[0] < 0
+        coefficients, intercept = fit_logistic(known, present)
+        if (against := coefficients < 0).any():  # more evidence is never against a class: what seems so is noise
             known[:, against] = asked[:, against] = 0.0
-            model = LogisticRegression().fit(known, present)
-        probability: FloatArray = model.predict_proba(asked)[:, 1]
+            coefficients, intercept = fit_logistic(known, present)
+        probability: FloatArray = 0.5 * (1 + np.tanh((asked @ coefficients + intercept) / 2))
         return probability

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from sklearn.cluster import KMeans
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import r2_score
 
@@ -23,7 +24,7 @@ from warmpot.estimators import SourceOnlyClassifier, WarmpotClassifier, WarmpotR
 from warmpot.losses import LABEL_LOSSES
 from warmpot.methods import Warmpot, refit
 from warmpot.methods.alternation import Alternation
-from warmpot.methods.coordinates import group_counts, split_classes, variance_follows_mean
+from warmpot.methods.coordinates import group_counts, k_means, split_classes, variance_follows_mean
 from warmpot.methods.refit import fit_classifier, fit_ridge
 from warmpot.train import Predictor, fit, load_config
 from warmpot.train.run_folder import latest_checkpoint, load_checkpoint
@@ -374,7 +375,8 @@ def test_features_that_overflow_are_refused_or_named(monkeypatch: pytest.MonkeyP
     with pytest.raises(InputError, match="source features: got numbers up to"):
         fit(huge, config())
     large = Task(task.xs * 1e25, task.ys, task.xt * 1e25, task.classes)
-    assert np.isfinite(fit(large, config()).outputs).all()
+    for scale in ("auto", "none"):
+        assert np.isfinite(fit(large, config(scale=scale)).outputs).all()
 
     def overflown(*args: Any, **kwargs: Any) -> Any:
         return fit_classifier(*args, **kwargs) * torch.inf
@@ -455,9 +457,17 @@ def test_large_classes_are_split_into_groups_of_similar_samples() -> None:
     assert split_classes(np.zeros((120, 2)), np.zeros(120, int), 1).tolist() == [0] * 120
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_groups_are_those_of_scikit_learn(dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    for width, count in ((8, 2), (40, 6), (200, 10)):
+        x = (rng.normal(size=(50 * count, width)) * rng.random(width) + 5).astype(dtype)
+        np.testing.assert_array_equal(k_means(x, count), KMeans(count, n_init=1, random_state=0).fit_predict(x))
+
+
 def test_groups_of_a_class_give_more_axes_and_separate_what_one_mean_cannot() -> None:
     """Two classes of two clusters each, in the corners of a square: their means are the same."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(1)
     corners = np.array([[1, 1], [-1, -1], [1, -1], [-1, 1]], float)
     cluster, at = np.repeat(np.arange(4), 60), np.repeat(np.arange(4), 15)
     xs, xt = (np.c_[6 * corners[k], np.zeros((len(k), 8))] + rng.normal(size=(len(k), 10)) for k in (cluster, at))

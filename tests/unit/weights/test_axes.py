@@ -9,7 +9,7 @@ from scipy.linalg import subspace_angles
 from warmpot.methods.locality import uncentred_axes
 from warmpot.weights import axes as module
 from warmpot.weights import estimate_presence
-from warmpot.weights.axes import principal_axes, with_signs
+from warmpot.weights.axes import principal_axes, smallest_of_rows, with_signs
 
 
 def _centred(n: int, d: int, seed: int = 0) -> np.ndarray:
@@ -75,3 +75,12 @@ def test_the_presence_does_not_depend_on_the_side(monkeypatch: pytest.MonkeyPatc
 def test_a_single_axis_is_an_array_that_torch_takes() -> None:
     axes = np.array([[2.0, 0.0], [0.0, 1.0]])[:, ::-1][:, :1]
     assert min(with_signs(axes).strides) > 0
+
+
+@pytest.mark.parametrize("k", [1, 3, 24, 100, 203])
+def test_the_smallest_of_rows_are_those_of_a_sort(k: int) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50, 203)).astype(np.float32)
+    x[:, ::2] = x[:, ::2].round()  # equal entries
+    x[np.arange(50), np.arange(50)] = np.inf
+    np.testing.assert_array_equal(smallest_of_rows(x, k)[:, 0], np.sort(x, axis=1)[:, k - 1])

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from warmpot._typing import FloatArray, IntArray
 from warmpot.errors import InputError
 from warmpot.weights import ClassPresence, estimate_presence
+from warmpot.weights._logistic import fit_logistic
 from warmpot.weights.presence import STATES, discriminant_axes
 
 
@@ -189,3 +191,14 @@ def test_copies_of_a_sample_share_the_last_place_among_the_neighbours() -> None:
     k = round(0.25 * counts @ counts / len(x))
     near = np.argsort(distances, axis=1, kind="stable")[:, :k]
     assert np.allclose(consistency, (predicted[near] == predicted[:, None]).mean(axis=1))
+
+
+@pytest.mark.parametrize(("slope", "offset"), [(0.0, 0.0), (1.0, -3.0), (30.0, 0.0), (500.0, 60.0)])
+def test_the_logistic_regression_is_that_of_scikit_learn(slope: float, offset: float) -> None:
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.normal(size=300), np.zeros(300), rng.exponential(size=300)])
+    y = rng.random(300) < 1 / (1 + np.exp(-np.clip(slope * x[:, 0] + offset, -50, 50)))
+    y[:2] = False, True  # at the ends the classes are nearly, or quite, separated
+    coefficients, intercept = fit_logistic(x, y)
+    model = LogisticRegression(tol=1e-10, max_iter=10_000).fit(x, y)
+    np.testing.assert_allclose([*coefficients, intercept], [*model.coef_[0], *model.intercept_], atol=1e-5)
