@@ -286,8 +286,8 @@ def _damped(
 ) -> tuple[float, float, float, float, float]:
     """Take as much of a step as raises the dual or halves the residual, if any does.
 
-    Sets the sums and returns s, the total and what `_violation` returns. Where no step was taken, s and the residual are
-    as they were, and the rest is of no use.
+    Sets the sums and returns s, the total and what `_violation` returns. Where no step was taken, s and the residual
+    are as they were, and the rest is of no use.
     """
     size = limit.size
     new, ones = np.empty(size), np.empty(size)
