@@ -8,6 +8,7 @@ The time plot and the table come from benchmarks/results/transport.json: after a
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,17 @@ def duration(taken: float) -> str:
     return f"{amount:.0f} {unit}" if amount >= 10 else f"{amount:.2g} {unit}"
 
 
+def growth(record: dict[str, Any]) -> str:
+    """Say how much longer twice the n takes, solver by solver."""
+    parts = []
+    for name, curve in record.items():
+        factors = [later / earlier for earlier, later in pairwise(curve["seconds"])]
+        slope = np.polyfit(np.log(curve["n"]), np.log(curve["seconds"]), 1)[0]
+        listed = ", ".join(f"{factor:.1f}" for factor in factors)
+        parts.append(f"{name} {listed} times as long (n^{slope:.1f} over all, up to n = {curve['n'][-1]})")
+    return f"Twice the n takes, from n = {curve['n'][0]} on: {'; '.join(parts)}."
+
+
 def numbers(result: dict[str, Any]) -> str:
     """Write the table of docs/which-solver.md."""
     lines = ["| case | warmpot | POT | ratio | notes |", "|---|---|---|---|---|"]
@@ -192,6 +204,8 @@ def numbers(result: dict[str, Any]) -> str:
     facts = result["machine"]
     versions = facts["versions"]
     lines += [
+        "",
+        growth(result["records"]["scaling"]),
         "",
         f"{result['inputs']}; {facts['cpu']}, {facts['cores']} cores; Python {versions['python']}, "
         f"POT {versions['POT']}, numpy {versions['numpy']}, numba {versions['numba']}; "

@@ -48,7 +48,7 @@ def test_exact_equals_pot(seed: int, n: int) -> None:
     assert solution.gap <= 1e-9 * solution.value
 
 
-@pytest.mark.parametrize("n", [7, 200])
+@pytest.mark.parametrize("n", [7, 200, 220])
 def test_full_mass_is_ordinary_transport(n: int) -> None:
     rng = np.random.default_rng(n)
     cost = rng.random((n, n))

@@ -282,29 +282,34 @@ def _damped(
     move: FloatArray,
     residual: float,
     dual: float,
-) -> tuple[float, float]:
-    """Take as much of a step as raises the dual or halves the residual, if any does; returns s and the residual."""
+    sums: FloatArray,
+) -> tuple[float, float, float, float, float]:
+    """Take as much of a step as raises the dual or halves the residual, if any does.
+
+    Sets the sums and returns s, the total and what `_violation` returns. Where no step was taken, s and the residual
+    are as they were, and the rest is of no use.
+    """
     size = limit.size
-    new, ones, sums = np.empty(size), np.empty(size), np.empty(size)
+    new, ones = np.empty(size), np.empty(size)
     longest = max(abs(d_tau), TINY)
     for k in range(size):
         ones[k] = 1.0
         longest = max(longest, abs(move[k])) if abs(move[k]) < np.inf else np.inf
     if not longest < np.inf:
-        return s, residual
+        return s, 0.0, residual, np.inf, dual
     step = min(1.0, LONGEST_MOVE / longest)
     for _ in range(6):
         for k in range(size):
             new[k] = min(cap[k], scale[k] * np.exp(-step * move[k]))
         s_new = s * np.exp(step * d_tau)
         total = _add_up(gibbs, new, s_new, ones, sums)
-        mass, _, after = _violation(limit, sums, total, potential, new, s_new, cap)
+        mass, gap, after = _violation(limit, sums, total, potential, new, s_new, cap)
         if mass < 0.5 * residual or after > dual + 1e-13 * abs(dual):
             for k in range(size):
                 scale[k] = new[k]
-            return s_new, mass
+            return s_new, total, mass, gap, after
         step = min(0.25 * step, NEWTON_MOVE / longest)
-    return s, residual
+    return s, 0.0, residual, np.inf, dual
 
 
 @kernel
@@ -326,7 +331,8 @@ def solve_at(
     """
     n, m = cost.shape
     scale, cap, sums, ones, work = np.empty(n + m), np.empty(n + m), np.empty(n + m), np.empty(n + m), np.empty(n + m)
-    count, idle, best, before, residual, code = 0, 0, np.inf, np.inf, np.inf, OUT_OF_ITERATIONS
+    count, idle, best, rate, code = 0, 0, np.inf, 0.0, OUT_OF_ITERATIONS
+    residual, gap, dual = np.inf, np.inf, -np.inf
     s, sweeps = 1.0, SWEEPS
     while code == OUT_OF_ITERATIONS and count < max_iter:
         total = _absorb(cost, low, eps * span, tau, potential, gibbs)
@@ -334,12 +340,14 @@ def solve_at(
         for k in range(n + m):
             scale[k], ones[k], cap[k] = 1.0, 1.0, np.exp(min(potential[k], LOG_MAX))
         while count < max_iter:
-            for _ in range(sweeps):
-                s = _sweep(gibbs, limit, scale, s, cap, work)
-            count += sweeps
-            total = _add_up(gibbs, scale, s, ones, sums)
-            before = residual
-            residual, gap, dual = _violation(limit, sums, total, potential, scale, s, cap)
+            if sweeps > 0:
+                before = residual
+                for _ in range(sweeps):
+                    s = _sweep(gibbs, limit, scale, s, cap, work)
+                count += sweeps
+                total = _add_up(gibbs, scale, s, ones, sums)
+                residual, gap, dual = _violation(limit, sums, total, potential, scale, s, cap)
+                rate = (residual / before) ** (1.0 / sweeps)
             if residual <= tol and gap * eps <= tol:
                 code = CONVERGED
                 break
@@ -347,16 +355,20 @@ def solve_at(
             if idle > STALL_CHECKS:
                 code = STALLED
                 break
-            rate = (residual / before) ** (1.0 / sweeps)
-            sweeps = SWEEPS
-            if _newton_pays(n, m, scale, cap, rate, residual, 0.1 * tol):
-                d_tau = _newton_direction(gibbs, limit, scale, s, cap, sums, total, work)
-                s, residual = _damped(gibbs, limit, potential, scale, s, cap, d_tau, work, residual, dual)
-                count, sweeps = count + 1, SWEEPS // 2  # enough to see their rate from here
+            if sweeps == 0 or _newton_pays(n, m, scale, cap, rate, residual, 0.1 * tol):
+                before, d_tau = residual, _newton_direction(gibbs, limit, scale, s, cap, sums, total, work)
+                s, total, residual, gap, dual = _damped(
+                    gibbs, limit, potential, scale, s, cap, d_tau, work, before, dual, sums
+                )
+                # after a good step the next one; else sweeps, enough to see their rate from here
+                count, sweeps = count + 1, 0 if residual < 0.1 * before else SWEEPS // 2
+            else:
+                sweeps = SWEEPS
             drift = max(s, 1.0 / s)
             for k in range(n + m):
                 drift = max(drift, scale[k], 1.0 / scale[k])
             if drift > LARGEST_DRIFT:
+                sweeps = max(sweeps, 1)  # the dual is another one after absorbing
                 break
         tau += np.log(s)
         for k in range(n + m):

@@ -67,12 +67,13 @@ def round_plan(plan: FloatArray, a: FloatArray, b: FloatArray, mass: float, fill
         return 0.0
     missing = mass - total
     if fill and missing > 0.0 and spare_a > 0.0 and spare_b > 0.0:  # else full to the last bit: rounding is missing
+        for j in range(m):
+            room_b[j] /= spare_b
         for i in range(n):
             if room_a[i] > 0.0:
-                # not both by one factor: their product may be out of range
-                share = room_a[i] * (missing / spare_a)
+                share = room_a[i] * (missing / spare_a)  # not both by one factor: their product may be out of range
                 for j in range(m):
-                    plan[i, j] += share * (room_b[j] / spare_b)
+                    plan[i, j] += share * room_b[j]
     return missing
 
 

@@ -14,7 +14,9 @@ from warmpot.errors import InputError
 from warmpot.transport.problem import PartialProblem, Potentials, Residuals, check_masses, proven_bound, residuals_of
 
 __all__ = [
+    "FEASIBLE",
     "Certificate",
+    "bound_from",
     "certify",
     "in_callers_kind",
     "linear_cost",
@@ -59,20 +61,26 @@ class Certificate(NamedTuple):
 
 
 def lower_bound(problem: PartialProblem, v: FloatArray) -> tuple[float, FloatArray, float]:
-    """Prove a lower bound of the optimal value from column potentials ``v >= 0`` alone.
+    """Prove a lower bound of the optimal value from column potentials ``v >= 0`` alone; returns it, u and t."""
+    return bound_from((problem.cost + v).min(axis=1), problem.a, problem.b, problem.mass, v)
 
-    For fixed v the best row potentials are ``u_i = max(0, t - m_i)`` with ``m_i = min_j C_ij + v_j``, and the best
-    t is the quantile of m that collects the mass; so any v, from any solver, gives a valid bound. Returns it, u and t.
+
+def bound_from(
+    lowest: FloatArray, a: FloatArray, b: FloatArray, mass: float, v: FloatArray
+) -> tuple[float, FloatArray, float]:
+    """Prove a lower bound of the optimal value from ``v >= 0`` and ``lowest_i = min_j C_ij + v_j``.
+
+    For fixed v the best row potentials are ``u_i = max(0, t - lowest_i)``, and the best t is the quantile of `lowest`
+    that collects the mass; so any v, from any solver, gives a valid bound. Returns it, u and t.
     """
-    lowest = (problem.cost + v).min(axis=1)
-    order = np.argsort(lowest)
-    filled = int(np.searchsorted(np.cumsum(problem.a[order]), problem.mass * (1 - FEASIBLE)))
+    order = lowest.argsort()
+    filled = int(a[order].cumsum().searchsorted(mass * (1 - FEASIBLE)))
     t = float(lowest[order[min(filled, order.size - 1)]])
     if t == np.inf:  # forbidden pairs do not allow this mass; the bound holds for any t
         t = float(lowest.max(where=lowest < np.inf, initial=lowest.min()))
         t = t if t < np.inf else 0.0
     u = np.maximum(0.0, t - lowest)
-    return proven_bound(problem.mass, t, problem.a, u, problem.b, v), u, t
+    return proven_bound(mass, t, a, u, b, v), u, t
 
 
 def certify(

@@ -23,7 +23,7 @@ from scipy.sparse import csr_array
 
 from warmpot._progress import ProgressCallback
 from warmpot._typing import FloatArray, IntArray
-from warmpot.transport.certify import trim_sparse
+from warmpot.transport.certify import bound_from, trim_sparse
 from warmpot.transport.problem import proven_bound
 
 __all__ = ["BALANCED", "FINISHED", "BlockCost", "ColumnGeneration", "Duals", "Generated", "MatrixCost", "solve_arcs"]
@@ -188,6 +188,14 @@ class _Arcs:
         full = csr_array((plan.data, (used[plan.row], plan.col)), shape=(a.size, b.size))
         return flow._replace(plan=full, u=u)
 
+    def duals(self, a: FloatArray, b: FloatArray, mass: float) -> Duals:
+        """Return the best dual variables if rows had no limit: each column pays its lowest cost, up to t."""
+        paid = np.full(b.size, np.inf)
+        np.minimum.at(paid, self.key % self.n_cols, self.cost)
+        u = np.zeros(a.size)
+        _, v, t = bound_from(paid, b, a, mass, u)  # that of the transposed problem
+        return Duals(u, v, t)
+
     def value(self, plan: csr_array) -> float:
         """Linear cost of a plan over these arcs."""
         entries = plan.tocoo()
@@ -261,7 +269,8 @@ class ColumnGeneration:
 
     `block_rows` rows are priced at a time, and `report` gets the share of each pass that is done. Rows have arcs of
     their own from the start (`by_row`) if most of them must be used. `start` are the dual variables of a similar
-    problem: the first pass then finds the pairs of least reduced cost, and the first simplex starts from them.
+    problem: the first pass then finds the pairs of least reduced cost, and the first simplex starts from them. Without,
+    it starts from those of the problem without limits of rows.
     """
 
     def __init__(
@@ -284,6 +293,7 @@ class ColumnGeneration:
         """
         a, b, scanner, arcs, span = self.a, self.b, self.scanner, self.arcs, self.scanner.span
         cheapest = scanner.lowest if scanner.lowest < np.inf else 0.0  # all pairs may be forbidden
+        self.start = arcs.duals(a, b, mass) if self.start is None else self.start
         for rounds in range(2, MAX_ROUNDS + 1):
             flow = arcs.solve(a, b, mass, cheapest + detour * span, max_iter, self.start)
             u, v, t, complete = flow.u, flow.v, flow.t, flow.finished and flow.slack == 0

@@ -1,4 +1,4 @@
-"""Ordinary entropic problems, solved in one call of compiled code.
+"""Ordinary problems, solved with few calls from Python: entropic ones, and small exact ones.
 
 Ordinary are plain arrays of finite numbers, positive weights, a mass that can be moved and an eps that is not small
 compared with the range of the costs. All else, errors included, is left to the checks and the solvers of `solve`.
@@ -14,14 +14,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from warmpot._checks import LARGEST
 from warmpot._interop import Kind, is_torch, kind_of, to_numpy
 from warmpot._typing import FloatArray, IntArray
-from warmpot.transport.certify import in_callers_kind
-from warmpot.transport.problem import BatchSolution, Potentials, Residuals, Solution, Status, writable
+from warmpot.transport.certify import FEASIBLE, bound_from, in_callers_kind
+from warmpot.transport.exact import ALL_ARCS, optimality, solve_dense
+from warmpot.transport.problem import BatchSolution, Potentials, Residuals, Solution, Status, residuals_of, writable
 
-__all__ = ["solve_common", "solve_common_batch", "solve_common_plan"]
+__all__ = ["solve_common", "solve_common_batch", "solve_common_exact", "solve_common_plan"]
 
 PARTS = 4  # into which a batch is cut, per core: problems differ in time
+
+
+class _Inputs(NamedTuple):
+    """Costs and weights of rows and of columns, with a leading axis for the problems, and the mass; in float64."""
+
+    costs: FloatArray
+    a: FloatArray
+    b: FloatArray
+    mass: float
 
 
 class _Solved(NamedTuple):
@@ -42,14 +53,48 @@ def solve_common(
     solved = _solve_one(cost, a, b, beta, mass, eps, tol, max_iter)
     if solved is None:
         return None
-    kind, n = kind_of(cost), solved.costs.shape[1]
-    moved, slope, value, objective, dual_value, *residuals = solved.facts[0].tolist()
-    plan, paid = kind.wrap_plan(solved.plans[0], moved), (value, objective)
+    n = solved.costs.shape[1]
+    facts, sums, potential = solved.facts[0].tolist(), solved.sums[0], solved.potentials[0]
+    potentials = Potentials(potential[:n], potential[n:])
+    return _solution(cost, solved.costs[0], solved.plans[0], sums, potentials, facts, int(solved.counts[0]))
+
+
+def solve_common_exact(
+    cost: Any, a: Any, b: Any, beta: Any, mass: Any, tol: float, max_iter: int
+) -> Solution[Any] | None:
+    """Solve an ordinary exact problem that is small; None for others. The arguments are those of `solve_partial`."""
+    from warmpot.transport._exact_small import set_plan
+
+    inputs = _plain_inputs(_plain_cost(cost), a, b, beta, mass)
+    if inputs is None or inputs.costs.size > ALL_ARCS:
+        return None
+    values, wa, wb = inputs.costs[0], inputs.a[0], inputs.b[0]
+    dense = solve_dense(values, wa, wb, inputs.mass, max_iter)
+    if dense is None or not dense.finished:
+        return None
+    n, moved, v = wa.size, dense.mass, dense.v
+    plan, sums, lowest = np.empty(values.shape), np.empty(n + wb.size), np.empty(n)
+    value = set_plan(dense.flow, values, moved, v, plan, sums, lowest)
+    residuals = residuals_of(sums[:n], sums[n:], wa, wb, moved)
+    dual_value, u, t = bound_from(lowest, wa, wb, moved, v)
+    if residuals.worst > FEASIBLE or not optimality(value, dual_value, tol, moved * dense.span, True).ok:
+        return None
+    facts = [moved, t, value, value, dual_value, *residuals]
+    return _solution(cost, values, plan, sums, Potentials(u, v), facts, 1)
+
+
+def _solution(
+    cost: Any, values: FloatArray, plan: FloatArray, sums: FloatArray, potentials: Potentials, facts: list[float],
+    n_iter: int,
+) -> Solution[Any]:  # fmt: skip
+    """Return the solution of a problem in the kind of its cost; the rest is in float64, for the facts see `FACTS`."""
+    kind, n = kind_of(cost), plan.shape[0]
+    moved, slope, value, objective, dual_value, *residuals = facts
+    result, paid = kind.wrap_plan(plan, moved), (value, objective)
     if kind.device is not None:
-        paid = in_callers_kind(cost, plan, solved.plans[0], solved.costs[0], objective, kind)
-    sums, potential = solved.sums[0], solved.potentials[0]
+        paid = in_callers_kind(cost, result, plan, values, objective, kind)
     return Solution(
-        plan=plan,
+        plan=result,
         p=kind.wrap(sums[:n]),
         q=kind.wrap(sums[n:]),
         value=paid[0],
@@ -57,8 +102,8 @@ def solve_common(
         dual_value=min(dual_value, objective),  # they may cross by rounding
         gap=max(0.0, objective - dual_value),
         status=Status.OPTIMAL,
-        n_iter=int(solved.counts[0]),
-        potentials=Potentials(kind.wrap(potential[:n]), kind.wrap(potential[n:])),
+        n_iter=n_iter,
+        potentials=Potentials(kind.wrap(potentials.u), kind.wrap(potentials.v)),
         slope=slope,
         residuals=Residuals(*residuals),
     )
@@ -84,23 +129,18 @@ def _solve(
     costs: FloatArray | None, a: Any, b: Any, beta: Any, mass: Any, eps: float, tol: float, max_iter: int
 ) -> _Solved | None:
     """Solve the ordinary ones of a batch, in threads without the interpreter lock; None if none can be."""
-    if costs is None or type(mass) not in (float, int, np.float64):
-        return None
-    size, n, m = costs.shape
-    if beta is not None:
-        if a is not None or type(beta) not in (float, int) or not 0 < beta <= 1:
-            return None
-        a = np.full(n, 1.0 / (beta * n))
-    rows, cols = _plain_weights(a, size, n), _plain_weights(b, size, m)
-    if rows is None or cols is None:
-        return None
     from warmpot.transport._entropic_whole import FACTS, solve_many
 
+    inputs = _plain_inputs(costs, a, b, beta, mass)
+    if inputs is None:
+        return None
+    costs, rows, cols, mass = inputs
+    size, n, m = costs.shape
     solved = _Solved(
         costs, np.empty(costs.shape), np.empty((size, n + m)), np.empty((size, n + m)), np.empty((size, len(FACTS))),
         np.empty(size, np.int64),
     )  # fmt: skip
-    settings = float(mass), eps, tol, max_iter
+    settings = mass, eps, tol, max_iter
     cores = 1 if size == 1 else min(size, os.cpu_count() or 1)
     if cores == 1:
         solve_many(costs, rows, cols, *settings, *solved[1:])
@@ -120,6 +160,19 @@ def _solve(
     for thread in others:
         thread.join()
     return solved
+
+
+def _plain_inputs(costs: FloatArray | None, a: Any, b: Any, beta: Any, mass: Any) -> _Inputs | None:
+    """Return what the compiled solvers take; None if it is not plain arrays and numbers."""
+    if costs is None or type(mass) not in (float, int, np.float64) or not 0 < mass < LARGEST:
+        return None
+    size, n, m = costs.shape
+    if beta is not None:
+        if a is not None or type(beta) not in (float, int) or not 0 < beta <= 1:
+            return None
+        a = np.full(n, 1.0 / (beta * n))
+    rows, cols = _plain_weights(a, size, n), _plain_weights(b, size, m)
+    return None if rows is None or cols is None else _Inputs(costs, rows, cols, float(mass))
 
 
 def _plain_cost(cost: Any) -> FloatArray | None:

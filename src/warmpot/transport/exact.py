@@ -3,46 +3,66 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
+from warmpot._checks import LARGEST
 from warmpot._typing import FloatArray
 from warmpot.transport.certify import linear_cost, lower_bound
-from warmpot.transport.columns import BALANCED, FINISHED, ColumnGeneration, MatrixCost, solve_arcs
+from warmpot.transport.columns import FINISHED, ColumnGeneration, MatrixCost, solve_arcs
 from warmpot.transport.problem import Answer, PartialProblem, Status, infeasible
 
-__all__ = ["MAX_PIVOTS", "columns_of", "movable_mass", "optimality", "snap_to_movable", "solve_exact", "to_feasible"]
+__all__ = [
+    "ALL_ARCS",
+    "MAX_PIVOTS",
+    "columns_of",
+    "movable_mass",
+    "optimality",
+    "snap_to_movable",
+    "solve_dense",
+    "solve_exact",
+    "to_feasible",
+]
 
 MAX_PIVOTS = 10**9
-ALL_ARCS = 20_000  # up to this many pairs every pair is an arc from the start; above, column generation is faster
+ALL_ARCS = 40_000  # up to this many pairs every pair is an arc from the start; above, column generation is faster
 BLOCK_ROWS = 512
+NOISE = 1e-14
+"""Potentials up to this share of the cost range are rounding: 0, so that capacities far above the mass cost nothing."""
 
 
-def _solve_dense(
-    cost: FloatArray, a: FloatArray, b: FloatArray, mass: float, max_iter: int
-) -> tuple[FloatArray, FloatArray, bool]:
-    """Move `mass` over all pairs, each of finite cost; returns the plan, v, and whether the simplex finished.
+class _DenseFlow(NamedTuple):
+    """Flow between rows and columns, the reservoirs last, over the mass; v, the mass, the range of the costs."""
+
+    flow: FloatArray
+    v: FloatArray
+    mass: float
+    span: float
+    finished: bool
+
+
+def solve_dense(cost: FloatArray, a: FloatArray, b: FloatArray, mass: float, max_iter: int) -> _DenseFlow | None:
+    """Move `mass` over all pairs; None unless costs are finite, weights positive, and the mass can be moved.
 
     For small problems: a matrix with the reservoirs as a row and a column is set up faster than a list of arcs.
     """
+    from warmpot.transport._exact_small import set_network
     from warmpot.transport._simplex import emd_c
 
     n, m = cost.shape
-    low = float(cost.min())
-    scale = float(cost.max()) - low or 1.0
-    supply, demand = np.minimum(a / mass, 2.0), np.minimum(b / mass, 2.0)  # as in `solve_arcs`
-    spare_a, spare_b = max(0.0, supply.sum() - 1.0), max(0.0, demand.sum() - 1.0)
-    rows, cols = n + (spare_b > BALANCED), m + (spare_a > BALANCED)
-    price = np.zeros((rows, cols))
-    np.subtract(cost, low, out=price[:n, :m])
-    price[:n, :m] /= scale
-    price[n:, m:] = 4.0  # above the two real routes that this one would replace
-    supply, demand = np.append(supply, spare_b)[:rows], np.append(demand, spare_a)[:cols]
-    demand *= supply.sum() / demand.sum()
-    plan, _, alpha, beta, code = emd_c(supply, demand, price, max_iter, 1)
-    ground = alpha[n] if rows > n else -beta[:m].max()
-    v = np.maximum(0.0, -(beta[:m] + ground)) * scale
-    return np.ascontiguousarray(plan[:n, :m]) * mass, v, code == FINISHED
+    low, high = float(cost.min()), float(cost.max())
+    if not -LARGEST <= low <= high <= LARGEST:
+        return None
+    span = high - low or 1.0
+    supply, demand, start, price = np.empty(n + 1), np.empty(m + 1), np.empty(m + 1), np.empty((n + 1, m + 1))
+    mass = set_network(cost, low, span, a, b, mass, supply, demand, price, start)
+    if mass == 0.0:
+        return None
+    flow, _, alpha, beta, code = emd_c(supply, demand, price, max_iter, 1)
+    beta = beta[:m] + start[:m]
+    v = -beta - (alpha[n] + start[m]) if supply[n] > 0.0 else beta.max() - beta
+    return _DenseFlow(flow, np.where(v > NOISE, v * span, 0.0), mass, span, code == FINISHED)
 
 
 def solve_exact(problem: PartialProblem, *, tol: float = 1e-9, max_iter: int = MAX_PIVOTS) -> Answer:
@@ -54,9 +74,9 @@ def solve_exact(problem: PartialProblem, *, tol: float = 1e-9, max_iter: int = M
     cost, a, b, mass = problem.cost, problem.a, problem.b, problem.mass
     detour = min(cost.shape) + 2 if problem.forbidden else 2
     rounds = 1
-    if cost.size <= ALL_ARCS and not problem.forbidden:
-        span = float(np.ptp(cost)) or 1.0
-        plan, v, finished = _solve_dense(cost, a, b, mass, max_iter)
+    dense = solve_dense(cost, a, b, mass, max_iter) if cost.size <= ALL_ARCS else None
+    if dense is not None:
+        plan, v, span, finished = dense.flow[: a.size, : b.size] * mass, dense.v, dense.span, dense.finished
     elif cost.size <= ALL_ARCS:
         rows, cols = np.nonzero(cost < np.inf)
         arcs = (rows, cols, cost[rows, cols])

@@ -14,7 +14,7 @@ from warmpot._interop import Kind, is_torch, kind_of
 from warmpot._typing import Array, FloatArray
 from warmpot.errors import InputError
 from warmpot.transport.certify import in_callers_kind
-from warmpot.transport.common_case import solve_common, solve_common_batch, solve_common_plan
+from warmpot.transport.common_case import solve_common, solve_common_batch, solve_common_exact, solve_common_plan
 from warmpot.transport.entropic import DEFAULT_MAX_ITER, solve_entropic
 from warmpot.transport.exact import MAX_PIVOTS, solve_exact
 from warmpot.transport.path import approximate_path
@@ -93,7 +93,10 @@ def solve_partial(
     Solution(2 x 2, OPTIMAL, value=0, gap=0, slope=0, n_iter=1)
     """
     eps, tol, max_iter = _settings(eps, tol, max_iter)
-    common = None if eps is None else solve_common(cost, a, b, beta, mass, eps, tol, max_iter)
+    if eps is None:
+        common = solve_common_exact(cost, a, b, beta, mass, tol, max_iter)
+    else:
+        common = solve_common(cost, a, b, beta, mass, eps, tol, max_iter)
     if common is not None:
         return common
     problem = PartialProblem.checked(cost, a, b, mass, beta)
@@ -150,16 +153,18 @@ def solve_partial_batch(
                 return solutions
             solved = {int(k): solutions[position] for position, k in enumerate(numbers)}
     rest = [k for k in range(size) if k not in solved]
-    problems = [PartialProblem.checked(values[k], rows[k], cols[k], mass, beta) for k in rest]
     if eps is not None and kind.on_accelerator:
         from warmpot.transport.entropic_torch import solve_entropic_torch
 
+        problems = [PartialProblem.checked(values[k], rows[k], cols[k], mass, beta) for k in rest]
         answers = solve_entropic_torch(problems, eps, tol=tol, max_iter=max_iter, device=kind.device)
+        for k, problem, answer in zip(rest, problems, answers, strict=True):
+            solved[k] = _to_solution(problem, answer, costs[k], kind)
     else:
+        options: dict[str, Any] = {"beta": beta, "mass": mass, "eps": eps, "tol": tol, "max_iter": max_iter}
         with ThreadPoolExecutor(min(size, os.cpu_count() or 1)) as pool:
-            answers = list(pool.map(lambda problem: _solve(problem, eps, tol, max_iter), problems))
-    for k, problem, answer in zip(rest, problems, answers, strict=True):
-        solved[k] = _to_solution(problem, answer, costs[k], kind)
+            singly = pool.map(lambda k: solve_partial(costs[k], rows[k], cols[k], throw=False, **options), rest)
+            solved |= zip(rest, singly, strict=True)
     if throw:
         for k in range(size):
             solved[k].or_raise()

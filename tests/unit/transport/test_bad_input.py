@@ -22,6 +22,7 @@ from warmpot.transport import (
     solve_partial_batch,
     solve_partial_blocks,
     solve_partial_points,
+    step_plan,
 )
 
 C = np.arange(6.0).reshape(2, 3)
@@ -63,6 +64,8 @@ BAD: dict[str, Callable[[], Any]] = {
     "inf mass": lambda: solve_partial(C, mass=np.inf),
     "mass above max": lambda: solve_partial(C, mass=1.1),
     "huge int mass": lambda: solve_partial(C, mass=10**400),
+    "huge int mass, entropic": lambda: solve_partial(C, mass=10**400, eps=1.0),
+    "huge int mass of a step": lambda: step_plan(C, mass=10**400, eps=1.0),
     "mass None": lambda: solve_partial(C, mass=None),  # type: ignore[arg-type]
     "mass text": lambda: solve_partial(C, mass="much"),  # type: ignore[arg-type]
     "mass vector": lambda: solve_partial(C, mass=np.array([0.1, 0.2])),  # type: ignore[arg-type]

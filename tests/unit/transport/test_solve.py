@@ -40,6 +40,13 @@ def test_mass_is_snapped_to_the_maximum(eps: float | None, dtype: type) -> None:
     assert solution.plan.sum() == pytest.approx(min(1.0, float(b.astype(float).sum())), rel=1e-12)
 
 
+def test_potentials_of_columns_far_above_the_mass_are_exactly_zero() -> None:
+    cost = np.zeros((3, 8))
+    cost[:, 0] = 1.0, 1e-13, 2.0
+    solution = solve_partial(cost, np.ones(3), np.ones(8), mass=3e-6)  # times a capacity, their rounding would be a gap
+    assert solution.gap == solution.value == 0.0
+
+
 def test_full_mass_fills_every_column() -> None:
     n = 49
     solution = solve_partial(RNG.random((n, n)), np.full(n, 1 / (0.35 * n)), mass=1.0)
@@ -357,11 +364,12 @@ def test_the_plan_of_a_step_is_that_of_the_solution(eps: float | None) -> None:
     assert torch.equal(step.plan, whole.plan)
 
 
+@pytest.mark.parametrize("eps", [None, 0.3])
 @pytest.mark.parametrize("mass", [0.3, 1.0, 1])
-def test_ordinary_problems_have_the_answer_of_the_general_solver(mass: float) -> None:
+def test_ordinary_problems_have_the_answer_of_the_general_solver(mass: float, eps: float | None) -> None:
     cost = np.random.default_rng(0).random((30, 20)) * 10 - 2
-    whole = solve_partial(cost, beta=0.4, mass=mass, eps=0.3)
-    listed = solve_partial(cost.tolist(), beta=0.4, mass=mass, eps=0.3)  # not a plain array: checked one by one
+    whole = solve_partial(cost, beta=0.4, mass=mass, eps=eps)
+    listed = solve_partial(cost.tolist(), beta=0.4, mass=mass, eps=eps)  # not a plain array: checked one by one
     assert np.allclose(whole.plan, listed.plan, atol=1e-9)
     assert np.allclose(whole.potentials.v, listed.potentials.v, atol=1e-6)
     for name in ("value", "objective", "dual_value", "slope"):
@@ -372,13 +380,14 @@ def test_ordinary_problems_have_the_answer_of_the_general_solver(mass: float) ->
 
 
 def test_arrays_that_may_not_be_written_to_use_the_same_kernels() -> None:
-    from warmpot.transport import _entropic, _entropic_whole
+    from warmpot.transport import _entropic, _entropic_whole, _exact_small
 
+    kernels = (_entropic.solve_at, _entropic_whole.solve_many, _exact_small.set_network, _exact_small.set_plan)
     cost, a = np.random.default_rng(0).random((8, 6)), np.full(8, 0.2)
-    solve_partial(cost, a, mass=0.5, eps=0.3)
-    solve_partial(cost, a, mass=0.5, eps=1e-4)
-    before = [len(f.signatures) for f in (_entropic.solve_at, _entropic_whole.solve_many)]
+    for eps in (None, 0.3, 1e-4):
+        solve_partial(cost, a, mass=0.5, eps=eps)
+    before = [len(f.signatures) for f in kernels]
     cost.flags.writeable = a.flags.writeable = False
-    solve_partial(cost, a, mass=0.5, eps=0.3)
-    solve_partial(cost, a, mass=0.5, eps=1e-4)
-    assert [len(f.signatures) for f in (_entropic.solve_at, _entropic_whole.solve_many)] == before
+    for eps in (None, 0.3, 1e-4):
+        solve_partial(cost, a, mass=0.5, eps=eps)
+    assert [len(f.signatures) for f in kernels] == before
