@@ -2,6 +2,7 @@
 
 python benchmarks/images.py [--tasks NAME ...] [--block NAME] [--runs NAME ...] [--seeds N] [--steps N]
 python benchmarks/images.py --views 1 2 5 10 [--tasks NAME ...]     # full on features averaged over several crops
+python benchmarks/images.py --development --block blocks.5.3 --runs features/full cache/deep [--seeds N] [--steps N]
 python benchmarks/images.py --tables     # write the tables and the figure of docs/images.md from the results
 
 Features once and an engine on them; or the last blocks trained by mini-batches, from activations on disk or from the
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from _domains import CACHE, data_folder
+from _image_tasks import DEVELOPMENT, STANDARD, load_pair
 from _jobs import ROOT, between, read
 
 if TYPE_CHECKING:
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from warmpot.train.snapshots import Snapshot
 
 RESULTS = ROOT / "benchmarks" / "results" / "images.jsonl"
-TASKS = ("amazon-webcam", "webcam-amazon")
 BLOCK = "blocks.6"
 """The last block of EfficientNet-lite0; with it the last convolution is trained."""
 FEATURES = ("source-only", "full", "frozen")
@@ -127,7 +128,6 @@ def run(
 ) -> dict[str, Any]:  # fmt: skip
     """Train once, then compare with the truth."""
     from warmpot.data import make_task
-    from warmpot.data.benchmarks import benchmark_task
     from warmpot.methods.deep import Deep
     from warmpot.methods.warmpot import Warmpot
     from warmpot.train import fit, load_config
@@ -144,7 +144,7 @@ def run(
             "hardware": {"accelerator": "cpu", "precision": precision},
         }  # fmt: skip
     config = load_config(preset, changes=changes)
-    tables = benchmark_task("office-31", data / "office31_images", *pair.split("-"))
+    tables = load_pair(pair, data, CACHE)
     start = time.process_time()
     prepared = prepare(*tables, settings=config.images, cache=cache)
     seconds_before = time.process_time() - start
@@ -221,7 +221,7 @@ def key(row: dict[str, Any]) -> tuple[Any, ...]:
     """Return what identifies a run; the first rows have no task, block and precision."""
     trained = row.get("block", BLOCK), row.get("precision", "32-true"), row.get("cache_views", 0)
     cell = tuple(row[name] for name in ("kind", "preset", "seed", "steps"))
-    return row.get("task", TASKS[0]), row.get("views"), *(("", "", 0) if row["steps"] is None else trained), *cell
+    return row.get("task", STANDARD[0]), row.get("views"), *(("", "", 0) if row["steps"] is None else trained), *cell
 
 
 def summary(values: list[float]) -> str:
@@ -245,7 +245,9 @@ def tables() -> None:
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in results:
-        if "clock" in row and (row["kind"] in ("cache", "features") or row.get("views") == 1):  # others are older
+        if "clock" not in row or row["task"] not in STANDARD:  # those without are older
+            continue
+        if row["kind"] in ("cache", "features") or row.get("views") == 1:
             block = row["block"] if row["kind"] == "cache" else ""
             identity = (row["task"], row["preset"], row["steps"], block, row.get("cache_views", 0))
             groups.setdefault(identity, []).append(row)
@@ -279,7 +281,35 @@ def tables() -> None:
     times = [f"{1000 * number * second:.0f}" for number in views]
     lines.append(f"| seconds of one core for 1000 images | {' | '.join(times)} |")
     between(ROOT / "docs" / "images.md", "views", "\n".join(lines))
-    draw_curves([row for row in results if "curve" in row and row["seed"] == row.get("cache_views", 0) == 0])
+    between(ROOT / "docs" / "images.md", "development", development_table(results))
+    curves = [row for row in results if "curve" in row and row["seed"] == row.get("cache_views", 0) == 0]
+    draw_curves([row for row in curves if row["task"] in STANDARD])
+
+
+def development_table(results: list[dict[str, Any]]) -> str:
+    """Return frozen features compared with fine-tuning on the development tasks, and the means over them."""
+    lines = ["| task | `full` | `deep`, step 0 | last step | chosen | chosen steps |", "|" + "---|" * 6]
+    means = []
+    for pair in DEVELOPMENT:
+        rows = [row for row in results if row.get("task") == pair]
+        frozen = [row["accuracy"] for row in rows if row["preset"] == "full"]
+        tuned = [row for row in rows if row["preset"] == "deep"]
+        if not frozen or not tuned:
+            continue
+        columns = (
+            frozen,
+            [row["curve"][0]["accuracy"] for row in tuned],
+            [row["accuracy"] for row in tuned],
+            [chosen(row["curve"]) for row in tuned],
+        )
+        steps = [next(int(point["step"]) for point in reversed(row["curve"]) if point["kept"]) for row in tuned]
+        source, target, size = pair.split("-")
+        cells = [f"{source} to {target}, {size} classes", *map(summary, columns), str(steps)[1:-1]]
+        lines.append(f"| {' | '.join(cells)} |")
+        means.append([np.mean(values) for values in columns])
+    if means:
+        lines.append(f"| mean | {' | '.join(f'{mean:.1f}' for mean in np.mean(means, axis=0))} | |")
+    return "\n".join(lines)
 
 
 def draw_curves(rows: list[dict[str, Any]]) -> None:
@@ -313,7 +343,7 @@ def keep(row: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", nargs="*", choices=TASKS, default=TASKS[:1])
+    parser.add_argument("--tasks", nargs="*", choices=(*STANDARD, *DEVELOPMENT), default=STANDARD[:1])
     parser.add_argument("--block", default=BLOCK, help="the first trained part")
     parser.add_argument("--runs", nargs="*", metavar="KIND/PRESET")
     parser.add_argument("--seeds", type=int, default=3)
@@ -324,7 +354,9 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=None, help="[default: the user's cache folder]")
     parser.add_argument("--views", type=int, nargs="*", default=[])
     parser.add_argument("--tables", action="store_true")
+    parser.add_argument("--development", action="store_true", help="the tasks with other classes and filtered images")
     arguments = parser.parse_args()
+    arguments.tasks = DEVELOPMENT if arguments.development else arguments.tasks
     if arguments.tables:
         tables()
         return

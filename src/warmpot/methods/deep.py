@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from warmpot._checks import check_count, check_nonnegative, check_positive
+from warmpot._checks import check_count, check_positive
 from warmpot.data import Task
 from warmpot.methods.alternation import Alternation, FullSettings
 from warmpot.methods.base import (
@@ -56,7 +56,7 @@ class AnswerMemory(Memory):
 
 @dataclass(frozen=True)
 class Deep(Warmpot):
-    """Minimise ``wCE(w)`` of the source + `target` times the cross-entropy of the target with the plan's labels.
+    """Minimise ``wCE(w)`` of the source + the cross-entropy of the target with the plan's labels.
 
     Before the first step, and at the start of each of `periods` equal parts of the training, both data sets pass the
     network. The full engine's alternation (`warmpot.methods.alternation`) solves on their features: exact plans over
@@ -76,8 +76,6 @@ class Deep(Warmpot):
     ----------
     periods : int
         How many times the plan is solved.
-    target : float
-        Weight of the target's loss.
     penalty : float
         Ridge on the head's weights.
     alpha, beta, eta1, eta2, eps, alpha_start, ramp
@@ -106,13 +104,11 @@ class Deep(Warmpot):
     alpha_start: float = 0.3
     ramp: float = 1.0
     periods: int = 4
-    target: float = 1.0
     penalty: float = 0.02
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("periods", self.periods)
-        check_nonnegative("target", self.target)
         check_positive("penalty", self.penalty)
 
     @property
@@ -172,5 +168,4 @@ class Deep(Warmpot):
         source = weighted_cross_entropy(context.source.logits, context.labels, weights, delta=TINY)
         logs = torch.log_softmax(context.target.logits.float(), dim=1)
         target = -(memory.mass[rows] * (memory.labels[rows] * logs).sum(dim=1)).mean()
-        loss = source + self.target * target
-        return StepResult.of(loss, normalized(weights, TINY), classification=source, carried=target)
+        return StepResult.of(source + target, normalized(weights, TINY), classification=source, carried=target)

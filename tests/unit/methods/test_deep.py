@@ -83,7 +83,7 @@ def test_before_the_first_step_it_predicts_what_the_full_engine_does() -> None:
 
 
 def test_a_step_against_the_formula() -> None:
-    method = Deep(target=0.7)
+    method = Deep()
     memory, _, _ = solved(method)
     generator = torch.Generator().manual_seed(0)
     rows, target_rows = torch.tensor([0, 5, 9, 22]), torch.tensor([3, 11, 29])
@@ -100,11 +100,11 @@ def test_a_step_against_the_formula() -> None:
     w = memory.weights.double()[rows] / memory.weights.double()[rows].sum()
     q, soft = memory.mass.double()[target_rows], memory.labels.double()[target_rows]
     p_s, p_t = torch.softmax(logits_s.detach(), dim=1), torch.softmax(logits_t.detach(), dim=1)
-    loss = -(w * p_s[torch.arange(4), labels].log()).sum() - 0.7 * (q[:, None] * soft * p_t.log()).sum() / 3
+    loss = -(w * p_s[torch.arange(4), labels].log()).sum() - (q[:, None] * soft * p_t.log()).sum() / 3
     assert float(result.loss.detach()) == pytest.approx(float(loss), rel=1e-6)
     assert torch.allclose(found[0], w[:, None] * (p_s - torch.eye(CLASSES)[labels]), atol=1e-6)
     mass = (q * soft.sum(dim=1))[:, None]
-    assert torch.allclose(found[1], 0.7 / 3 * (mass * p_t - q[:, None] * soft), atol=1e-6)
+    assert torch.allclose(found[1], 1 / 3 * (mass * p_t - q[:, None] * soft), atol=1e-6)
 
 
 def test_plans_are_solved_at_the_start_and_once_per_period() -> None:
@@ -125,7 +125,7 @@ def test_plans_are_solved_at_the_start_and_once_per_period() -> None:
     assert set(domains()[1][pool.rows]) == {0, 1}  # absent classes are not drawn
 
 
-@pytest.mark.parametrize("bad", [{"periods": 0}, {"target": -1.0}, {"penalty": 0.0}])
+@pytest.mark.parametrize("bad", [{"periods": 0}, {"penalty": 0.0}])
 def test_bad_parameters_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(bad))):
         Deep(**bad)
