@@ -20,7 +20,7 @@ from warmpot.data import Task
 from warmpot.data.table import Rows
 from warmpot.errors import InputError
 from warmpot.nets.network import ColumnScale, make_scale
-from warmpot.select.candidate import Candidate, Validator, collapse_reason, effective_target_classes
+from warmpot.select.candidate import Candidate, Validator, collapse_reason, diversity_terms, effective_target_classes
 from warmpot.select.validators import make_validator
 from warmpot.train import Fitted, RunConfig, fit
 from warmpot.train.config import LAST
@@ -110,8 +110,9 @@ class ValidatorChooser:
 
     Among equal scores the last wins: if all scores tie, the result is the last iterate, as without a validator. But
     where a network is trained on images from the answer of frozen features, that answer is kept unless a score exceeds
-    its own by more than two standard errors of their difference over the target samples; by anything at all if the
-    score is not a mean over samples.
+    its own by more than two standard errors of their difference over the target samples (by anything at all if the
+    score is not a mean over samples), and the effective number of predicted classes does not fall by as much:
+    neighbours agree more often on fewer classes, so that a score may rise because classes are lost.
     """
 
     def __init__(self, validator: Validator, task: Task, held: HeldOut | None) -> None:
@@ -119,6 +120,7 @@ class ValidatorChooser:
         self._best: float | None = None
         self._reference: float | None = None
         self._start: NDArray[np.float64] | None = None
+        self._diversity: NDArray[np.float64] | None = None
 
     def offer(self, snapshot: Snapshot) -> tuple[bool, dict[str, Any]]:
         """Score a snapshot; the first one is always the best so far."""
@@ -133,24 +135,28 @@ class ValidatorChooser:
         if snapshot.first is not None:  # images
             terms = self._validator.target_terms(candidate)
             terms = np.array([score]) if terms is None else terms
+            diversity = diversity_terms(candidate)
             if first and snapshot.step == 0:
-                self._start = terms
+                self._start, self._diversity = terms, diversity
             elif self._start is not None:
                 better &= _clearly_above_zero(terms - self._start)
+            if self._diversity is not None:
+                better &= not _clearly_above_zero(self._diversity - diversity)
         if better:
             self._best = score
         return better or first, {"score": score}
 
     def state(self) -> dict[str, Any]:
         """Return what a resumed run needs."""
-        start = None if self._start is None else self._start.tolist()
-        return {"best": self._best, "before": self._reference, "start": start}
+        parts = {"start": self._start, "diversity": self._diversity}
+        lists = {name: None if part is None else part.tolist() for name, part in parts.items()}
+        return {"best": self._best, "before": self._reference, **lists}
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore `state`."""
         self._best, self._reference = state["best"], state["before"]
-        start = state.get("start")  # older checkpoints have none
-        self._start = None if start is None else np.array(start)
+        parts = (state.get(name) for name in ("start", "diversity"))  # older checkpoints have none
+        self._start, self._diversity = (None if part is None else np.array(part) for part in parts)
 
 
 def _clearly_above_zero(differences: NDArray[np.float64]) -> bool:

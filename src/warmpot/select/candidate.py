@@ -251,6 +251,14 @@ def effective_target_classes(candidate: Candidate) -> float:
     return effective_classes(torch.from_numpy(candidate.target_proba))
 
 
+def diversity_terms(candidate: Candidate) -> FloatArray:
+    """Return one number per target sample; their mean is the log of the effective number of predicted classes."""
+    proba = candidate.target_proba
+    mean = proba.mean(axis=0)
+    terms: FloatArray = -proba @ np.log(np.maximum(mean, np.finfo(mean.dtype).tiny))
+    return terms
+
+
 def collapse_reason(classes: float, reference: float, name: str = "those of the reference") -> str | None:
     """Return why an effective number of classes is a collapse compared with the reference's; None if it is not."""
     if classes < LOST * reference or classes < LONE <= reference:

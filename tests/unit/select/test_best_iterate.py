@@ -11,6 +11,7 @@ import pytest
 
 from warmpot.select import Candidate, Validator, best_iterate
 from warmpot.select.best_iterate import ValidatorChooser
+from warmpot.select.candidate import diversity_terms, effective_target_classes
 
 N = 100
 X, LOGITS = np.zeros((2, 1)), np.eye(2)
@@ -38,19 +39,28 @@ def raised(*gains: float) -> np.ndarray:
     return terms
 
 
+def outputs(logits: np.ndarray) -> Candidate:
+    """Return a candidate with these on the target."""
+    n, classes = logits.shape
+    return Candidate(np.zeros((2, 1)), np.eye(2, classes), np.array([0, 1]), np.zeros((n, 1)), logits)
+
+
 @pytest.fixture
 def choose(monkeypatch: pytest.MonkeyPatch) -> Any:
     def candidate(snapshot: Any, *_: Any) -> Any:
-        plain = Candidate(X, LOGITS, np.array([0, 1]), X, LOGITS)
+        plain = outputs(snapshot.logits)
         object.__setattr__(plain, "terms", snapshot.terms)
         return plain
 
     monkeypatch.setattr(best_iterate, "candidate_from_snapshot", candidate)
 
-    def run(*iterates: np.ndarray, images: bool = True, has_terms: bool = True, resumed: bool = False) -> int:
+    def run(
+        *iterates: np.ndarray, images: bool = True, has_terms: bool = True, resumed: bool = False, logits: Any = ()
+    ) -> int:
         chooser, chosen = ValidatorChooser(Given(has_terms), None, None), 0  # type: ignore[arg-type]
         for step, terms in enumerate(iterates):
-            snapshot = SimpleNamespace(step=step, terms=terms, first=(X, X) if images else None)
+            own = logits[step] if logits else LOGITS
+            snapshot = SimpleNamespace(step=step, terms=terms, logits=own, first=(X, X) if images else None)
             better, _ = chooser.offer(snapshot)  # type: ignore[arg-type]
             chosen = step if better else chosen
             if resumed:
@@ -71,6 +81,23 @@ def test_the_answer_of_frozen_features_is_kept_unless_a_score_is_clearly_higher(
     assert choose(raised(), many) == 1
     assert choose(raised(), one, many, one, many, resumed=True) == 4  # of the clearly higher ones, the last of equals
     assert choose(one, one, many) == 2
+
+
+def test_a_score_that_rises_as_classes_are_lost_does_not_count(choose: Any) -> None:
+    codes, many = np.arange(N) % 4, raised(*[0.4] * 9)
+    four, fewer = (8.0 * np.eye(4)[predicted] for predicted in (codes, np.minimum(codes, 2)))
+    assert choose(raised(), many, logits=(four, four)) == 1
+    for resumed in (False, True):
+        assert choose(raised(), many, logits=(four, fewer), resumed=resumed) == 0
+        assert choose(raised(), many, many, logits=(four, fewer, four), resumed=resumed) == 2
+    assert choose(raised(), many, logits=(fewer, four)) == 1  # more classes are welcome
+    assert choose(raised(), many, logits=(four, fewer), images=False) == 1
+
+
+def test_diversity_is_the_log_of_the_effective_number_of_classes() -> None:
+    logits = np.random.default_rng(0).normal(size=(40, 5))
+    candidate = outputs(logits)
+    assert diversity_terms(candidate).mean() == pytest.approx(np.log(effective_target_classes(candidate)))
 
 
 def test_scores_that_are_no_means_must_be_higher(choose: Any) -> None:
