@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 STANDARD = ("amazon-webcam", "webcam-amazon")
 DEVELOPMENT = (
     "amazon-webcam-31", "webcam-amazon-31", "webcam-amazon-10", "amazon-webcam.edges-20", "amazon-webcam.blur-20",
-    "webcam-amazon.invert-31",
+    "webcam-amazon.invert-31", "webcam-amazon.edges-20", "webcam.edges-amazon-20", "amazon.edges-webcam-20",
 )  # fmt: skip
 """Source, target and the number of drawn classes of the target; after a point, the filter of a domain's images."""
 MOST = 30
