@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from numba import njit
 
-__all__ = ["kernel", "part"]
+__all__ = ["digest_of", "kernel", "part"]
 
 OPTIONS: dict[str, Any] = {
     "nogil": True,
@@ -21,10 +24,21 @@ def kernel(function: Callable[..., Any]) -> Any:
 
     Where numba finds no folder to write to, every process compiles again.
     """
+    compiled = njit(**OPTIONS)(function)
     try:
-        return njit(cache=True, **OPTIONS)(function)
+        compiled.enable_caching()
     except RuntimeError:  # no folder for the cache
-        return njit(**OPTIONS)(function)
+        return compiled
+    # By itself numba compares the function's own file with that of the cache. After an upgrade that changed only what
+    # the function calls, in another file, it would run the old code.
+    compiled._cache._cache_file._source_stamp = digest_of(Path(__file__).parent)
+    return compiled
+
+
+@cache
+def digest_of(folder: Path) -> str:
+    """Return a digest of the modules in a folder."""
+    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(folder.glob("*.py")))).hexdigest()
 
 
 def part(function: Callable[..., Any]) -> Any:

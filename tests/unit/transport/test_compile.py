@@ -1,0 +1,44 @@
+"""Compiled code on disk is used again, but not after a change of what it was compiled from."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from warmpot.transport import _compile
+
+MODULE = """
+from warmpot.transport._compile import kernel
+
+
+@kernel
+def double(x):
+    return 2 * x
+"""
+
+
+def test_kernels_are_loaded_unless_a_file_of_the_layer_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kernels.py").write_text(MODULE)
+
+    def loaded(digest: str) -> bool:
+        monkeypatch.setattr(_compile, "digest_of", lambda folder: digest)
+        double = runpy.run_path(str(tmp_path / "kernels.py"))["double"]
+        assert double(3) == 6
+        return sum(double.stats.cache_hits.values()) == 1
+
+    assert [loaded(digest) for digest in ("one", "one", "two", "two", "one")] == [False, True, False, True, False]
+
+
+def test_every_module_counts(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "abc"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "one.py").write_text("x = 1")
+        (folder / "two.py").write_text("y = 1")
+    (folders[2] / "two.py").write_text("y = 2")
+    first, same, other = (_compile.digest_of(folder) for folder in folders)
+    assert first == same != other
