@@ -111,8 +111,8 @@ class ValidatorChooser:
     Among equal scores the last wins: if all scores tie, the result is the last iterate, as without a validator. But
     where a network is trained on images from the answer of frozen features, that answer is kept unless a score exceeds
     its own by more than two standard errors of their difference over the target samples (by anything at all if the
-    score is not a mean over samples), and the effective number of predicted classes does not fall by as much:
-    neighbours agree more often on fewer classes, so that a score may rise because classes are lost.
+    score is not a mean over samples), and the entropy of the predicted shares of the classes does not fall by more than
+    two of its own: neighbours agree more often on fewer classes, so that a score may rise because classes are lost.
     """
 
     def __init__(self, validator: Validator, task: Task, held: HeldOut | None) -> None:

@@ -252,10 +252,12 @@ def effective_target_classes(candidate: Candidate) -> float:
 
 
 def diversity_terms(candidate: Candidate) -> FloatArray:
-    """Return one number per target sample; their mean is the log of the effective number of predicted classes."""
-    proba = candidate.target_proba
-    mean = proba.mean(axis=0)
-    terms: FloatArray = -proba @ np.log(np.maximum(mean, np.finfo(mean.dtype).tiny))
+    """Return one number per target sample; their mean is the entropy of the predicted shares of the classes.
+
+    Of predictions, not of probabilities: outputs that only become more certain do not lose a class.
+    """
+    predictions = candidate.target_predictions
+    terms: FloatArray = np.log(len(predictions) / np.bincount(predictions)[predictions])
     return terms
 
 

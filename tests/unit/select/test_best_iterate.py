@@ -11,7 +11,7 @@ import pytest
 
 from warmpot.select import Candidate, Validator, best_iterate
 from warmpot.select.best_iterate import ValidatorChooser
-from warmpot.select.candidate import diversity_terms, effective_target_classes
+from warmpot.select.candidate import diversity_terms
 
 N = 100
 X, LOGITS = np.zeros((2, 1)), np.eye(2)
@@ -94,10 +94,14 @@ def test_a_score_that_rises_as_classes_are_lost_does_not_count(choose: Any) -> N
     assert choose(raised(), many, logits=(four, fewer), images=False) == 1
 
 
-def test_diversity_is_the_log_of_the_effective_number_of_classes() -> None:
-    logits = np.random.default_rng(0).normal(size=(40, 5))
-    candidate = outputs(logits)
-    assert diversity_terms(candidate).mean() == pytest.approx(np.log(effective_target_classes(candidate)))
+def test_outputs_that_only_become_more_certain_lose_no_class(choose: Any) -> None:
+    logits = np.random.default_rng(0).normal(size=(N, 5)) + 2 * np.eye(5)[np.arange(N) % 3]
+    assert choose(raised(), raised(*[0.4] * 9), logits=(logits, 3 * logits)) == 1
+
+
+def test_diversity_is_the_entropy_of_the_predicted_shares() -> None:
+    terms = diversity_terms(outputs(np.eye(5)[[0, 0, 0, 3]]))
+    assert terms.mean() == pytest.approx(-(0.75 * np.log(0.75) + 0.25 * np.log(0.25)))
 
 
 def test_scores_that_are_no_means_must_be_higher(choose: Any) -> None:
