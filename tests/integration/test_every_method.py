@@ -128,6 +128,7 @@ def test_the_toy_leaves_room_for_adaptation() -> None:
 def test_it_beats_the_source_and_takes_weight_off_outliers(name: str) -> None:
     accuracy, outliers = learnt(name, LONGER.get(name, 300))
     if name in ALIGNING:
+        assert accuracy > 0.7  # not collapsed, although classes are absent
         assert learnt(name, moved=True)[0] > 0.05 + learnt("source-only", moved=True)[0]
     else:
         assert accuracy > learnt("source-only")[0]

@@ -119,11 +119,11 @@ class _StderrLines(logging.Handler):
 
 @contextmanager
 def heavy_imports() -> Iterator[None]:
-    """Import torch and what needs it in this block, without collections of garbage, which take a fifth of the time.
+    """Import torch and what needs it in this block, with the garbage collector off: it takes a fifth of the time.
 
     Later collections do not look at what was imported either: it stays. The one at the end looks at nothing.
     """
-    if "torch" in sys.modules:
+    if "torch" in sys.modules or not gc.isenabled():
         yield
         return
     gc.disable()

@@ -51,6 +51,8 @@ OBJECTIVES = ("cross_entropy", "bound")
 UNKNOWNS = ("head", "metric", "origin", "shift")
 LEAST = 1e-4
 """Added to averaged probabilities, so that no pair is ruled out."""
+SQUARABLE = 1e15
+"""Sums of squares of larger numbers may exceed float32."""
 OWN_ROUNDS = 2
 """Rounds after those that average with structured prediction, which use the classifier's outputs alone."""
 
@@ -299,8 +301,8 @@ class Alternation(Rounds):
             x = x - self.origin
             groups = vstack([self.groups, carried @ self.groups], "csr")
             # In float32 where the principal axes are, too (`centre_and_axes`): else it saves nothing.
-            samples = x if self.task.width > self.full.width else x.double()
-            axes = discriminant_axes(samples.numpy(), groups, total.numpy())
+            single = self.task.width > self.full.width and float(x.abs().max()) < SQUARABLE
+            axes = discriminant_axes((x if single else x.double()).numpy(), groups, total.numpy())
             # In units of the scatter within classes: lengths matter where features are not scaled to 1.
             self.metric = torch.from_numpy(axes * math.sqrt(float(total.sum()))).float()
         else:

@@ -27,11 +27,11 @@ def kernel(function: Callable[..., Any]) -> Any:
     compiled = njit(**OPTIONS)(function)
     try:
         compiled.enable_caching()
-    except RuntimeError:  # no folder for the cache
-        return compiled
-    # By itself numba compares the function's own file with that of the cache. After an upgrade that changed only what
-    # the function calls, in another file, it would run the old code.
-    compiled._cache._cache_file._source_stamp = digest_of(Path(__file__).parent)
+        # By itself numba compares the function's own file with that of the cache. After an upgrade that changed only
+        # what the function calls, in another file, it would run the old code.
+        compiled._cache._cache_file._source_stamp = digest_of(Path(__file__).parent)
+    except (RuntimeError, AttributeError):  # no folder for the cache, or numba does not compile (NUMBA_DISABLE_JIT)
+        pass
     return compiled
 
 

@@ -28,8 +28,6 @@ __all__ = [
 MAX_PIVOTS = 10**9
 ALL_ARCS = 40_000  # up to this many pairs every pair is an arc from the start; above, column generation is faster
 BLOCK_ROWS = 512
-NOISE = 1e-14
-"""Potentials up to this share of the cost range are rounding: 0, so that capacities far above the mass cost nothing."""
 
 
 class _DenseFlow(NamedTuple):
@@ -62,7 +60,10 @@ def solve_dense(cost: FloatArray, a: FloatArray, b: FloatArray, mass: float, max
     flow, _, alpha, beta, code = emd_c(supply, demand, price, max_iter, 1)
     beta = beta[:m] + start[:m]
     v = -beta - (alpha[n] + start[m]) if supply[n] > 0.0 else beta.max() - beta
-    return _DenseFlow(flow, np.where(v > NOISE, v * span, 0.0), mass, span, code == FINISHED)
+    # A column that gets something from the reservoir has room: exactly 0, as rounding counts where room is far above
+    # the mass.
+    v = np.where((flow[n, :m] > 0.0) | (v <= 0.0), 0.0, v * span)
+    return _DenseFlow(flow, v, mass, span, code == FINISHED)
 
 
 def solve_exact(problem: PartialProblem, *, tol: float = 1e-9, max_iter: int = MAX_PIVOTS) -> Answer:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from warmpot._typing import FloatArray
@@ -13,6 +11,8 @@ __all__ = ["calibration_temperature", "relative_entropy"]
 MOST_NUMBERS = 10_000_000
 """Logits that the temperature is computed from; of more, every so many rows."""
 HOTTEST = 100.0
+BISECTIONS = 30
+"""To 1e-7."""
 
 
 def calibration_temperature(logits: FloatArray, agreement: float) -> float:
@@ -48,25 +48,11 @@ def calibration_temperature(logits: FloatArray, agreement: float) -> float:
         return 1.0
     if confidence(HOTTEST) >= wanted:  # with few classes, no confidence is that low
         return HOTTEST
-    return _falling_root(lambda temperature: confidence(temperature) - wanted, 1.0, HOTTEST)
-
-
-def _falling_root(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return the root of a falling function, up to 1e-9, by false positions; scipy.optimize is slow to import.
-
-    An end that stays for a second time counts half (the Illinois rule): else it could stay for ever.
-    """
-    above, below, side, last = function(low), function(high), 0, low
-    while True:
-        middle = low + (high - low) * above / (above - below)
-        value = function(middle)
-        if abs(middle - last) <= 1e-9 or value == 0:
-            return middle
-        if value > 0:
-            low, above, below, side = middle, value, below / 2 if side > 0 else below, 1
-        else:
-            high, below, above, side = middle, value, above / 2 if side < 0 else above, -1
-        last = middle
+    low, high = 1.0, HOTTEST
+    for _ in range(BISECTIONS):  # scipy.optimize is slow to import
+        middle = (low + high) / 2
+        low, high = (middle, high) if confidence(middle) > wanted else (low, middle)
+    return (low + high) / 2
 
 
 def relative_entropy(logits: FloatArray) -> FloatArray:

@@ -30,6 +30,7 @@ from warmpot.train import Predictor, fit, load_config
 from warmpot.train.run_folder import latest_checkpoint, load_checkpoint
 from warmpot.weights import ClassPresence, axes, class_means, estimate_alpha, estimate_beta, predicted_shares
 from warmpot.weights.formulas import SMALLEST_BETA
+from warmpot.weights.presence import discriminant_axes
 
 MODEL = ("model.safetensors", "model.json", "predictions.csv", "source_weights.csv", "metrics.jsonl")
 
@@ -377,6 +378,8 @@ def test_features_that_overflow_are_refused_or_named(monkeypatch: pytest.MonkeyP
     large = Task(task.xs * 1e25, task.ys, task.xt * 1e25, task.classes)
     for scale in ("auto", "none"):
         assert np.isfinite(fit(large, config(scale=scale)).outputs).all()
+    wide = Task(task.xs * 1e17, task.ys, task.xt * 1e17, task.classes)  # wider than what is reduced: sums in float32
+    assert np.isfinite(fit(wide, config(scale="none", width=task.width - 1)).outputs).all()
 
     def overflown(*args: Any, **kwargs: Any) -> Any:
         return fit_classifier(*args, **kwargs) * torch.inf
@@ -465,14 +468,17 @@ def test_the_groups_are_those_of_scikit_learn(dtype: Any) -> None:
         np.testing.assert_array_equal(k_means(x, count), KMeans(count, n_init=1, random_state=0).fit_predict(x))
 
 
-def test_groups_of_a_class_give_more_axes_and_separate_what_one_mean_cannot() -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_groups_of_a_class_give_axes_that_separate_what_one_mean_cannot(seed: int) -> None:
     """Two classes of two clusters each, in the corners of a square: their means are the same."""
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(seed)
     corners = np.array([[1, 1], [-1, -1], [1, -1], [-1, 1]], float)
-    cluster, at = np.repeat(np.arange(4), 60), np.repeat(np.arange(4), 15)
-    xs, xt = (np.c_[6 * corners[k], np.zeros((len(k), 8))] + rng.normal(size=(len(k), 10)) for k in (cluster, at))
-    task, _ = make_task(as_table(xs, cluster // 2), as_table(xt))
-    fitted = fit(task, config(scale="none"), progress_bar=False)
-    assert fitted.predictor.network.bottleneck[0].matrix.shape[1] == 3
-    metric = fitted.predictor.network.bottleneck[0].matrix[:, :2].numpy()  # four corners span two dimensions
-    assert np.linalg.norm(metric[:2]) > 5 * np.linalg.norm(metric[2:])
+    cluster = np.repeat(np.arange(4), 60)
+    x = np.c_[6 * corners[cluster], np.zeros((240, 8))] + rng.normal(size=(240, 10))
+    groups = split_classes(x, cluster // 2, 2)
+    assert groups.max() == 3
+    of_groups, of_classes = (
+        discriminant_axes(x, np.eye(4)[codes], np.ones(240))[:, :2] for codes in (groups, cluster // 2)
+    )
+    assert np.linalg.norm(of_groups[:2]) > 5 * np.linalg.norm(of_groups[2:])  # the square has two dimensions
+    assert np.linalg.norm(of_classes[:2]) < np.linalg.norm(of_classes[2:])

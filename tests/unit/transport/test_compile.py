@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,3 +45,9 @@ def test_every_module_counts(tmp_path: Path) -> None:
     (folders[2] / "two.py").write_text("y = 2")
     first, same, other = (_compile.digest_of(folder) for folder in folders)
     assert first == same != other
+
+
+def test_solvers_work_where_numba_does_not_compile() -> None:
+    code = "import numpy as np; from warmpot.transport import solve_partial as s; print(s(np.eye(3), mass=.5).gap)"
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    assert subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True).stdout == b"0.0\n"

@@ -47,6 +47,14 @@ def test_potentials_of_columns_far_above_the_mass_are_exactly_zero() -> None:
     assert solution.gap == solution.value == 0.0
 
 
+@pytest.mark.parametrize("mass", [1e-6, 1e-4, 1e-2])
+@pytest.mark.parametrize("seed", range(5))
+def test_costs_of_many_sizes_and_a_small_mass_have_a_tight_bound(seed: int, mass: float) -> None:
+    cost = 10 ** np.random.default_rng(seed).uniform(-6, 0, (20, 25))
+    solution = solve_partial(cost, mass=mass)
+    assert solution.gap <= 1e-12 * solution.value
+
+
 def test_full_mass_fills_every_column() -> None:
     n = 49
     solution = solve_partial(RNG.random((n, n)), np.full(n, 1 / (0.35 * n)), mass=1.0)
