@@ -34,7 +34,7 @@ from warmpot.data import Task
 from warmpot.errors import DivergedError, InputError
 from warmpot.losses import LabelLoss
 from warmpot.methods.base import Method
-from warmpot.methods.coordinates import centre_and_axes, group_counts, split_classes, variance_follows_mean
+from warmpot.methods.coordinates import centre_and_axes, for_sums, group_counts, split_classes, variance_follows_mean
 from warmpot.methods.refit import PlannedBound, descend, fit_classifier, fit_ridge, mapped, tightest_plan
 from warmpot.methods.sizes import DataSize
 from warmpot.methods.structured import structured_probabilities
@@ -51,8 +51,6 @@ OBJECTIVES = ("cross_entropy", "bound")
 UNKNOWNS = ("head", "metric", "origin", "shift")
 LEAST = 1e-4
 """Added to averaged probabilities, so that no pair is ruled out."""
-SQUARABLE = 1e15
-"""Sums of squares of larger numbers may exceed float32."""
 OWN_ROUNDS = 2
 """Rounds after those that average with structured prediction, which use the classifier's outputs alone."""
 
@@ -300,9 +298,8 @@ class Alternation(Rounds):
             self.origin = (everyone / everyone.sum()) @ x
             x = x - self.origin
             groups = vstack([self.groups, carried @ self.groups], "csr")
-            # In float32 where the principal axes are, too (`centre_and_axes`): else it saves nothing.
-            single = self.task.width > self.full.width and float(x.abs().max()) < SQUARABLE
-            axes = discriminant_axes((x if single else x.double()).numpy(), groups, total.numpy())
+            samples = for_sums(x.numpy(), many=self.task.width > self.full.width)
+            axes = discriminant_axes(samples, groups, total.numpy())
             # In units of the scatter within classes: lengths matter where features are not scaled to 1.
             self.metric = torch.from_numpy(axes * math.sqrt(float(total.sum()))).float()
         else:

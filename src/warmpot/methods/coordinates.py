@@ -13,10 +13,12 @@ from torch.nn import functional
 from warmpot._typing import FloatArray, IntArray
 from warmpot.weights.axes import indicators, principal_axes
 
-__all__ = ["centre_and_axes", "group_counts", "k_means", "split_classes", "variance_follows_mean"]
+__all__ = ["centre_and_axes", "for_sums", "group_counts", "k_means", "split_classes", "variance_follows_mean"]
 
 GROUP, MOST_GROUPS = 50, 10
 """Samples per group of a class that is split, and groups per class at most."""
+SQUARABLE = 1e15
+"""Sums of squares of larger numbers may exceed float32."""
 MOST_STEPS = 300
 """Of k-means; it ends after some 10."""
 
@@ -25,10 +27,18 @@ def centre_and_axes(domains: Sequence[Tensor], width: int) -> tuple[Tensor, Tens
     """Mean and leading principal axes of the samples of all domains together."""
     x = np.concatenate([samples.numpy() for samples in domains])
     centre = x.mean(axis=0, dtype=np.float64)
-    # Of many columns, axes with a millionth of the largest variance are noise that the discriminant shrinks to nothing:
-    # float32 halves the time of the eigenvectors. Of few, all axes are kept.
-    x = x.astype(np.float32 if x.shape[1] > width else np.float64) - centre.astype(x.dtype)
+    x = for_sums(x, many=x.shape[1] > width) - centre.astype(x.dtype)
     return torch.from_numpy(centre).float(), torch.from_numpy(principal_axes(x, width)[1]).float()
+
+
+def for_sums(x: FloatArray, *, many: bool) -> FloatArray:
+    """Return samples of many columns in float32, others in float64: sums of squares are computed in that.
+
+    Of many columns, axes with a millionth of the largest variance are noise that the discriminant shrinks to nothing:
+    float32 halves the time. Of few, all axes are kept.
+    """
+    single = many and max(x.max(), -x.min()) < SQUARABLE
+    return x.astype(np.float32 if single else np.float64, copy=False)
 
 
 def variance_follows_mean(x: Tensor, groups: Tensor) -> bool:

@@ -378,7 +378,7 @@ def test_features_that_overflow_are_refused_or_named(monkeypatch: pytest.MonkeyP
     large = Task(task.xs * 1e25, task.ys, task.xt * 1e25, task.classes)
     for scale in ("auto", "none"):
         assert np.isfinite(fit(large, config(scale=scale)).outputs).all()
-    wide = Task(task.xs * 1e17, task.ys, task.xt * 1e17, task.classes)  # wider than what is reduced: sums in float32
+    wide = Task(task.xs * 1e19, task.ys, task.xt * 1e19, task.classes)  # sums of squares in float32
     assert np.isfinite(fit(wide, config(scale="none", width=task.width - 1)).outputs).all()
 
     def overflown(*args: Any, **kwargs: Any) -> Any:
