@@ -62,6 +62,10 @@ def set_network(
         for j in range(m):
             sent += demand[j] if start[j] <= middle else 0.0
         below, t = (below, middle) if sent >= 1.0 else (middle, t)
+    reached = 0.0
+    for j in range(m):  # a price of a column: with another one, the slope of the value would be off by as much
+        reached = start[j] if reached < start[j] <= t else reached
+    t = reached
     balance = (1.0 + spare_a + supply[n]) / (1.0 + spare_b + demand[m])
     for j in range(m):
         demand[j] *= balance

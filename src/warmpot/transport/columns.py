@@ -72,7 +72,7 @@ def solve_arcs(
 
     (rows, cols, cost), n, m = arcs, a.size, b.size
     shift = float(cost.min()) if cost.size else 0.0
-    scale = float(cost.max() - shift) if cost.size and cost.max() > shift else 1.0
+    scale = float(cost.max() - shift) if cost.size and cost.max() > shift else slack_cost - shift
     # No row or column can use more than the mass: capping there (with room, so that the cap never binds and the
     # dual variables stay true) keeps the rounding of the reservoirs from exceeding a small mass.
     a, b = np.minimum(a / mass, 2.0), np.minimum(b / mass, 2.0)
@@ -214,8 +214,10 @@ class _Scanner:
 
     @property
     def span(self) -> float:
-        """Range of the finite costs, 1 if they are all equal or none is finite."""
-        return self.largest - self.lowest if self.largest > self.lowest else 1.0
+        """Range of the finite costs; if they are all equal their size, at least 1, which is 1 if none is finite."""
+        if self.largest > self.lowest:
+            return self.largest - self.lowest
+        return max(1.0, abs(self.lowest)) if self.lowest < np.inf else 1.0
 
     def scan(
         self, u: FloatArray, v: FloatArray, t: float, threshold: float, keep: tuple[int, int], title: str

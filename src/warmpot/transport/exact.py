@@ -81,8 +81,9 @@ def solve_exact(problem: PartialProblem, *, tol: float = 1e-9, max_iter: int = M
     elif cost.size <= ALL_ARCS:
         rows, cols = np.nonzero(cost < np.inf)
         arcs = (rows, cols, cost[rows, cols])
-        span = float(np.ptp(arcs[2])) or 1.0
-        flow = solve_arcs(arcs, a, b, mass, float(arcs[2].min()) + detour * span, max_iter)
+        low = float(arcs[2].min())
+        span = float(np.ptp(arcs[2])) or max(1.0, abs(low))
+        flow = solve_arcs(arcs, a, b, mass, low + detour * span, max_iter)
         plan, v, finished = flow.plan.toarray(), flow.v, flow.finished
     else:
         result = columns_of(cost, a, b, mass).solve(mass, tol=tol, detour=detour, max_iter=max_iter)

@@ -35,6 +35,17 @@ def test_points_accept_any_cost_on_blocks() -> None:
     assert sp.issparse(points.plan)
 
 
+@pytest.mark.parametrize("level", [0.0, 3.5e29, -3.5e29])
+def test_equal_costs_of_any_size(level: float) -> None:
+    solution = solve_partial_points(
+        RNG.random((8, 2)), RNG.random((20, 2)), mass=0.8, cost=lambda s, t: np.full((len(s), len(t)), level)
+    )
+    assert solution.value == pytest.approx(0.8 * level)
+    cost = np.full((8, 20), level)
+    cost[0, 0] = np.inf
+    assert solve_partial(cost, mass=0.8).value == pytest.approx(0.8 * level)
+
+
 def test_points_resolve_coincident_samples() -> None:
     # |x|^2 + |y|^2 - 2xy loses half of the digits where two samples coincide
     rng = np.random.default_rng(7)
