@@ -37,9 +37,8 @@ def test_points_accept_any_cost_on_blocks() -> None:
 
 @pytest.mark.parametrize("level", [0.0, 3.5e29, -3.5e29])
 def test_equal_costs_of_any_size(level: float) -> None:
-    solution = solve_partial_points(
-        RNG.random((8, 2)), RNG.random((20, 2)), mass=0.8, cost=lambda s, t: np.full((len(s), len(t)), level)
-    )
+    x, equal = RNG.random((20, 2)), lambda s, t: np.full((len(s), len(t)), level)
+    solution = solve_partial_points(x[:8], x, beta=0.35, mass=0.8, cost=equal)
     assert solution.value == pytest.approx(0.8 * level)
     cost = np.full((8, 20), level)
     cost[0, 0] = np.inf
