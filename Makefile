@@ -64,10 +64,12 @@ gallery: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/transport.py
+	$(BIN)/python benchmarks/commands.py
 
-# fails when a ratio is below half of that in benchmarks/results/transport.json
+# fails when a ratio is below half of that in benchmarks/results
 bench-check: $(VENV)/.installed
 	$(BIN)/python benchmarks/transport.py --quick --check
+	$(BIN)/python benchmarks/commands.py --quick --check
 
 bench-adaptation: $(VENV)/.installed
 	$(BIN)/python benchmarks/adaptation.py

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from _domains import data_folder
 from _jobs import ROOT, read, run_all
+from _rows import peak_bytes
 from numpy.typing import NDArray
-from transport import peak_bytes
 
 RESULTS = ROOT / "benchmarks" / "results" / "scaling.jsonl"
 WHOLE, TARGETS, CLASSES, SHARED, WIDTH = 1_281_167, 9_257, 1000, 84, 256

@@ -1,8 +1,9 @@
-"""Draw the figures of the documentation, and write the measured numbers into docs/which-solver.md.
+"""Draw the figures of the documentation, and write the measured numbers into docs/which-solver.md and docs/cli.md.
 
 python docs/figures.py
 
-The time plot and the table come from benchmarks/results/transport.json: after a new measurement run this again.
+The time plot and the tables come from transport.json and commands.json in benchmarks/results: after a new measurement
+run this again.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 DOCS = Path(__file__).resolve().parent
-RESULTS = DOCS.parent / "benchmarks" / "results" / "transport.json"
+RESULTS = DOCS.parent / "benchmarks" / "results"
 START, END = "<!-- numbers: written by docs/figures.py -->", "<!-- end of numbers -->"
 BLUE, ORANGE, GREEN, PURPLE, GREY = "#2468b4", "#e07b20", "#2e9a5c", "#8e5bb5", "#555555"
 MARKERS = ("o", "s", "^", "D")
@@ -193,19 +194,17 @@ def growth(record: dict[str, Any]) -> str:
     return f"Twice the n takes, from n = {curve['n'][0]} on: {'; '.join(parts)}."
 
 
-def numbers(result: dict[str, Any]) -> str:
-    """Write the table of docs/which-solver.md."""
-    lines = ["| case | warmpot | POT | ratio | notes |", "|---|---|---|---|---|"]
+def table_of(result: dict[str, Any], peer: str) -> str:
+    """Write the measured rows, and where they were measured."""
+    lines = [f"| case | warmpot | {peer} | ratio | notes |", "|---|---|---|---|---|"]
     for row in result["rows"]:
         digits = ",.0f" if (row["ratio"] or 0.0) >= 10 else ".2g"
-        peer = ("", "") if row["peer"] is None else (duration(row["peer"]), f"{row['ratio']:{digits}}")
-        cells = (row["case"], duration(row["ours"]), *peer, row["notes"])
+        other = ("", "") if row["peer"] is None else (duration(row["peer"]), f"{row['ratio']:{digits}}")
+        cells = (row["case"], duration(row["ours"]), *other, row["notes"])
         lines.append("| " + " | ".join(cells) + " |")
     facts = result["machine"]
     versions = facts["versions"]
     lines += [
-        "",
-        growth(result["records"]["scaling"]),
         "",
         f"{result['inputs']}; {facts['cpu']}, {facts['cores']} cores; Python {versions['python']}, "
         f"POT {versions['POT']}, numpy {versions['numpy']}, numba {versions['numba']}; "
@@ -214,29 +213,29 @@ def numbers(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def write_numbers(page: str, result: dict[str, Any]) -> str:
+def write_numbers(page: Path, text: str) -> None:
     """Replace the text between the two marks of a page."""
-    before, rest = page.split(START)
-    after = rest.split(END)[1]
-    return f"{before}{START}\n\n{numbers(result)}\n\n{END}{after}"
+    before, rest = page.read_text().split(START)
+    page.write_text(f"{before}{START}\n\n{text}\n\n{END}{rest.split(END)[1]}")
 
 
 def main() -> None:
-    result = json.loads(RESULTS.read_text())
+    solvers, commands = (json.loads((RESULTS / f"{name}.json").read_text()) for name in ("transport", "commands"))
     folder = DOCS / "img"
     folder.mkdir(exist_ok=True)
     figures = {
         "match": figure_match(),
         "partial-and-full": figure_partial_and_full(),
         "mass-curve": figure_mass_curve(),
-        "time": figure_time(result["records"]["scaling"]),
+        "time": figure_time(solvers["records"]["scaling"]),
     }
     for name, figure in figures.items():
         path = folder / f"{name}.png"
         figure.savefig(path, dpi=110, metadata={"Software": None})
         print(f"{path.relative_to(DOCS.parent)}: {path.stat().st_size / 1024:.0f} KB")
-    page = DOCS / "which-solver.md"
-    page.write_text(write_numbers(page.read_text(), result))
+    growing = growth(solvers["records"]["scaling"])
+    write_numbers(DOCS / "which-solver.md", f"{table_of(solvers, 'POT')}\n\n{growing}")
+    write_numbers(DOCS / "cli.md", table_of(commands, "peer"))
 
 
 if __name__ == "__main__":
