@@ -6,11 +6,14 @@ import hashlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from numba import njit
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 
-__all__ = ["digest_of", "kernel", "part"]
+__all__ = ["allocating_part", "digest_of", "kernel", "part"]
 
 OPTIONS: dict[str, Any] = {
     "nogil": True,
@@ -42,10 +45,41 @@ def digest_of(folder: Path) -> str:
 
 
 def part(function: Callable[..., Any]) -> Any:
-    """Compile a function that only kernels call: without what a call from Python needs, and kept with the kernels.
+    """Compile a function that only kernels and other parts call, that is kept with the kernels and allocates nothing.
 
-    A kernel contains the code of all that it calls, down to the last part, and all of it is optimised again for every
-    kernel and part on the way: few levels of calls compile faster than many.
+    A kernel contains the code of all that it calls, down to the last part, and is optimised as a whole.
     """
-    called_by_kernels: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return njit(**called_by_kernels, **OPTIONS)(function)
+    return _compiled_part(function, _nrt=False)  # no counting of references to arrays
+
+
+def allocating_part(function: Callable[..., Any]) -> Any:
+    """Compile a part that has arrays of its own."""
+    return _compiled_part(function)
+
+
+def _compiled_part(function: Callable[..., Any], **options: Any) -> Any:
+    options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _PartCompiler}
+    return njit(**options, **OPTIONS)(function)
+
+
+class _PartLibrary(JITCodeLibrary):
+    """The code of a part, neither optimised nor assembled: what calls it contains it, and that would repeat both."""
+
+    codegen = SimpleNamespace(set_env=lambda *_: None)  # there is nothing that Python could call
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()  # type: ignore[no-untyped-call]
+        self._finalized = True
+
+    def get_pointer_to_function(self, _name: str) -> int:
+        self._ensure_finalized()  # type: ignore[no-untyped-call]
+        return 0
+
+
+class _PartCompiler(Compiler):
+    def __init__(self, typing: Any, target: Any, _library: Any, *others: Any) -> None:
+        library = _PartLibrary(target.codegen(), "part")  # type: ignore[no-untyped-call]
+        super().__init__(typing, target, library, *others)  # type: ignore[no-untyped-call]

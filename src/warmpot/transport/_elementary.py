@@ -1,15 +1,22 @@
-"""Exponentials and logarithms of arrays, in loops that the compiler can vectorise: a call of ``np.exp`` is not."""
+"""Arithmetic of kernels.
+
+Exponential and logarithm can be vectorised by the compiler, calls of ``np.exp`` and ``np.log`` are not. numba's own
+``min`` and ``max`` take long to compile.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.extending import intrinsic
 
-from warmpot._typing import FloatArray
 from warmpot.transport._compile import part
 
-__all__ = ["exp_in_place", "log_into"]
+__all__ = ["exp_of", "larger", "log_of", "smaller"]
 
 LOG2 = math.log(2.0)
 EXP_TERMS = tuple(1.0 / math.factorial(k) for k in range(13, -1, -1))
@@ -19,34 +26,48 @@ LOG_TERMS = tuple(2.0 / (2 * k + 1) for k in range(11, -1, -1))
 FRACTION, BIAS, DIGITS = (1 << 52) - 1, 1023, 52  # of a float64: bits of the fraction, and offset of the exponent
 
 
-@part
-def exp_in_place(x: FloatArray, work: FloatArray) -> None:
-    """Replace numbers between -700 and 700 by their exponentials, to about the rounding of the numbers."""
-    bits = work.view(np.int64)
-    for k in range(x.size):
-        exponent = np.floor(x[k] * (1.0 / LOG2) + 0.5)
-        x[k] -= exponent * LOG2
-        bits[k] = (np.int64(np.int32(exponent)) + BIAS) << DIGITS  # of 2 ** exponent
-    for k in range(x.size):
-        series = 0.0
-        for term in EXP_TERMS:
-            series = series * x[k] + term
-        x[k] = work[k] * series
+def _cast(source: Any, result: Any, kind: Any) -> Any:
+    """Return a function for kernels that reads the bits of a number as those of another type."""
+    return intrinsic(
+        lambda _context, _x: (result(source), lambda _c, build, _s, values: build.bitcast(values[0], kind))
+    )
+
+
+_bits_of = _cast(types.float64, types.int64, ir.IntType(64))
+_from_bits = _cast(types.int64, types.float64, ir.DoubleType())
 
 
 @part
-def log_into(logs: FloatArray, x: FloatArray, work: FloatArray) -> None:
-    """Set `logs` to the logarithms of positive numbers; that of 0 is about -709, so that ``0 * log(0)`` is 0."""
-    bits = work.view(np.int64)
-    for k in range(x.size):
-        work[k] = x[k]
-    for k in range(x.size):
-        above = (bits[k] >> (DIGITS - 1)) & 1  # whether the fraction is 1.5 or more: then it is halved
-        logs[k] = LOG2 * ((bits[k] >> DIGITS) - BIAS + above)
-        bits[k] = (bits[k] & FRACTION) | ((BIAS - above) << DIGITS)
-    for k in range(x.size):
-        z = (work[k] - 1.0) / (work[k] + 1.0)
-        series = 0.0
-        for term in LOG_TERMS:
-            series = series * (z * z) + term
-        logs[k] += z * series
+def exp_of(x: float) -> float:
+    """Return the exponential of a number between -700 and 700, to about the rounding of the number."""
+    exponent = np.floor(x * (1.0 / LOG2) + 0.5)
+    rest, series = x - exponent * LOG2, 0.0
+    for term in EXP_TERMS:
+        series = series * rest + term
+    return float(
+        _from_bits((np.int64(np.int32(exponent)) + BIAS) << DIGITS) * series
+    )  # 2 ** exponent, times the rest's
+
+
+@part
+def log_of(x: float) -> float:
+    """Return the logarithm of a positive number; that of 0 is about -709, so that ``0 * log(0)`` is 0."""
+    bits = _bits_of(x)
+    above = (bits >> (DIGITS - 1)) & 1  # whether the fraction is 1.5 or more: then it is halved
+    fraction = _from_bits((bits & FRACTION) | ((BIAS - above) << DIGITS))
+    z, series = (fraction - 1.0) / (fraction + 1.0), 0.0
+    for term in LOG_TERMS:
+        series = series * (z * z) + term
+    return float(LOG2 * ((bits >> DIGITS) - BIAS + above) + z * series)
+
+
+@part
+def smaller(x: float, y: float) -> float:
+    """Return the smaller of two numbers."""
+    return x if x < y else y
+
+
+@part
+def larger(x: float, y: float) -> float:
+    """Return the larger of two numbers."""
+    return x if x > y else y

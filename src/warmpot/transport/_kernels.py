@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from warmpot._typing import FloatArray, IntArray
-from warmpot.transport._compile import kernel, part
-from warmpot.transport._elementary import log_into
+from warmpot.transport._compile import allocating_part, kernel, part
+from warmpot.transport._elementary import log_of
 
 __all__ = [
     "augment_to",
@@ -15,6 +15,7 @@ __all__ = [
     "distances_from_products",
     "lower_bounds_from_products",
     "measure",
+    "measured",
     "round_plan",
     "row_minima",
     "scan_block",
@@ -77,17 +78,22 @@ def round_plan(plan: FloatArray, a: FloatArray, b: FloatArray, mass: float, fill
     return missing
 
 
+@part
+def measured(plan: FloatArray, cost: FloatArray) -> tuple[float, float]:
+    """Return ``<C, P>`` and ``sum P (log P - 1)``, both free of 0 * inf."""
+    value = entropy = 0.0
+    for i in range(plan.shape[0]):
+        for j in range(plan.shape[1]):
+            mass = plan[i, j]
+            value += mass * cost[i, j] if mass > 0.0 else 0.0
+            entropy += mass * (log_of(mass) - 1.0)
+    return value, entropy
+
+
 @kernel
 def measure(plan: FloatArray, cost: FloatArray) -> tuple[float, float]:
-    """Return ``<C, P>`` and ``sum P (log P - 1)``, both free of 0 * inf."""
-    n, m = plan.shape
-    logs, work = np.empty(m), np.empty(m)
-    value = entropy = 0.0
-    for i in range(n):
-        log_into(logs, plan[i], work)
-        for j in range(m):
-            value += plan[i, j] * cost[i, j] if plan[i, j] > 0.0 else 0.0
-            entropy += plan[i, j] * (logs[j] - 1.0)
+    """Return what `measured` returns, to Python."""
+    value, entropy = measured(plan, cost)
     return value, entropy
 
 
@@ -224,7 +230,7 @@ def _best_free_row(cost: FloatArray, room: FloatArray, j: int) -> int:
     return best
 
 
-@part
+@allocating_part
 def _search(
     cost: FloatArray,
     senders: NDArray[np.int32],

@@ -13,7 +13,7 @@ from llvmlite.binding import add_symbol  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import get_cython_function_address
 
-from warmpot._typing import FloatArray
+from warmpot._typing import FloatArray, IntArray
 from warmpot.transport._compile import part
 
 __all__ = ["set_to_minus_gram", "solve_linear"]
@@ -32,27 +32,33 @@ _dsyrk = _routine("cython_blas", "dsyrk", _CHAR, _CHAR, _INT, _INT, _DOUBLE, _DO
 _dgesv = _routine("cython_lapack", "dgesv", _INT, _INT, _DOUBLE, _INT, _INT, _DOUBLE, _INT, _INT)
 
 
+_LETTERS, _FACTORS = np.array([76, 84], np.uint8), np.array([-1.0, 0.0])  # "L" and "T"; of the product, of what was
+
+
 @part
-def set_to_minus_gram(rows: FloatArray, matrix: FloatArray) -> None:
-    """Set the upper triangle of the leading block of a C-ordered matrix to ``-rows rows'``; the rest is kept."""
-    letters, sizes, factors = np.empty(2, np.uint8), np.empty(4, np.intc), np.empty(2)
-    letters[0], letters[1] = 76, 84  # "L", "T": in the order of Fortran the triangle is the lower one
-    sizes[0], sizes[1], sizes[2], sizes[3] = rows.shape[0], rows.shape[1], max(1, rows.shape[1]), matrix.shape[0]
-    factors[0], factors[1] = -1.0, 0.0
+def set_to_minus_gram(rows: FloatArray, n: int, length: int, matrix: FloatArray, sizes: IntArray) -> None:
+    """Set the upper triangle of the leading block of a matrix to ``-rows rows'``; the rest is kept.
+
+    Of `rows` the first n are used, up to `length`; `sizes` is scratch. Both arrays are C-ordered: in the order of
+    Fortran the triangle is the lower one.
+    """
+    stride = rows.shape[1] if rows.shape[1] > 0 else 1
+    sizes[0], sizes[1], sizes[2], sizes[3] = n, length, stride, matrix.shape[1]
     _dsyrk(
-        letters.ctypes, letters[1:].ctypes, sizes.ctypes, sizes[1:].ctypes, factors.ctypes, rows.ctypes,
-        sizes[2:].ctypes, factors[1:].ctypes, matrix.ctypes, sizes[3:].ctypes,
+        _LETTERS.ctypes, _LETTERS[1:].ctypes, sizes.ctypes, sizes[1:].ctypes, _FACTORS.ctypes, rows.ctypes,
+        sizes[2:].ctypes, _FACTORS[1:].ctypes, matrix.ctypes, sizes[3:].ctypes,
     )  # fmt: skip
 
 
 @part
-def solve_linear(matrix: FloatArray, right: FloatArray) -> bool:
-    """Solve a symmetric system in place, the matrix is overwritten; returns whether it was not singular."""
-    n = right.size
-    sizes, pivots = np.empty(3, np.intc), np.empty(n, np.intc)
-    sizes[0], sizes[1], sizes[2] = n, 1, 0
+def solve_linear(matrix: FloatArray, right: FloatArray, n: int, sizes: IntArray, pivots: IntArray) -> bool:
+    """Solve a symmetric system of n rows in place; returns whether it was not singular.
+
+    The matrix, which may have longer rows, is overwritten; `sizes` and `pivots` are scratch.
+    """
+    sizes[0], sizes[1], sizes[2], sizes[3] = n, 1, matrix.shape[1], 0
     _dgesv(
-        sizes.ctypes, sizes[1:].ctypes, matrix.ctypes, sizes.ctypes, pivots.ctypes, right.ctypes, sizes.ctypes,
-        sizes[2:].ctypes,
+        sizes.ctypes, sizes[1:].ctypes, matrix.ctypes, sizes[2:].ctypes, pivots.ctypes, right.ctypes, sizes.ctypes,
+        sizes[3:].ctypes,
     )  # fmt: skip
-    return bool(sizes[2] == 0)
+    return bool(sizes[3] == 0)

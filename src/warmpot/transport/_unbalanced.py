@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from warmpot._typing import FloatArray
-from warmpot.transport._compile import kernel, part
+from warmpot.transport._compile import allocating_part, kernel, part
 from warmpot.transport._lapack import set_to_minus_gram, solve_linear
 
 __all__ = ["CONVERGED", "OUT_OF_ITERATIONS", "STALLED", "Problem", "kl_divergence", "solve_at"]
@@ -103,7 +103,7 @@ def _shift(problem: Problem, phi: FloatArray, psi: FloatArray) -> None:
         psi[j] -= t
 
 
-@part
+@allocating_part
 def _log_sweep(problem: Problem, phi: FloatArray, psi: FloatArray) -> float:
     """Maximise the dual over phi, then psi, in logarithms; returns the longest move."""
     c, log_a, log_b, lam = problem.c, problem.log_a, problem.log_b, problem.lam
@@ -166,7 +166,7 @@ def _evaluate(problem: Problem, phi: FloatArray, psi: FloatArray) -> tuple[float
     return gap_p + gap_q, max(min(value + mass, (1.0 + 2.0 * problem.lam) * mass), NOTHING * value)
 
 
-@part
+@allocating_part
 def _wanted(log_a: FloatArray, phi: FloatArray, lam: float) -> FloatArray:
     """Return the sums ``a exp(-phi / lam)`` that the penalty asks for."""
     wanted = np.empty(phi.size)
@@ -175,7 +175,7 @@ def _wanted(log_a: FloatArray, phi: FloatArray, lam: float) -> FloatArray:
     return wanted
 
 
-@part
+@allocating_part
 def _sweeps(problem: Problem, phi: FloatArray, psi: FloatArray, count: int) -> int:
     """Maximise the dual over phi, then psi, `count` times on ``x_i P_ij y_j``; returns how many sweeps were made.
 
@@ -217,7 +217,7 @@ def _sweeps(problem: Problem, phi: FloatArray, psi: FloatArray, count: int) -> i
     return done
 
 
-@part
+@allocating_part
 def _scaling(p: FloatArray, log_a: FloatArray, phi: FloatArray, lam: float, root: FloatArray) -> FloatArray:
     """Set the inverse root of the Hessian's diagonal (0 where that is as good as 0); returns the scaled gradient."""
     gradient: FloatArray = _wanted(log_a, phi, lam)
@@ -228,7 +228,7 @@ def _scaling(p: FloatArray, log_a: FloatArray, phi: FloatArray, lam: float, root
     return gradient
 
 
-@part
+@allocating_part
 def _newton_direction(
     problem: Problem, phi: FloatArray, psi: FloatArray, d_phi: FloatArray, d_psi: FloatArray
 ) -> float:
@@ -246,7 +246,8 @@ def _newton_direction(
             scaled[k, r] = d_phi[r] * plan[r, k] * d_psi[k] if n > m else d_phi[k] * plan[k, r] * d_psi[r]
     of_small, of_large = (h, g) if n > m else (g, h)
     small, large, slope = np.empty(min(n, m)), np.empty(max(n, m)), 0.0
-    set_to_minus_gram(scaled, matrix)
+    sizes = np.empty(4, np.intc)
+    set_to_minus_gram(scaled, small.size, large.size, matrix, sizes)
     for k in range(small.size):
         small[k] = of_small[k]
         for r in range(large.size):
@@ -254,7 +255,7 @@ def _newton_direction(
         for r in range(k):
             matrix[k, r] = matrix[r, k]
         matrix[k, k] += 1.0 + 1e-14  # a ridge: the potentials are almost free to shift against each other
-    solved = solve_linear(matrix, small)
+    solved = solve_linear(matrix, small, small.size, sizes, np.empty(small.size, np.intc))
     for r in range(large.size):
         large[r] = of_large[r]
     for k in range(small.size):
@@ -284,7 +285,7 @@ def _dual(problem: Problem, phi: FloatArray, psi: FloatArray) -> float:
     return float(total)
 
 
-@part
+@allocating_part
 def _newton_step(problem: Problem, phi: FloatArray, psi: FloatArray, gap: float) -> tuple[bool, float, float]:
     """Newton step and a sweep, accepted if they raise the dual; returns whether, the gap, its scale.
 

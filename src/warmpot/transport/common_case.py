@@ -140,7 +140,7 @@ def _solve(
         costs, np.empty(costs.shape), np.empty((size, n + m)), np.empty((size, n + m)), np.empty((size, len(FACTS))),
         np.empty(size, np.int64),
     )  # fmt: skip
-    settings = mass, eps, tol, max_iter
+    settings = mass, eps, tol, max_iter, 0.0, 0.0, True
     cores = 1 if size == 1 else min(size, os.cpu_count() or 1)
     if cores == 1:
         solve_many(costs, rows, cols, *settings, *solved[1:])

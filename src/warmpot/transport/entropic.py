@@ -17,6 +17,7 @@ status.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -124,33 +125,32 @@ def solve_entropic(problem: PartialProblem, eps: float, *, tol: float, max_iter:
 
 def _from_above(unit: _Units, eps: float, tol: float, max_iter: int) -> Answer:
     """Anneal from a large eps, each stage from the potentials of the last."""
-    nothing = np.zeros(sum(unit.problem.cost.shape))
-    return _stages(unit, *schedule(eps, tol, spare(unit.problem)), nothing, 0.0, max_iter)
+    return _solve_in(unit, eps, np.empty(sum(unit.problem.cost.shape)), 0.0, tol, max_iter, True)
 
 
 def _from_exact(unit: _Units, eps: float, tol: float, max_iter: int) -> Answer:
     """Start at the potentials of the exact problem, the limit of small eps."""
     exact, scale = solve_exact(unit.problem), eps * unit.span
-    last = schedule(eps, tol)[1][-1:]
     potential = np.append(exact.u, exact.v) / scale
-    return _stages(unit, np.array([eps]), last, potential, (exact.t - unit.low) / scale, max_iter)
+    return _solve_in(unit, eps, potential, (exact.t - unit.low) / scale, tol, max_iter, False)
 
 
-def _stages(unit: _Units, eps: FloatArray, tol: FloatArray, potential: FloatArray, tau: float, max_iter: int) -> Answer:
-    """Solve at a falling sequence of eps from the potentials given, which are overwritten."""
-    from warmpot.transport._entropic import solve_at
+def _solve_in(
+    unit: _Units, eps: float, potential: FloatArray, tau: float, tol: float, max_iter: int, anneal: bool
+) -> Answer:
+    """Solve in the units given, from the potentials and tau given unless annealing; potentials are overwritten."""
+    from warmpot.transport._entropic_whole import FACTS, solve_many
 
     problem, low, span = unit
-    limit, plan = np.append(problem.a, problem.b) / problem.mass, np.empty(problem.cost.shape)
-    count, code, last = 0, 0, float(eps[0])
-    for now, limit_tol in zip(eps.tolist(), tol.tolist(), strict=True):
-        potential *= last / now
-        left = max(1, max_iter - count)  # every stage makes at least one round of sweeps, so that there is a plan
-        tau, code, used = solve_at(
-            problem.cost, low, span, limit, now, tau * last / now, potential, limit_tol, left, plan
-        )
-        count, last = count + used, now
-    return conclude(unit, plan, potential, tau, last * span, float(tol[-1]), STATUSES[code], count)
+    cost, a, b, mass = problem.cost, problem.a, problem.b, problem.mass
+    plan, sums, facts = np.empty(cost.shape), np.empty(potential.size), np.full(len(FACTS), tau)
+    count = np.empty(1, np.int64)
+    solve_many(
+        cost[None], a[None], b[None], mass, eps * span, tol, max_iter, low, span, anneal, plan[None], potential[None],
+        sums[None], facts[None], count,
+    )  # fmt: skip
+    tau, code, last_tol = float(facts[0]), int(facts[1]), max(tol, 1e-15 / eps)
+    return conclude(unit, plan, potential, tau, eps * span, last_tol, STATUSES[code], int(count[0]))
 
 
 def spare(problem: PartialProblem) -> float:
@@ -174,17 +174,19 @@ def conclude(
     `plan` has mass about 1, may be slightly infeasible and is overwritten; tau and the potentials (first of the rows,
     then of the columns) are those over eps, for the cost less `unit.low`.
     """
-    from warmpot.transport._entropic_whole import certified
+    from warmpot.transport._kernels import measure
 
     problem, low, span = unit
     mass, total = problem.mass, float(plan.sum())
     plan *= mass
     plan = to_feasible(problem, plan)
-    t, _, objective, dual = certified(plan, problem.cost, problem.a, problem.b, mass, low, eps, tau, potential, total)
+    value, entropy = measure(plan, problem.cost)
+    u, v = np.split(eps * potential, [problem.a.size])
+    t = eps * (tau + math.log(mass)) + low
+    objective, dual = value + eps * entropy, mass * (t - eps * total) - float(problem.a @ u) - float(problem.b @ v)
     gap, rounding = objective - dual, ROUNDING * mass * (abs(low) + span + eps)
     if status is Status.OPTIMAL and gap > SLACK * tol * mass * (span + eps) + rounding:
         status = Status.STALLED
     elif status is Status.STALLED and gap <= tol * mass * eps + rounding:
         status = Status.OPTIMAL
-    u, v = np.split(eps * potential, [problem.a.size])
     return Answer(plan, u, v, t, objective, dual, status, count, mass)

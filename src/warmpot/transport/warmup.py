@@ -43,9 +43,9 @@ def warmup() -> Iterator[str]:
 
 def kernels() -> dict[str, Any]:
     """Return the compiled functions that Python calls, by module and name."""
-    from warmpot.transport import _entropic, _entropic_whole, _exact_small, _kernels, _unbalanced
+    from warmpot.transport import _entropic_whole, _exact_small, _kernels, _unbalanced
 
-    modules: tuple[ModuleType, ...] = (_entropic, _entropic_whole, _exact_small, _kernels, _unbalanced)
+    modules: tuple[ModuleType, ...] = (_entropic_whole, _exact_small, _kernels, _unbalanced)
     found = ((module, name, getattr(module, name)) for module in modules for name in module.__all__)
     return {f"{module.__name__}.{name}": value for module, name, value in found if hasattr(value, "signatures")}
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from warmpot.transport import _compile
@@ -34,6 +35,25 @@ def test_kernels_are_loaded_unless_a_file_of_the_layer_has_changed(
         return sum(double.stats.cache_hits.values()) == 1
 
     assert [loaded(digest) for digest in ("one", "one", "two", "two", "one")] == [False, True, False, True, False]
+
+
+def test_parts_are_compiled_with_the_kernels_that_call_them_only() -> None:
+    @_compile.part
+    def half(x: float) -> float:
+        return 0.5 * x
+
+    @_compile.allocating_part
+    def quarters(x: float) -> np.ndarray:
+        return np.full(2, 0.5 * half(x))
+
+    @_compile.kernel
+    def sixth(x: float) -> float:
+        return float(quarters(x).sum() / 3.0)
+
+    assert sixth(6.0) == pytest.approx(1.0, rel=1e-15)
+    for piece in (half, quarters):
+        (overload,) = piece.overloads.values()
+        assert isinstance(overload.library, _compile._PartLibrary)
 
 
 def test_every_module_counts(tmp_path: Path) -> None:

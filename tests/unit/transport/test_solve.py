@@ -388,9 +388,9 @@ def test_ordinary_problems_have_the_answer_of_the_general_solver(mass: float, ep
 
 
 def test_arrays_that_may_not_be_written_to_use_the_same_kernels() -> None:
-    from warmpot.transport import _entropic, _entropic_whole, _exact_small
+    from warmpot.transport import _entropic_whole, _exact_small
 
-    kernels = (_entropic.solve_at, _entropic_whole.solve_many, _exact_small.set_network, _exact_small.set_plan)
+    kernels = (_entropic_whole.solve_many, _exact_small.set_network, _exact_small.set_plan)
     cost, a = np.random.default_rng(0).random((8, 6)), np.full(8, 0.2)
     for eps in (None, 0.3, 1e-4):
         solve_partial(cost, a, mass=0.5, eps=eps)
