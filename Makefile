@@ -77,7 +77,7 @@ bench-images: $(VENV)/.installed
 
 # 5 million rows; 5 GB of disk for a while
 bench-predict: $(VENV)/.installed
-	$(BIN)/python benchmarks/predict.py
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/predict.py
 
 bench-scaling: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/scaling.py
