@@ -9,7 +9,7 @@ CONSTRAINTS ?= constraints.txt
 # byte code is kept whatever the environment says: without it each process compiles torch and the rest again, 13 s
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-all docs gallery lint types layers warmup pytest bench bench-check bench-adaptation bench-images bench-methods bench-scaling bench-selection bench-suite clean
+.PHONY: demo test test-all docs gallery lint types layers warmup pytest bench bench-check bench-adaptation bench-images bench-methods bench-predict bench-scaling bench-selection bench-suite clean
 
 INSTALL = $(BIN)/python -m pip install --quiet --no-compile $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS)) --editable
 
@@ -76,6 +76,10 @@ bench-adaptation: $(VENV)/.installed
 
 bench-images: $(VENV)/.installed
 	$(BIN)/python benchmarks/images.py
+
+# 5 million rows; 5 GB of disk for a while
+bench-predict: $(VENV)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/predict.py
 
 bench-scaling: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/scaling.py

@@ -47,10 +47,12 @@ def _numeric(name: str, x: object, allowed: str) -> FloatArray:
 
 
 def _reject(
-    name: str, bad: np.ndarray, what: str, allowed: str, remedy: str, columns: Sequence[str] | None = None
-) -> None:
+    name: str, bad: np.ndarray, what: str, allowed: str, remedy: str, columns: Sequence[str] | None = None,
+    first_row: int = 0,
+) -> None:  # fmt: skip
     """Raise an error with the number of bad entries and the position of the first, by name if columns have names."""
-    where = tuple(int(k) for k in np.argwhere(bad)[0])
+    row, *rest = (int(k) for k in np.argwhere(bad)[0])
+    where = (first_row + row, *rest)
     position = f"at {where if len(where) > 1 else where[0]}"
     if columns:
         position = f"in row {where[0]}, column {columns[where[1]]!r}"
@@ -58,8 +60,13 @@ def _reject(
     raise InputError(name, got=got, allowed=allowed, remedy=remedy)
 
 
-def check_matrix(name: str, x: object, *, width: int | None = None, columns: Sequence[str] | None = None) -> FloatArray:
-    """Return a non-empty, finite 2-d float64 array (of `width` columns, when given); `columns` are for messages."""
+def check_matrix(
+    name: str, x: object, *, width: int | None = None, columns: Sequence[str] | None = None, first_row: int = 0
+) -> FloatArray:
+    """Return a non-empty, finite 2-d float64 array (of `width` columns, when given).
+
+    `columns`, and the number of its first row in the whole, are for messages.
+    """
     allowed = "a non-empty 2-d array of finite numbers"
     array = _numeric(name, x, allowed)
     if array.ndim != 2 or array.size == 0:
@@ -69,7 +76,9 @@ def check_matrix(name: str, x: object, *, width: int | None = None, columns: Seq
         remedy = "Extract both sides with the same feature extractor."
         raise InputError(name, got=f"{array.shape[1]} columns", allowed=f"{width} columns", remedy=remedy)
     if not np.isfinite(array).all():
-        _reject(name, ~np.isfinite(array), "non-finite entries", allowed, "Drop or impute those rows.", columns)
+        _reject(
+            name, ~np.isfinite(array), "non-finite entries", allowed, "Drop or impute those rows.", columns, first_row
+        )
     return array
 
 

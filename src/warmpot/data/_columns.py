@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from warmpot.data._image_lists import path_error
 from warmpot.errors import InputError, MissingColumnError, MissingLabelsError, listing
 
-__all__ = ["LABEL_NAMES", "FileColumns", "Roles", "assign_columns", "find_columns", "refuse_ids"]
+__all__ = ["LABEL_NAMES", "FileColumns", "FileContent", "IdColumns", "Roles", "assign_columns", "find_columns"]
 
 LABEL_NAMES = ("label", "y", "class", "target")
 """Columns that hold the labels when no column is named; upper and lower case are the same."""
@@ -53,6 +53,21 @@ class FileColumns(NamedTuple):
         return tuple(self.names[j] for j in self.features)
 
 
+class FileContent(NamedTuple):
+    """Unchecked content of a file, or of some of its rows.
+
+    `classes` is an `InputError` if it cannot be read, to be raised if it is needed; `share` is how much of the file has
+    been read.
+    """
+
+    x: Any
+    y: Any = None
+    classes: Any = None
+    columns: tuple[str, ...] = ()
+    names: Sequence[Any] = ()
+    share: float = 1.0
+
+
 def assign_columns(path: Path, names: Sequence[str], roles: Roles, *, header: bool = True) -> FileColumns:
     """Decide what each column is used for; without a `header`, `names` are numbers that only messages use."""
     names = [name.strip() for name in names]
@@ -75,22 +90,49 @@ def assign_columns(path: Path, names: Sequence[str], roles: Roles, *, header: bo
     return FileColumns(names, label, ids, features)
 
 
-def refuse_ids(path: Path, x: Any, columns: FileColumns, integers: Sequence[bool], roles: Roles) -> None:
-    """Refuse features that look like ids, unless they were chosen; `integers` are the features that are integers."""
-    if roles.features is None or roles.columns:
-        return
-    for name, column, integer in zip(columns.feature_names, np.asarray(x).T, integers, strict=True):
-        reason = _like_ids(column) if integer and len(column) >= MIN_ORDERED else ""
-        if (reason or ID_NAME.fullmatch(name)) and name not in roles.features:
-            got = f"a column {name!r} that looks like an id"
-            got += f": {len(column)} integers that {reason}" if reason else ""
-            remedy = f"Pass `ids=` {name!r} if it is an id, `features=` {name!r} if it is a feature, or drop it."
-            raise path_error(path, got, "features", remedy)
+class IdColumns:
+    """Finds features that look like ids, unless they were chosen, in one part of the rows after the other.
+
+    Columns of integers are kept while no part of them has repeated a number: only those can look like ids.
+    """
+
+    def __init__(self, path: Path, columns: FileColumns, roles: Roles) -> None:
+        self._path, self._names = path, columns.feature_names
+        named = enumerate(self._names if roles.features is not None and not roles.columns else ())
+        self._parts: dict[int, list[NDArray[Any]]] = {j: [] for j, name in named if name not in (roles.features or ())}
+
+    def add(self, x: Any, integers: Sequence[bool]) -> None:
+        """Look at some rows; `integers` are the features that are integers there."""
+        for j in list(self._parts):
+            column = np.asarray(x[:, j])
+            if ID_NAME.fullmatch(self._names[j]):
+                self._refuse(j, column, _like_ids(column) if integers[j] else "")
+            # neighbours first: that is cheap, and enough for most columns of integers
+            if not integers[j] or (np.diff(column) == 0).any() or len(np.unique(column)) < len(column):
+                del self._parts[j]
+            else:
+                self._parts[j].append(column.copy())
+
+    def refuse(self) -> None:
+        """Raise an `InputError` about the first column that looks like one, after all rows were added."""
+        for j, parts in self._parts.items():
+            column = np.concatenate(parts) if parts else np.empty(0)
+            if reason := _like_ids(column):
+                self._refuse(j, column, reason)
+
+    def _refuse(self, j: int, column: NDArray[Any], reason: str) -> None:
+        name = self._names[j]
+        got = f"a column {name!r} that looks like an id"
+        got += f": {len(column)} integers that {reason}" if reason else ""
+        remedy = f"Pass `ids=` {name!r} if it is an id, `features=` {name!r} if it is a feature, or drop it."
+        raise path_error(self._path, got, "features", remedy)
 
 
 def _like_ids(column: NDArray[Any]) -> str:
     """Return in what way integers look like ids: in order, or shuffled; "" if they do not."""
     steps, n = np.diff(column), len(column)
+    if n < MIN_ORDERED:
+        return ""
     if (steps > 0).all() or (steps < 0).all():
         return "only rise" if steps[0] > 0 else "only fall"
     # n numbers drawn from r are all different with a probability below exp(-n (n - 1) / 2 r): the birthday problem

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from warmpot._checks import check_choice, check_matrix
 from warmpot._files import check_file
 from warmpot._typing import FloatArray
-from warmpot.data._columns import LABEL_NAMES, FileColumns, Roles, assign_columns, refuse_ids
+from warmpot.data._columns import FileContent, IdColumns, Roles, assign_columns
 from warmpot.data._image_lists import path_error
+from warmpot.data._text_files import DELIMITERS, label_values, not_numeric, read_text_file
 from warmpot.data.shards import is_shard_folder, read_shards
 from warmpot.data.table import TASKS, Table, as_table
 from warmpot.errors import (
@@ -27,22 +26,10 @@ from warmpot.errors import (
     WarmpotError,
 )
 
-__all__ = ["load_features", "load_table", "map_features"]
+__all__ = ["labelled_table", "load_features", "load_table", "read_file"]
 
+BUFFER = 2**20  # bytes of a column of a .parquet file that are read at a time
 PATHS = "path"  # key of a .npz with names of samples, as `warmpot extract` writes it
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
-SHOWN = 5  # columns that a message lists
-NO_VALUE = ("", "na", "n/a", "null", "none")  # cells of a number that is missing, in lower case
-
-
-class _FileContent(NamedTuple):
-    """Unchecked content of a file. `classes` is an `InputError` if it cannot be read, to be raised if it is needed."""
-
-    x: Any
-    y: Any = None
-    classes: Any = None
-    columns: tuple[str, ...] = ()
-    names: Sequence[Any] = ()
 
 
 def load_features(
@@ -110,36 +97,42 @@ def load_table(
     check_choice("task", task, TASKS)
     if is_shard_folder(path):
         return read_shards(path, label if labelled else "", classes, task, ids)
-    content = _read_file(path, Roles(label, ids, features, columns))
-    names = [str(name).strip() for name in content.names]
-    options: dict[str, Any] = {"name": str(Path(path)), "task": task, "columns": content.columns, "names": names}
-    if not labelled:
-        return as_table(content.x, **options)
-    if isinstance(content.y, np.ndarray) and content.y.dtype.kind == "U" and Path(path).suffix.lower() in DELIMITERS:
-        _check_label_cells(Path(path), content.y, Roles(label, ids, features, columns))
-    if classes is None and task == "classification":
+    roles = Roles(label, ids, features, columns)
+    (content,) = read_file(path, roles)
+    if labelled:
+        return labelled_table(path, content, roles, classes=classes, task=task)
+    return labelled_table(path, content._replace(y=None), roles, task=task)
+
+
+def labelled_table(
+    path: str | os.PathLike[str],
+    content: FileContent,
+    roles: Roles,
+    *,
+    classes: Sequence[Any] | None = None,
+    task: str = "classification",
+) -> Table:
+    """Check what was read from a file, and encode its labels; `classes` and `task` as for `load_table`."""
+    y = content.y
+    if y is not None and Path(path).suffix.lower() in DELIMITERS:
+        y = label_values(Path(path), y, roles)
+    if y is not None and classes is None and task == "classification":
         if isinstance(content.classes, InputError):
             raise content.classes
         classes = content.classes
-    return as_table(content.x, content.y, classes=classes, **options)
+    names = [str(name).strip() for name in content.names]
+    options: dict[str, Any] = {"name": str(Path(path)), "columns": content.columns, "names": names}
+    return as_table(content.x, y, classes=classes, task=task, **options)
 
 
-def map_features(path: str | os.PathLike[str]) -> Table:
-    """Return the features of a ``.npy`` file as an unlabelled table that is read from disk on demand, unchecked."""
+def read_file(path: str | os.PathLike[str], roles: Roles, rows: int | None = None) -> Iterator[FileContent]:
+    """Yield the unchecked content of a file: all of it, or so many rows after the others.
+
+    What concerns all rows, such as columns that look like ids, is checked after the last. A ``.npz`` is read whole.
+    """
     path = _checked(path)
     try:
-        x = np.lib.format.open_memmap(path, mode="r")
-    except ValueError as error:  # damaged, or a pickle
-        raise path_error(path, str(error), "a readable .npy file", "If damaged, save it again.") from error
-    if x.ndim != 2 or x.size == 0:
-        raise path_error(path, f"shape {x.shape}", "a non-empty 2-d array", "Save one sample per row.")
-    return Table(x, None, (), str(path))
-
-
-def _read_file(path: str | os.PathLike[str], roles: Roles) -> _FileContent:
-    path = _checked(path)
-    try:
-        return _READERS[path.suffix.lower()](path, roles)
+        yield from _READERS[path.suffix.lower()](path, roles, rows)
     except WarmpotError:
         raise
     except Exception as error:  # a damaged file makes these parsers raise almost anything
@@ -161,21 +154,39 @@ def _checked(path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _read_numpy(path: Path, roles: Roles) -> _FileContent:
+def _read_numpy(path: Path, roles: Roles, rows: int | None) -> Iterator[FileContent]:
     label, ids = roles.label, roles.ids
     with open(path, "rb") as stream:  # opened here, because numpy leaves a damaged file open
-        loaded = np.load(stream, allow_pickle=False)
-        if isinstance(loaded, np.lib.npyio.NpzFile):
-            y, classes = (None, None) if label == "" else _npz_labels(path, loaded, label)
-            x = _npz_features(path, loaded)
-            names = _npz_paths(loaded, x, label) if ids is None else _npz_ids(path, loaded, ids)
-            return _FileContent(x, y, classes, names=names)
+        single = stream.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX
         got, remedy = "features only, as every .npy", "Save both in one .npz."
-        if label:
+        if single and label:
             raise MissingLabelsError(str(path), got=got, allowed=f"labels {label!r}", remedy=remedy)
-        if ids is not None:
+        if single and ids is not None:
             raise MissingColumnError(str(path), got=got, allowed=f"ids {ids!r}", remedy=remedy)
-        return _FileContent(loaded)
+        if single and rows is not None:
+            yield from _array_parts(path, rows)
+            return
+        stream.seek(0)
+        loaded = np.load(stream, allow_pickle=False)
+        if single:
+            yield FileContent(loaded)
+            return
+        y, classes = (None, None) if label == "" else _npz_labels(path, loaded, label)
+        x = _npz_features(path, loaded)
+        names = _npz_paths(loaded, x, label) if ids is None else _npz_ids(path, loaded, ids)
+        yield FileContent(x, y, classes, names=names)
+
+
+def _array_parts(path: Path, rows: int) -> Iterator[FileContent]:
+    start, n = 0, 1
+    while start < n:
+        # mapped for every part: pages that were read count as memory of the process until they are unmapped
+        mapped = np.lib.format.open_memmap(path, mode="r")
+        n = len(mapped) if mapped.ndim == 2 else 0  # anything else is refused by its shape
+        x = np.array(mapped[start : start + rows] if n else mapped)
+        del mapped
+        start += rows
+        yield FileContent(x, share=min(start / max(n, 1), 1.0))
 
 
 def _npz_paths(loaded: Any, x: Any, label: str | None) -> Sequence[Any]:
@@ -239,168 +250,39 @@ def _npz_entry(path: Path, loaded: Any, key: str) -> Any:
         raise path_error(path, f"a pickle under {key!r}", "arrays of numbers or texts", remedy) from error
 
 
-def _read_text(path: Path, roles: Roles) -> _FileContent:
-    delimiter = DELIMITERS[path.suffix.lower()]
-    skip, columns, first = _text_columns(path, delimiter, roles)
-    try:
-        content = _read_cells(path, delimiter, skip, columns)
-    except ValueError:
-        # A second, slow pass: without the names of the bad columns nobody can repair the file.
-        if (problem := _bad_cells(path, delimiter, skip, columns)) is not None:
-            raise problem from None
-        raise
-    # loadtxt reads 3 and 3.0 as the same number; how the first row is written tells integers from fractions
-    whole = (content.x == np.rint(content.x)).all(axis=0).tolist()
-    integers = [first[j].strip().lstrip("+-").isdigit() for j in columns.features]
-    refuse_ids(path, content.x, columns, [a and b for a, b in zip(whole, integers, strict=True)], roles)
-    return content._replace(columns=columns.feature_names) if skip else content
-
-
-def _text_columns(path: Path, delimiter: str, roles: Roles) -> tuple[int, FileColumns, list[str]]:
-    """Return the number of header lines (0: none), what the columns are used for, and the first row of cells."""
-    label = roles.label
-    (line, first), (_, second) = [*islice(_rows(path, delimiter), 2), (0, []), (0, [])][:2]
-    if not second and not (first and all(map(_is_number, first))):
-        raise path_error(path, "no row of numbers", "at least one", "Write one sample per line.")
-    named = [cell for cell in first if cell]
-    features = [cell for cell in named if label == "" or cell.strip().lower() not in LABEL_NAMES]
-    numbered = len(features) > 2 and features == [str(j) for j in range(len(features))]
-    # Only a row without any number is a header: a sample with a missing value must not pass for one. There are two
-    # exceptions: a column of labels or ids that the caller names is in the header, and so is one of labels next to
-    # column numbers.
-    header = not any(map(_is_number, first)) and any(map(_is_number, second))
-    header |= bool(label) or (numbered and len(features) < len(named)) or roles.ids in [cell.strip() for cell in first]
-    if delimiter == "," and header and len(first) < 2 <= first[0].count(";"):
-        remedy = "Write it with commas between the cells and points in numbers (pandas: sep=',', decimal='.')."
-        raise path_error(
-            path, f"a first line {first[0][:40]!r}, cells that ';' separates", "cells that ',' separates", remedy
-        )
-    if (numbered and not header) or (header and (not first[0] or len(first) != len(second))):
-        got = f"a first line {delimiter.join(first[:4])!r}: an index or column numbers, as pandas writes them"
-        raise path_error(path, got, "features only", "Write it with index=False, and names in the header.")
-    if not header:
-        return 0, assign_columns(path, [f"column {j + 1}" for j in range(len(first))], roles, header=False), first
-    return line, assign_columns(path, first, roles), second
-
-
-def _read_cells(path: Path, delimiter: str, skip: int, columns: FileColumns) -> _FileContent:
-    """Read numbers and, from the columns of labels and ids, strings in one pass."""
-    texts = [j for j in (columns.label, columns.ids) if j is not None]
-    if not texts and not columns.extra:
-        x = np.loadtxt(path, delimiter=delimiter, skiprows=skip, ndmin=2, encoding="utf-8-sig", quotechar='"')
-        return _FileContent(x[:, columns.features])
-    codes: dict[int, dict[str, int]] = {j: {} for j in texts}
-
-    def encoder(code_of: dict[str, int]) -> Callable[[str], float]:
-        return lambda cell: code_of.setdefault(cell.strip(), len(code_of))
-
-    with open(path, encoding="utf-8-sig", newline=None) as stream:
-        # A "#" starts a comment only at the beginning of a line: a class may be called C#.
-        lines = (line for line in islice(stream, skip, None) if not line.startswith("#"))
-        options: dict[str, Any] = {"comments": None, "ndmin": 2, "quotechar": '"', "encoding": None}
-        # Columns that are ignored are parsed too, as 0: a row with too many cells is still found.
-        ignored = {j: lambda _: 0.0 for j in columns.extra}
-        options["converters"] = {**ignored, **{j: encoder(code_of) for j, code_of in codes.items()}}
-        table = np.loadtxt(lines, delimiter=delimiter, **options)
-    cells = {j: np.array(list(code_of))[table[:, j].astype(np.int64)] for j, code_of in codes.items()}
-    names = cells[columns.ids].tolist() if columns.ids is not None else ()
-    y = cells[columns.label] if columns.label is not None else None
-    for dtype in (np.int64, np.float64):  # labels stay strings unless all of them are numbers
-        with suppress(ValueError, OverflowError):
-            y = y if y is None or y.dtype.kind != "U" else y.astype(dtype)
-    return _FileContent(table[:, columns.features], y, names=names)
-
-
-def _bad_cells(path: Path, delimiter: str, skip: int, columns: FileColumns) -> InputError | None:
-    """Describe columns of features that hold texts or, without any, the first empty cell."""
-    texts: dict[str, str] = {}
-    empty: list[str] = []
-    for row, line, cells in _samples(path, delimiter, skip):
-        for name, cell in ((columns.names[j], cells[j]) for j in columns.features if j < len(cells)):
-            if cell.strip().lower() in NO_VALUE:
-                what = repr(cell.strip()) if cell.strip() else "an empty cell"
-                empty.append(_place(what, row, line, name))
-            elif not _is_number(cell):
-                texts[name] = repr(cell)
-    if texts:
-        return _not_numeric(path, texts)
-    return _empty_error(path, empty, "a number in every cell") if empty else None
-
-
-def _check_label_cells(path: Path, y: Any, roles: Roles) -> None:
-    """Refuse empty labels, with their places in the file."""
-    if (y != "").all():
-        return
-    delimiter = DELIMITERS[path.suffix.lower()]
-    skip, columns, _ = _text_columns(path, delimiter, roles)
-    j = columns.label
-    assert j is not None, "the labels are from a column"
-    rows = _samples(path, delimiter, skip)
-    empty = [_place("an empty label", row, line, columns.names[j]) for row, line, cells in rows if not cells[j].strip()]
-    raise _empty_error(path, empty, "a label in every row")
-
-
-def _place(what: str, row: int, line: int, column: str) -> str:
-    return f"{what} in row {row} (line {line}), column {column!r}"
-
-
-def _empty_error(path: Path, places: Sequence[str], allowed: str) -> InputError:
-    got = places[0] + (f" and {len(places) - 1} more" if len(places) > 1 else "")
-    return path_error(path, got, allowed, "Fill it in, or drop the row; rows are counted from 0.")
-
-
-def _samples(path: Path, delimiter: str, skip: int) -> Iterator[tuple[int, int, list[str]]]:
-    """Yield the row, the line and the cells of every sample."""
-    for row, (line, cells) in enumerate(islice(_rows(path, delimiter), int(skip > 0), None)):
-        yield row, line, cells
-
-
-def _rows(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the cells of every row that is not blank or a comment, with the number of lines read so far."""
-    with open(path, encoding="utf-8-sig", newline="") as stream:
-        reader = csv.reader(stream, delimiter=delimiter)
-        yield from ((reader.line_num, row) for row in reader if row and not row[0].startswith("#"))
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _not_numeric(path: Path, columns: dict[str, str]) -> InputError:
-    shown = ", ".join(f"{name!r} ({what})" for name, what in islice(columns.items(), SHOWN))
-    shown += f" and {len(columns) - SHOWN} more" if len(columns) > SHOWN else ""
-    remedy = "Drop or encode them; `label=` names the column of labels, `ids=` that of ids."
-    return path_error(path, f"columns that are not numeric: {shown}", "columns of numbers", remedy)
-
-
-def _read_parquet(path: Path, roles: Roles) -> _FileContent:
+def _read_parquet(path: Path, roles: Roles, rows: int | None) -> Iterator[FileContent]:
     try:
         import pyarrow.parquet
-        from pyarrow.types import is_boolean, is_floating, is_integer
+        from pyarrow.types import is_boolean, is_floating, is_integer, is_nested
     except ImportError as error:
         remedy = "Run: pip install 'warmpot[parquet]'"
         raise MissingExtraError(str(path), got="no pyarrow", allowed="pyarrow", remedy=remedy) from error
-    with pyarrow.parquet.ParquetFile(path) as file:
-        table = file.read()
-    columns = assign_columns(path, table.schema.names, roles)
-    y = None if columns.label is None else table.column(columns.label).to_pylist()
-    names = () if columns.ids is None else table.column(columns.ids).to_pylist()
-    table = table.select(columns.features)
-    # pandas stores an index that is not a plain count in a column of such a name
-    wrong = {f.name: "an index" for f in table.schema if f.name.startswith("__index_level_")}
-    numeric = (is_integer, is_floating, is_boolean)
-    wrong |= {f.name: str(f.type) for f in table.schema if not any(test(f.type) for test in numeric)}
-    if wrong:
-        raise _not_numeric(path, wrong)
-    narrow = all(is_floating(f.type) and f.type.bit_width <= 32 for f in table.schema)
-    dtype = np.float32 if narrow else np.float64
-    x = np.column_stack([np.asarray(column.to_numpy(), dtype) for column in table.columns])  # a missing value is NaN
-    refuse_ids(path, x, columns, [is_integer(f.type) for f in table.schema], roles)
-    return _FileContent(x, y, columns=columns.feature_names, names=names)
+    # some of a row group at a time: all of it in memory, decoded by several threads, takes more of it and is no faster
+    with pyarrow.parquet.ParquetFile(path, buffer_size=BUFFER if rows else 0, pre_buffer=not rows) as file:
+        columns = assign_columns(path, file.schema_arrow.names, roles)
+        fields = [file.schema_arrow.field(j) for j in columns.features]
+        # pandas stores an index that is not a plain count in a column of such a name
+        wrong = {f.name: "an index" for f in fields if f.name.startswith("__index_level_")}
+        numeric = (is_integer, is_floating, is_boolean)
+        wrong |= {f.name: str(f.type) for f in fields if not any(test(f.type) for test in numeric)}
+        if wrong:
+            raise not_numeric(path, wrong)
+        if columns.label is not None and is_nested(kind := file.schema_arrow.field(columns.label).type):
+            raise path_error(path, f"labels of type {kind}", "texts or numbers", "Write one label per sample.")
+        narrow = all(is_floating(f.type) and f.type.bit_width <= 32 for f in fields)
+        ids, done, n = IdColumns(path, columns, roles), 0, file.metadata.num_rows
+        whole = rows is None or not n  # without rows there are no batches
+        for batch in [file.read()] if whole else file.iter_batches(rows, use_threads=False):
+            table = batch if whole else pyarrow.Table.from_batches([batch])
+            values = (table.column(j).to_numpy() for j in columns.features)  # a missing value is NaN
+            x = np.column_stack([np.asarray(column, np.float32 if narrow else np.float64) for column in values])
+            ids.add(x, [is_integer(f.type) for f in fields])
+            y, names = (None if j is None else table.column(j).to_pylist() for j in (columns.label, columns.ids))
+            done += len(x)
+            yield FileContent(x, y, None, columns.feature_names, names or (), done / max(n, 1))
+        ids.refuse()
 
 
-_READERS = {".npz": _read_numpy, ".npy": _read_numpy, ".csv": _read_text, ".tsv": _read_text, ".parquet": _read_parquet}
+_READERS = {
+    ".npz": _read_numpy, ".npy": _read_numpy, ".csv": read_text_file, ".tsv": read_text_file, ".parquet": _read_parquet,
+}  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from warmpot._interop import is_torch
-from warmpot.data._columns import Roles, assign_columns, refuse_ids
+from warmpot.data._columns import IdColumns, Roles, assign_columns
 from warmpot.data._image_lists import EXTENSIONS
 from warmpot.data.files import load_table
 from warmpot.data.images import ClassNames, images_from_dataset, is_images, load_images
@@ -19,7 +19,7 @@ from warmpot.data.pixels import open_image
 from warmpot.data.table import LazyRows, Table, as_table, column_names, table_from_dataset, take_columns
 from warmpot.errors import MissingColumnError, MissingLabelsError
 
-__all__ = ["is_path", "of_images", "read_samples"]
+__all__ = ["is_path", "of_images", "present_roles", "read_samples"]
 
 
 def is_path(data: Any) -> bool:
@@ -127,15 +127,20 @@ def read_samples(
         if column_names(data) or hasattr(data, "iloc"):
             return _read_frame(data, name, roles, labelled, task)
     except MissingColumnError as error:
-        of_labels = isinstance(error, MissingLabelsError)
-        if needs_label if of_labels else needs_ids:
-            raise
-        roles = roles._replace(**({"label": ""} if of_labels else {"ids": None}))
+        roles = present_roles(error, roles, needs_label, needs_ids)
         options: dict[str, Any] = {"labelled": labelled, "task": task, **roles._asdict()}
         return read_samples(data, name=name, needs_label=needs_label, needs_ids=needs_ids, **options)
     if isinstance(data, (list, np.ndarray)) or is_torch(data) or not hasattr(data, "__getitem__"):
         return as_table(data, name=name)
     return table_from_dataset(data, name, task=task)
+
+
+def present_roles(error: MissingColumnError, roles: Roles, needs_label: bool, needs_ids: bool) -> Roles:
+    """Return the roles without the column of labels or ids that is absent; raise the error about it if it is needed."""
+    of_labels = isinstance(error, MissingLabelsError)
+    if needs_label if of_labels else needs_ids:
+        raise error
+    return roles._replace(label="") if of_labels else roles._replace(ids=None)
 
 
 def _read_images(data: Any, name: str, root: Any, classes: ClassNames) -> Table:
@@ -162,7 +167,9 @@ def _read_frame(frame: Any, name: str, roles: Roles, labelled: bool, task: str) 
     found = assign_columns(Path(name), names, roles)
     x = as_table(take_columns(frame, found.features), name=name)
     kinds = [str(frame.dtypes.iloc[j] if hasattr(frame, "iloc") else frame.dtypes[j]) for j in found.features]
-    refuse_ids(Path(name), x.x, found, [kind.lower().startswith(("int", "uint")) for kind in kinds], roles)
+    looking = IdColumns(Path(name), found, roles)
+    looking.add(x.x, [kind.lower().startswith(("int", "uint")) for kind in kinds])
+    looking.refuse()
 
     def cells(j: int) -> list[Any]:
         column = take_columns(frame, [j])

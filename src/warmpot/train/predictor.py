@@ -30,7 +30,7 @@ from warmpot.data.shards import Shards
 from warmpot.data.table import LazyRows, Rows, check_names, column_names, sample_shape, take_columns
 from warmpot.errors import InputError, listing
 from warmpot.nets import Backbone, Network, NetworkSettings, Outputs, load_network, save_network
-from warmpot.train.batches import blocks
+from warmpot.train.batches import BLOCK, blocks
 from warmpot.train.extract import weights_fingerprint
 from warmpot.train.hardware import resolve_device
 from warmpot.train.images import ImageSettings
@@ -39,8 +39,9 @@ from warmpot.weights import estimate_present_classes, relative_entropy
 __all__ = ["BoundInputs", "Predictor", "apply_network", "bound_inputs", "check_pass_memory"]
 
 
-PART = 2**28
-"""Bytes that a part of the samples may take, with their features and outputs (`Predictor.in_parts`)."""
+PART, LAZY_PART = 2**26, 2**28
+"""Bytes that a part of the samples may take, with their features and outputs (`Predictor.in_parts`); more for images:
+the processes that decode them start again for every part."""
 WHOLE = r"0|-?[1-9]\d{0,17}"  # a whole number that int64 holds, as `str` writes it
 
 
@@ -219,13 +220,20 @@ class Predictor:
         """Whether `assess` has scores."""
         return self.network.unadapted is not None and bool(self.classes)
 
+    def rows_per_part(self, *, lazy: bool = False) -> int:
+        """Return how many samples to predict at a time: whole blocks, so that each is multiplied as in one pass."""
+        outputs = self.network.head.out_features
+        rows = int(
+            (LAZY_PART if lazy else PART) // (8 * (self.width + 2 * self.network.head.in_features + 4 * outputs))
+        )
+        return rows // BLOCK * BLOCK or max(rows, 1)
+
     def in_parts(self, table: Table) -> Iterator[tuple[FloatArray, FloatArray | None]]:
         """Yield what `assess` returns, or the values of a regressor, for some samples of a table after the other.
 
         Memory is that of one part: features and outputs of millions of samples may not fit.
         """
-        x, outputs = table.x, self.network.head.out_features
-        size = max(int(PART // (8 * (self.width + 2 * self.network.head.in_features + 4 * outputs))), 1)
+        x, size = table.x, self.rows_per_part(lazy=isinstance(table.x, LazyRows))
         for start in range(0, table.n, size):
             rows = slice(start, start + size)
             part = replace(table, x=x.subset(rows) if isinstance(x, LazyRows) else x[rows], y=None, names=())
@@ -270,13 +278,12 @@ class Predictor:
             raise InputError(what, got=got, allowed="what `warmpot fit` wrote", remedy=remedy) from error
         return cls(network, settings, classes, *unit, columns, images, temperature, texts)
 
-    def class_shares(self, outputs: FloatArray | IntArray) -> dict[str, float]:
+    def class_shares(self, counts: IntArray) -> dict[str, float]:
         """Return the classes estimated to be present, with the share of samples predicted as each, largest first.
 
-        `outputs` are probabilities (n, C) or class codes (n,).
+        `counts` are the numbers of samples predicted as each class, (C,).
         """
-        codes = outputs.argmax(axis=1) if outputs.ndim == 2 else outputs
-        present = estimate_present_classes(np.bincount(codes, minlength=len(self.classes)) / len(codes))
+        present = estimate_present_classes(counts / counts.sum())
         return {self.classes[k]: share for k, share in present.items()}
 
 

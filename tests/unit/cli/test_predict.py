@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -158,12 +159,24 @@ def test_predict_knows_the_label_column_of_the_run() -> None:
 def test_parts_of_a_file_are_predicted_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     done("fit", "source.npz", "target.npz", "--out", "a", *SMALL)
     np.save("rows.npy", XT)
-    np.savez("named.npz", X=XT, y=NAMES[YT], path=np.array([f"image {k}" for k in range(24)]))
-    whole = {file: done("predict", "a", file, "--out", f"{file}.csv", "--proba") for file in ("rows.npy", "named.npz")}
+    names = [f"image {k % 23}" for k in range(24)]  # the last repeats the first
+    np.savez("named.npz", X=XT, y=NAMES[YT], path=np.array(names))
+    columns = {"path": names, **{f"f{j}": XT[:, j] for j in range(5)}, "label": [*NAMES[YT[:-1]], "yak"]}
+    with open("named.csv", "w", newline="") as stream:
+        csv.writer(stream).writerows([columns, *zip(*columns.values(), strict=True)])
+    pyarrow.parquet.write_table(pyarrow.table(columns), "named.parquet")
+    flags = {"named.csv": ["--id", "path"], "named.parquet": ["--id", "path"], "rows.npy": [], "named.npz": []}
+    whole = {file: done("predict", "a", file, "--out", f"{file}.csv", "--proba", *flags[file]) for file in flags}
+    assert all("accuracy" in whole[file].stdout for file in flags if file != "rows.npy")
+    for file in ("named.csv", "named.parquet"):
+        assert Path(f"{file}.csv").read_text() == Path("named.npz.csv").read_text()
+        assert "ids more than once: 'image 0'" in whole[file].stderr
+        assert "classes the run lacks: 'yak'" in whole[file].stderr
     monkeypatch.setattr(predictor, "PART", 8 * 600)  # a few rows
     for file, result in whole.items():
-        parts = done("predict", "a", file, "--out", "parts.csv", "--proba")
+        parts = done("predict", "a", file, "--out", "parts.csv", "--proba", *flags[file])
         assert parts.stdout.replace("parts.csv", f"{file}.csv") == result.stdout
+        assert parts.stderr == result.stderr
         with open("parts.csv") as stream, open(f"{file}.csv") as expected:
             for row, other in zip(csv.DictReader(stream), csv.DictReader(expected), strict=True):
                 assert row.keys() == other.keys()
@@ -172,12 +185,34 @@ def test_parts_of_a_file_are_predicted_as_the_whole(monkeypatch: pytest.MonkeyPa
                     assert same or float(cell) == pytest.approx(float(other[name]), rel=1e-6)  # products round
     bad = XT.copy()
     bad[20, 2] = np.nan
-    for values, message in ((bad, r"rows.npy, from row \d+: got 1 non-finite"), (XT[:0], r"got shape \(0, 5\)")):
+    for values, message in (
+        (bad, r"rows.npy: got 1 non-finite entries \(the first at \(20, 2\)\)"),
+        (XT[:0], r"got shape \(0, 5\)"),
+    ):
         np.save("rows.npy", values)
         assert re.search(message, run("predict", "a", "rows.npy", "--out", "p.csv").stderr)
     Path("rows.npy").write_bytes(Path("rows.npy").read_bytes()[:-8] or b"x")
     assert run("predict", "a", "rows.npy", "--out", "p.csv").exit_code == 2
     assert not Path("p.csv").exists()
+
+
+def test_errors_of_a_regressor_are_added_up_over_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for path, x in (("s.csv", XS), ("t.csv", XT)):
+        write_csv(path, x, x[:, 0] - x[:, 1], "label")
+    done("fit", "s.csv", "t.csv", "--regression", "--out", "a", *SMALL)
+    monkeypatch.setattr(predictor, "PART", 8 * 600)
+    monkeypatch.setattr("warmpot._progress.LINE_EVERY_SECONDS", 0.0)
+    result = done("predict", "a", "t.csv", "--out", "p.csv")
+    assert re.search(r"predict: \d+% \d+ samples .*\npredict: 100% 24 samples", result.stderr)
+    with open("p.csv") as stream:
+        errors = [
+            abs(float(row["prediction"]) - y)
+            for row, y in zip(csv.DictReader(stream), XT[:, 0] - XT[:, 1], strict=True)
+        ]
+    assert re.search(rf"^mean absolute error +{np.mean(errors):.4g} *$", result.stdout, flags=re.MULTILINE)
+    write_csv("t.csv", XT, [*range(20), "none", *range(3)], "label")
+    assert "labels that are not numbers" in run("predict", "a", "t.csv", "--out", "q.csv").stderr
+    assert not Path("q.csv").exists()
 
 
 def test_predict_refuses_in_one_line_and_leaves_the_old_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
