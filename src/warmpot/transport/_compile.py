@@ -6,12 +6,9 @@ import hashlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-from numba import njit
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
+import numba
 
 __all__ = ["allocating_part", "digest_of", "kernel", "part"]
 
@@ -20,6 +17,8 @@ OPTIONS: dict[str, Any] = {
     "error_model": "numpy",  # x / 0 is inf or NaN, as in arrays; a check of every division would keep loops scalar
     "fastmath": {"reassoc", "contract", "nsz"},  # sums may be reordered; inf and NaN keep their meaning
 }
+LATEST_TRIED = (0, 68)
+"""The numba up to which parts (0.59 and later) are compiled by `_part_compiler`, which depends on its internals."""
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -27,7 +26,7 @@ def kernel(function: Callable[..., Any]) -> Any:
 
     Where numba finds no folder to write to, every process compiles again.
     """
-    compiled = njit(**OPTIONS)(function)
+    compiled = numba.njit(**OPTIONS)(function)
     try:
         compiled.enable_caching()
         # By itself numba compares the function's own file with that of the cache. After an upgrade that changed only
@@ -47,7 +46,8 @@ def digest_of(folder: Path) -> str:
 def part(function: Callable[..., Any]) -> Any:
     """Compile a function that only kernels and other parts call, that is kept with the kernels and allocates nothing.
 
-    A kernel contains the code of all that it calls, down to the last part, and is optimised as a whole.
+    A kernel contains the code of all that it calls, down to the last part, and is optimised as a whole. By itself numba
+    would also optimise every part, with all that it calls: the first entropic plan would take 1.6 times as long.
     """
     return _compiled_part(function, _nrt=False)  # no counting of references to arrays
 
@@ -58,28 +58,9 @@ def allocating_part(function: Callable[..., Any]) -> Any:
 
 
 def _compiled_part(function: Callable[..., Any], **options: Any) -> Any:
-    options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _PartCompiler}
-    return njit(**options, **OPTIONS)(function)
+    if tuple(int(number) for number in numba.__version__.split(".")[:2]) <= LATEST_TRIED:
+        from warmpot.transport._part_compiler import PartCompiler
 
-
-class _PartLibrary(JITCodeLibrary):
-    """The code of a part, neither optimised nor assembled: what calls it contains it, and that would repeat both."""
-
-    codegen = SimpleNamespace(set_env=lambda *_: None)  # there is nothing that Python could call
-
-    def _optimize_final_module(self) -> None:
-        pass
-
-    def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()  # type: ignore[no-untyped-call]
-        self._finalized = True
-
-    def get_pointer_to_function(self, _name: str) -> int:
-        self._ensure_finalized()  # type: ignore[no-untyped-call]
-        return 0
-
-
-class _PartCompiler(Compiler):
-    def __init__(self, typing: Any, target: Any, _library: Any, *others: Any) -> None:
-        library = _PartLibrary(target.codegen(), "part")  # type: ignore[no-untyped-call]
-        super().__init__(typing, target, library, *others)  # type: ignore[no-untyped-call]
+        options["pipeline_class"] = PartCompiler
+    called_by_kernels: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return numba.njit(**called_by_kernels, **options, **OPTIONS)(function)
