@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from warmpot import _memory, _progress
 from warmpot._memory import GIB, available_memory, check_memory
@@ -107,6 +109,37 @@ def test_a_long_fit_says_about_how_long(caplog: pytest.LogCaptureFixture, monkey
         fit(_task(), load_config("source-only"), progress_bar=False)
     assert caplog.messages[0].startswith("40 and 20 samples, 300 features, 4 outputs: about ")
     assert "on one free core" in caplog.messages[0]
+
+
+@pytest.mark.parametrize(("large", "threads"), [(round_engine.LARGE, {1}), (0.0, {2})])
+def test_small_data_are_fitted_on_one_thread_and_the_others_given_back(
+    large: float, threads: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[set[int]] = []
+
+    def counts() -> set[int]:
+        return {torch.get_num_threads(), *(pool["num_threads"] for pool in threadpool_info())}
+
+    class Chooser:
+        def offer(self, snapshot: Any) -> tuple[bool, dict[str, Any]]:
+            seen.append(counts())
+            return True, {}
+
+        def state(self) -> dict[str, Any]:
+            return {}
+
+        def load(self, state: dict[str, Any]) -> None:
+            raise NotImplementedError
+
+    monkeypatch.setattr(round_engine, "LARGE", large)
+    before = torch.get_num_threads()
+    try:
+        with threadpool_limits(2):
+            torch.set_num_threads(2)
+            fit(_task(), load_config("source-only"), progress_bar=False, chooser=Chooser())
+            assert (seen, counts()) == ([threads], {2})
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_progress_lines_say_what_is_left_of_a_pass(

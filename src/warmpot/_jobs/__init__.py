@@ -14,7 +14,6 @@ import multiprocessing
 import os
 import pickle
 import signal
-import sys
 import threading
 import traceback
 from collections import deque
@@ -27,6 +26,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple, Protocol
 
+from warmpot._threads import one_thread
 from warmpot.errors import WarmpotError
 
 __all__ = ["Done", "Failed", "Job", "Runner", "runner"]
@@ -173,7 +173,7 @@ class InProcess:
 
     def __init__(self, function: Callable[..., Any], shared: Any) -> None:
         self._function, self._shared = function, shared
-        self.close = limit_threads()
+        self.close = one_thread().close
 
     def submit(self, args: tuple[Any, ...]) -> Future[Any]:
         future: Future[Any] = Future()
@@ -294,7 +294,7 @@ def run_in_worker(key: str, fetch: Callable[[], bytes], args: bytes) -> bytes:
             loaded = pickle.loads(fetch())
             _worker.clear()  # what it holds is not needed any more, or of another runner
             _worker[key] = loaded
-            limit_threads()
+            one_thread()
         function, shared = _worker[key]
         return pickle.dumps(function(shared, *pickle.loads(args)))
 
@@ -312,21 +312,3 @@ def _attempt(call: Callable[[], Any]) -> Result:
         return True, call()
     except (Exception, SystemExit) as error:
         return False, (type(error).__name__, str(error), traceback.format_exc())
-
-
-def limit_threads() -> Callable[[], None]:
-    """Limit all loaded libraries to one thread; return the function that undoes it."""
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
-    torch = sys.modules.get("torch")
-    before = torch.get_num_threads() if torch is not None else 0
-    limits = threadpool_limits(1)
-    if torch is not None:
-        torch.set_num_threads(1)
-
-    def undo() -> None:
-        limits.restore_original_limits()
-        if torch is not None:
-            torch.set_num_threads(before)
-
-    return undo

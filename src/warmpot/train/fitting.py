@@ -15,6 +15,7 @@ from scipy.sparse import csr_array
 from warmpot._checks import LARGEST, check_features
 from warmpot._memory import check_memory
 from warmpot._progress import progress
+from warmpot._threads import one_thread
 from warmpot._typing import FloatArray, IntArray
 from warmpot.data import Task
 from warmpot.data.pixels import Pixels
@@ -285,5 +286,6 @@ def _presence(trained: Trained, task: Task) -> ClassPresence:
     if presence is None:
         xs, xt = (outputs.features.double().numpy() for outputs in (trained.source, trained.target))
         ys = task.ys if trained.source_rows is None else task.ys[trained.source_rows.numpy()]
-        presence = estimate_presence(xs, ys, xt, n_classes=logits.shape[1], unit=xs.shape[1] >= NARROW)
+        with one_thread():  # it looks at few samples, however many there are
+            presence = estimate_presence(xs, ys, xt, n_classes=logits.shape[1], unit=xs.shape[1] >= NARROW)
     return presence.given(predicted_shares(logits), len(logits))
