@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 from _jobs import ROOT
+from _rows import peak_bytes
 from numpy.typing import NDArray
-from transport import peak_bytes
 
 RESULTS = ROOT / "benchmarks" / "results" / "predict.json"
 ROWS, WIDTH, CLASSES = 5_000_000, 64, 10
