@@ -213,29 +213,35 @@ def table_of(result: dict[str, Any], peer: str) -> str:
     return "\n".join(lines)
 
 
-def write_numbers(page: Path, text: str) -> None:
-    """Replace the text between the two marks of a page."""
-    before, rest = page.read_text().split(START)
-    page.write_text(f"{before}{START}\n\n{text}\n\n{END}{rest.split(END)[1]}")
+def measurements(name: str) -> dict[str, Any]:
+    return dict(json.loads((RESULTS / f"{name}.json").read_text()))
+
+
+def numbers() -> dict[str, str]:
+    """Return what is written between the marks of each page."""
+    solvers = measurements("transport")
+    return {
+        "which-solver.md": f"{table_of(solvers, 'POT')}\n\n{growth(solvers['records']['scaling'])}",
+        "cli.md": table_of(measurements("commands"), "peer"),
+    }
 
 
 def main() -> None:
-    solvers, commands = (json.loads((RESULTS / f"{name}.json").read_text()) for name in ("transport", "commands"))
     folder = DOCS / "img"
     folder.mkdir(exist_ok=True)
     figures = {
         "match": figure_match(),
         "partial-and-full": figure_partial_and_full(),
         "mass-curve": figure_mass_curve(),
-        "time": figure_time(solvers["records"]["scaling"]),
+        "time": figure_time(measurements("transport")["records"]["scaling"]),
     }
     for name, figure in figures.items():
         path = folder / f"{name}.png"
         figure.savefig(path, dpi=110, metadata={"Software": None})
         print(f"{path.relative_to(DOCS.parent)}: {path.stat().st_size / 1024:.0f} KB")
-    growing = growth(solvers["records"]["scaling"])
-    write_numbers(DOCS / "which-solver.md", f"{table_of(solvers, 'POT')}\n\n{growing}")
-    write_numbers(DOCS / "cli.md", table_of(commands, "peer"))
+    for page, text in numbers().items():
+        before, rest = (DOCS / page).read_text().split(START)
+        (DOCS / page).write_text(f"{before}{START}\n\n{text}\n\n{END}{rest.split(END)[1]}")
 
 
 if __name__ == "__main__":

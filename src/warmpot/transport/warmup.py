@@ -47,7 +47,11 @@ def kernels() -> dict[str, Any]:
 
     modules: tuple[ModuleType, ...] = (_entropic_whole, _exact_small, _kernels, _unbalanced)
     found = ((module, name, getattr(module, name)) for module in modules for name in module.__all__)
-    return {f"{module.__name__}.{name}": value for module, name, value in found if hasattr(value, "signatures")}
+    return {
+        f"{module.__name__}.{name}": value
+        for module, name, value in found
+        if hasattr(value, "signatures") and not value.targetoptions.get("no_cpython_wrapper")  # a part of kernels
+    }
 
 
 def cache_folder() -> Path | None:
