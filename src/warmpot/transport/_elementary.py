@@ -7,12 +7,8 @@ Exponential and logarithm can be vectorised by the compiler, calls of ``np.exp``
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
-from numba.extending import intrinsic
 
 from warmpot.transport._compile import part
 
@@ -26,17 +22,6 @@ LOG_TERMS = tuple(2.0 / (2 * k + 1) for k in range(11, -1, -1))
 FRACTION, BIAS, DIGITS = (1 << 52) - 1, 1023, 52  # of a float64: bits of the fraction, and offset of the exponent
 
 
-def _cast(source: Any, result: Any, kind: Any) -> Any:
-    """Return a function for kernels that reads the bits of a number as those of another type."""
-    return intrinsic(
-        lambda _context, _x: (result(source), lambda _c, build, _s, values: build.bitcast(values[0], kind))
-    )
-
-
-_bits_of = _cast(types.float64, types.int64, ir.IntType(64))
-_from_bits = _cast(types.int64, types.float64, ir.DoubleType())
-
-
 @part
 def exp_of(x: float) -> float:
     """Return the exponential of a number between -700 and 700, to about the rounding of the number."""
@@ -44,17 +29,16 @@ def exp_of(x: float) -> float:
     rest, series = x - exponent * LOG2, 0.0
     for term in EXP_TERMS:
         series = series * rest + term
-    return float(
-        _from_bits((np.int64(np.int32(exponent)) + BIAS) << DIGITS) * series
-    )  # 2 ** exponent, times the rest's
+    power = np.int64((np.int64(np.int32(exponent)) + BIAS) << DIGITS).view(np.float64)  # 2 ** exponent
+    return float(power * series)
 
 
 @part
 def log_of(x: float) -> float:
     """Return the logarithm of a positive number; that of 0 is about -709, so that ``0 * log(0)`` is 0."""
-    bits = _bits_of(x)
+    bits = np.float64(x).view(np.int64)
     above = (bits >> (DIGITS - 1)) & 1  # whether the fraction is 1.5 or more: then it is halved
-    fraction = _from_bits((bits & FRACTION) | ((BIAS - above) << DIGITS))
+    fraction = np.int64((bits & FRACTION) | ((BIAS - above) << DIGITS)).view(np.float64)
     z, series = (fraction - 1.0) / (fraction + 1.0), 0.0
     for term in LOG_TERMS:
         series = series * (z * z) + term
