@@ -19,12 +19,12 @@ class _Limit:
 
     def take(self) -> None:
         with self.lock:
-            self.wanted += 1
-            if self.wanted == 1:
+            if not self.wanted:
                 self.restore.enter_context(threadpool_limits(1))
                 if (torch := sys.modules.get("torch")) is not None:
                     self.restore.callback(torch.set_num_threads, torch.get_num_threads())
                     torch.set_num_threads(1)
+            self.wanted += 1  # not if that failed
 
     def release(self) -> None:
         with self.lock:

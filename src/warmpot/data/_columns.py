@@ -81,7 +81,7 @@ def assign_columns(path: Path, names: Sequence[str], roles: Roles, *, header: bo
         ids = names.index(roles.ids)
     if header and (unknown := [name for name in roles.features or () if name not in names]):
         got, allowed = f"columns {listing(names)}", f"a column {listing(unknown)} that is a feature"
-        raise MissingColumnError(str(path), got=got, allowed=allowed, remedy="Check the spelling of the feature.")
+        raise path_error(path, got, allowed, "Check the spelling of the feature.")
     features = [j for j in range(len(names)) if j not in (label, ids)]
     if header and (repeated := [name for name, count in Counter(names[j] for j in features).items() if count > 1]):
         raise path_error(path, f"columns more than once: {listing(repeated)}", "different names", "Rename them.")

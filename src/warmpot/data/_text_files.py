@@ -97,6 +97,8 @@ def _read_cells(path: Path, delimiter: str, skip: int, columns: FileColumns, row
             if table.shape[1] != len(columns.names):
                 raise ValueError(f"{table.shape[1]} columns instead of {len(columns.names)}")
             cells = {j: np.array(list(code_of))[table[:, j].astype(np.int64)] for j, code_of in codes.items()}
+            for j in {*texts} & {*columns.features}:  # a run may have been trained on what are the labels or ids here
+                table[:, j] = cells[j].astype(np.float64)
             names = cells[columns.ids].tolist() if columns.ids is not None else ()
             y = cells[columns.label] if columns.label is not None else None
             share = os.lseek(stream.fileno(), 0, os.SEEK_CUR) / path.stat().st_size
@@ -183,7 +185,7 @@ def _is_number(cell: str) -> bool:
         float(cell)
     except ValueError:
         return False
-    return True
+    return cell.strip().isascii() and "_" not in cell  # Python has more ways to write a number than files of numbers
 
 
 def not_numeric(path: Path, columns: dict[str, str]) -> InputError:

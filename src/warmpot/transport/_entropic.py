@@ -320,6 +320,15 @@ def _damped(
 
 
 @part
+def _growth(scale: FloatArray, s: float) -> float:
+    """Return the largest factor by which rows, columns or the whole plan have grown since potentials were absorbed."""
+    growth = s
+    for k in range(scale.size):
+        growth = larger(growth, scale[k])
+    return growth
+
+
+@part
 def solve_at(
     cost: FloatArray,
     low: float,
@@ -363,7 +372,9 @@ def solve_at(
                 residual, gap, dual = _violation(limit, sums, total, now, scale, s, cap)
                 rate = (residual / before) ** (1.0 / sweeps)
             if residual <= tol and gap * eps <= tol:
-                code = CONVERGED
+                # a row of K that is 0 as its potential was too large seems to need none: absorb that, and see
+                code = CONVERGED if _growth(scale, s) <= LARGEST_DRIFT else OUT_OF_ITERATIONS
+                sweeps = SWEEPS
                 break
             best, idle = (residual, 0) if residual < 0.9 * best else (best, idle + 1)
             if idle > STALL_CHECKS:

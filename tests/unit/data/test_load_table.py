@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from warmpot.data import load_features, load_table
+from warmpot.data import load_features, load_table, read_samples
 from warmpot.errors import InputError, MissingColumnError
 
 X = np.array([[0.5, -1.25], [1 / 3, 2.0], [7.0, 1e300]])
@@ -401,3 +401,5 @@ def test_a_feature_that_is_not_there_is_named(tmp_path: Path) -> None:
     lines("a,b", "1,2", "3,4")(tmp_path / "x.csv")
     with pytest.raises(InputError, match=r"allowed: a column 'c' that is a feature"):
         load_table(tmp_path / "x.csv", features=["b", "c"])
+    with pytest.raises(InputError, match=r"allowed: a column 'c' that is a feature"):
+        read_samples(tmp_path / "x.csv", features=["b", "c"])  # labels and ids may be absent, features not

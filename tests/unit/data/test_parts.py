@@ -86,6 +86,19 @@ def test_columns_that_may_be_absent(tmp_path: Path) -> None:
     for needs, missing in (({"needs_label": True}, "kind"), ({"needs_ids": True}, "number")):
         with pytest.raises(InputError, match=missing):
             list(read_parts(tmp_path / "x.csv", N, roles, **needs))
+    with pytest.raises(InputError, match="'d' that is a feature"):
+        list(read_parts(tmp_path / "x.csv", N, roles._replace(features=("d",))))
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize("role", ["ids", "label"])
+def test_labels_and_ids_that_the_run_was_trained_on_are_features_too(tmp_path: Path, kind: str, role: str) -> None:
+    path = tmp_path / f"x.{kind}"
+    WRITERS[kind](path)
+    read = list(parts(path, **{role: "b"}, columns=("a", "b")))
+    np.testing.assert_array_equal(np.vstack([part.table.x for part in read]), X[:, :2])
+    given = [cell for part in read for cell in (part.table.names if role == "ids" else labels_of(part))]
+    assert list(map(float, given)) == X[:, 1].tolist()
 
 
 @pytest.mark.parametrize("kind", WRITERS)
@@ -107,6 +120,7 @@ def test_what_is_wrong_is_found_in_its_row(tmp_path: Path, kind: str) -> None:
     ("row", "message"),
     [
         ("s,1,x,3,a", "columns that are not numeric: 'b' ..x.."),
+        ("s,1,1_000,3,a", "columns that are not numeric: 'b' ..1_000.."),
         ("s,1,,3,a", r"an empty cell in row 20 \(line 22\), column 'b'"),
         ("s,1,2,3", r"columns changed from 5 to 4 in row 20 \(line 22\)"),
         ("s,1,2,3,4,a", r"columns changed from 5 to 6 in row 20 \(line 22\)"),
