@@ -399,3 +399,12 @@ def test_arrays_that_may_not_be_written_to_use_the_same_kernels() -> None:
     for eps in (None, 0.3, 1e-4):
         solve_partial(cost, a, mass=0.5, eps=eps)
     assert [len(f.signatures) for f in kernels] == before
+
+
+def test_potentials_prove_the_dual_value_where_weights_are_tiny() -> None:
+    """The kernel of a row of tiny weight was 0, so that its constraint seemed to hold for any potential."""
+    cost, a, eps = np.array([[0.915], [0.0955], [0.0792]]), np.array([1.0, 1.03e-25, 5.97e-79]), 0.01436
+    solution = solve_partial(cost, a, mass=0.5, eps=eps)
+    u, v = solution.potentials
+    spent = eps * np.exp((solution.slope - u[:, None] - v - cost) / eps).sum()
+    assert 0.5 * solution.slope - a @ u - v.sum() - spent == pytest.approx(solution.dual_value, rel=1e-9)
