@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -58,7 +59,7 @@ def allocating_part(function: Callable[..., Any]) -> Any:
 
 
 def _compiled_part(function: Callable[..., Any], **options: Any) -> Any:
-    if tuple(int(number) for number in numba.__version__.split(".")[:2]) <= LATEST_TRIED:
+    if tuple(int(number) for number in re.findall(r"\d+", numba.__version__)[:2]) <= LATEST_TRIED:
         from warmpot.transport._part_compiler import PartCompiler
 
         options["pipeline_class"] = PartCompiler
