@@ -31,9 +31,9 @@ the names of its tensors."""
 LONG = LINE_EVERY_SECONDS
 """Seconds from which the expected time is logged at the start: with less, the first line of progress is not far."""
 LARGE = 100.0
-"""Seconds on one core, as `DataSize` expects them, from which several threads are faster: BLAS of numpy, that of scipy
-and torch have threads of their own, which wait for each other. On two free cores, 4,400 x 1,800 samples took 8.8 s with
-two threads and 4.4 s with one, 10,000 x 4,000 (67 s expected) 14.5 and 12.6 s, 20,000 x 8,000 (172 s) 43 and 53 s."""
+"""Seconds on one core, as `DataSize` expects them, from which several threads are faster. On two free cores, 4,400 x
+1,800 samples took 8.8 s with two threads and 4.4 s with one, 10,000 x 4,000 (67 s expected) 14.5 and 12.6 s, 20,000 x
+8,000 (172 s) 43 and 53 s."""
 
 
 class _RoundTrainer:
