@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 OFFICE31 = ("back_pack", "bike", "calculator", "headphones", "keyboard", "laptop_computer", "monitor", "mouse", "mug",
             "projector")  # fmt: skip
+KINDS = (
+    "20newsgroups_lsa256", "chest_accel", "coil20", "cwru_12k_de", "digits16", "forest_cover", "gas_drift",
+    "msrc_voc2007", "office_caltech10_surf", "satellitescene5_vggm", "wisdm_groups",
+)  # fmt: skip
+"""Sets of other kinds than photographs of office objects; folders of `other`."""
 OFFICE = {"office31": ("amazon", "dslr", "webcam"), "office_home": ("Art", "Product", "RealWorld")}
 DIGITS = 3000
 """Samples of MNIST and USPS drawn."""
@@ -48,7 +53,8 @@ def read_domain(family: str, domain: str, folder: Path) -> Table:
         return as_table(*load_digits(return_X_y=True), name=domain)  # `digits_task` has the digits 0 to 4 only
     if family == "built-in":
         return digits_task(seed=0)[0]
-    return load_table((CACHE if family.endswith("-lite0") else folder) / family / f"{domain}.npz")
+    root = CACHE if family.endswith("-lite0") else folder / "other" if family in KINDS else folder
+    return load_table(root / family / f"{domain}.npz")
 
 
 def standard_classes(family: str, classes: Collection[str]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from _suite_tasks import kind_of_data
 
 Records = dict[str, dict[str, Any]]
 """The records of one variant by task."""
@@ -125,6 +126,44 @@ def summary_table(records: Sequence[dict[str, Any]], name: str, total: int | Non
     failed = {key for key in failed if key[1] in ("source-only", name, f"{name} known-classes")}
     count = f"{n} tasks" + (f" of {total}" if total else "") + (f"; {len(failed)} runs failed" if failed else "") + "."
     return "\n".join([*lines, "", count, *notes([*base.values(), *runs.values(), *known_classes.values()])])
+
+
+def family_row(tasks: Sequence[str], base: Records, runs: Records, known: Records) -> list[float]:
+    """Return the numbers of one family: the mean over its groups of tasks, of each with the same weight."""
+    gains = np.array([runs[task]["accuracy"] - base[task]["accuracy"] for task in tasks])
+    both = [task for task in tasks if task in known]
+    gap = [known[task]["accuracy"] - runs[task]["accuracy"] for task in both]
+    lost = float(np.mean([runs[task]["lost"] for task in tasks]))
+    means = [100 * group_mean(of_name[task] for task in tasks) for of_name in (base, runs)]
+    return [
+        len(tasks), *means, 100 * float(np.mean(gap)) if gap else float("nan"), 100 * float(gains.min()),
+        100 * float(np.mean(gains < -0.05)), lost,
+    ]  # fmt: skip
+
+
+def family_table(records: Sequence[dict[str, Any]], name: str) -> str:
+    """Return one line per family of data, and the mean over the families."""
+    base, runs, known = (by_task(records, n) for n in ("source-only", name, f"{name} known-classes"))
+    families: dict[str, list[str]] = {}
+    for task in [task for task in runs if task in base]:
+        families.setdefault(kind_of_data(task.split("/")[0]), []).append(task)
+    head = ["family", "tasks", "source-only", name, "known classes minus it", "worst difference"]
+    head += ["below source-only by more than 5, %", f"lost classes, {name}"]
+    rows = {family: family_row(tasks, base, runs, known) for family, tasks in sorted(families.items())}
+    table = np.array(list(rows.values()))
+    gaps = table[~np.isnan(table[:, 3]), 3]
+    total = [table[:, 0].sum(), *table[:, 1:3].mean(axis=0), float(gaps.mean()) if len(gaps) else float("nan")]
+    total.append(table[:, 4].min())
+    total += [float(table[:, 0] @ table[:, 5] / table[:, 0].sum()), float(np.mean(table[:, 6]))]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for family, numbers in [*rows.items(), ("**mean over families**", total)]:
+        cells = ["" if np.isnan(x) else f"{x:{form}}" for x, form in zip(numbers, FORMS, strict=True)]
+        lines.append(f"| {' | '.join([family, *cells])} |")
+    return "\n".join([*lines, *notes([*base.values(), *runs.values(), *known.values()])])
+
+
+FORMS = (".0f", ".1f", ".1f", "+.1f", "+.1f", ".1f", ".2f")
+"""Of the numbers of `family_row`."""
 
 
 def group_order(group: str) -> tuple[str, int, str]:

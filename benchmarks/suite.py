@@ -5,11 +5,12 @@ python benchmarks/suite.py --name wide --set full.width=512     # a variant of `
 python benchmarks/suite.py --choose full wide ...               # the best variant, chosen on the other domains
 python benchmarks/suite.py --tables                             # write the summary of docs/engines.md
 
-Tasks: every ordered pair of domains of a data set, with the standard classes, 1 to 40 drawn classes, all classes,
-a skewed and a small target; and halves of one domain, where nothing shifted. Names are like
-office31/amazon-webcam/size-5.0. Accuracy is of the last iterate. Target labels make the tasks and are read again after
-training; only `--known-classes`, an oracle that is given the target's classes, uses them for training.
-Every finished run is kept, so an interrupted bench can be continued. A variant keeps its name and settings.
+Tasks: every ordered pair of domains of a data set (at most six pairs of the sets of other kinds), with the standard
+classes or half of them, 1 to 40 drawn classes, all classes, a skewed and a small target; and halves of one domain,
+where nothing shifted. Names are like office31/amazon-webcam/size-5.0. Accuracy is of the last iterate. Target labels
+make the tasks and are read again after training; only `--known-classes`, an oracle that is given the target's classes,
+uses them for training. Every finished run is kept, so an interrupted bench can be continued. A variant keeps its name
+and settings.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from _domains import CACHE, data_folder, part, rows_of
 from _jobs import ROOT, between, read, run_all
-from _suite_tables import choice_table, summary_table
-from _suite_tasks import DOMAINS, EXTRACTED, Spec, load, specs, target_classes
+from _suite_tables import choice_table, family_table, summary_table
+from _suite_tasks import DOMAINS, EXTRACTED, SHARED, Spec, load, shared_specs, specs, target_classes
 
 RESULTS = ROOT / "benchmarks" / "results" / "suite.jsonl"
 PRESETS = ("source-only", "full")
@@ -92,7 +93,9 @@ def measure(spec: Spec, variant: Variant, folder: Path) -> dict[str, Any]:
     reset_peak()
     source, target = load(spec, folder)
     if variant.known_classes:
-        source = part(source, rows_of(source, target_classes(spec, source.classes)))
+        present = sorted({target.classes[code] for code in target.y})
+        classes = present if spec.family in SHARED else target_classes(spec, source.classes)
+        source = part(source, rows_of(source, classes))
     task, truth = make_task(source, target)
     start = time.perf_counter()
     fitted = fit(task, load_config(variant.preset, changes={"seed": 0, **variant.changes}), progress_bar=False)
@@ -180,7 +183,8 @@ def measure_all(args: argparse.Namespace) -> int:
     """Run what is missing and print the summary; return how many runs failed."""
     if args.extractor == "lite0":
         extract_lite0(args.data)
-    tasks = [s for s in specs(EXTRACTED if args.extractor == "lite0" else DOMAINS) if re.search(args.only, s.name)]
+    tasks = specs(EXTRACTED) if args.extractor == "lite0" else [*specs(DOMAINS), *shared_specs()]
+    tasks = [spec for spec in tasks if re.search(args.only, spec.name)]
     wanted, records, code = variants(args), read(args.out), code_version()
     check_names(records, wanted, code)
     done = {(r["task"], r["name"]) for r in records if "error" not in r}
@@ -222,8 +226,10 @@ def main() -> int:
         print(choice_table(records, args.choose))
         return 0
     if args.tables:
-        total = len(specs({**DOMAINS, **EXTRACTED}))
-        between(ROOT / "docs" / "engines.md", "suite", summary_table(records, "full", total=total))
+        total = len(specs({**DOMAINS, **EXTRACTED})) + len(shared_specs())
+        page = ROOT / "docs" / "engines.md"
+        between(page, "suite", summary_table(records, "full", total=total))
+        between(page, "families", family_table(records, "full"))
         return 0
     return 1 if measure_all(args) else 0
 
