@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from warmpot._deprecation import moved_names
-from warmpot.methods.alternation import DatasetPlan, FullSettings, RoundResult, Rounds
 from warmpot.methods.base import (
     BatchContext,
     BatchSpec,
@@ -35,6 +34,7 @@ from warmpot.methods.registry import (
     register_weighting,
     weighting_names,
 )
+from warmpot.methods.rounds import DatasetPlan, FullSettings, RoundResult, Rounds
 from warmpot.methods.source_only import SourceOnly
 from warmpot.methods.warmpot import Warmpot
 from warmpot.methods.weighting import Weighting

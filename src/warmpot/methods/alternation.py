@@ -1,7 +1,7 @@
-"""Training over whole data sets in rounds: what the full engine asks of a method, and WARMPOT's alternation.
+"""WARMPOT's alternation: the full engine, over whole data sets.
 
 The alternation minimises WARMPOT's objective over plan, projection and head in turn, given the probability of each
-class to be in the target (`warmpot.weights.estimate_presence`). A round
+class to be in the target, once for each of several hypotheses (`warmpot.methods.hypotheses`). In turn it
 
 - solves the exact plan over all pairs with the joint cost (Theorem 3.3), where a class can supply what the target is
   expected to have of it, and moves the mass alpha, which grows over the rounds: the most certain samples come first;
@@ -16,10 +16,8 @@ Directions in which the domains differ within classes count as noise in the disc
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +25,6 @@ from scipy.sparse import csr_array, diags_array, vstack
 from torch import Tensor
 from torch.nn import functional
 
-from warmpot._checks import check_choice, check_count, check_fraction, check_nonnegative, check_positive
 from warmpot._typing import FloatArray, IntArray
 from warmpot.costs import PairCosts
 from warmpot.data import Task
@@ -35,156 +32,35 @@ from warmpot.errors import DivergedError, InputError
 from warmpot.losses import LabelLoss
 from warmpot.methods.base import Method
 from warmpot.methods.coordinates import centre_and_axes, for_sums, group_counts, split_classes, variance_follows_mean
+from warmpot.methods.hypotheses import STEPS, Hypotheses
 from warmpot.methods.refit import PlannedBound, descend, fit_classifier, fit_ridge, mapped, tightest_plan
+from warmpot.methods.rounds import DatasetPlan, FullSettings, RoundResult, Rounds
 from warmpot.methods.sizes import DataSize
 from warmpot.methods.structured import structured_probabilities
-from warmpot.nets import SCALES, Network, NetworkSettings, Outputs, build_network
+from warmpot.nets import Network, NetworkSettings, Outputs, build_network
 from warmpot.nets.network import NARROW, Projection
 from warmpot.transport import Duals, Solution
-from warmpot.weights import ClassPresence, estimate_presence, predicted_shares
+from warmpot.weights import ClassPresence, estimate_presence
 from warmpot.weights.axes import indicators
-from warmpot.weights.presence import FEW, discriminant_axes
+from warmpot.weights.evidence import LabelEvidence
+from warmpot.weights.presence import discriminant_axes
 
-__all__ = ["Alternation", "DatasetPlan", "FullSettings", "RoundResult", "Rounds", "alternation_size"]
+__all__ = ["Alternation", "alternation_size"]
 
-OBJECTIVES = ("cross_entropy", "bound")
-UNKNOWNS = ("head", "metric", "origin", "shift")
+SOLUTION = ("head", "metric", "origin", "shift", "training_weights")
+"""The unknowns, and what each source sample counted."""
 LEAST = 1e-4
 """Added to averaged probabilities, so that no pair is ruled out."""
+CERTAIN = 10.0
+"""Logit of the one class of a target that has no other."""
+BEST = "best."
+"""Prefix of names in checkpoints."""
+LOOKED_AT = 128
+"""Principal axes that the evidence for labels is computed on."""
 OWN_ROUNDS = 2
 """Rounds after those that average with structured prediction, which use the classifier's outputs alone."""
-
-
-class DatasetPlan(NamedTuple):
-    """The exact plan over all pairs, and the beta of its capacities ``1 / (beta n_s)``."""
-
-    solution: Solution[csr_array]
-    beta: float
-
-
-class RoundResult(NamedTuple):
-    """Numbers of a round to log, and the row sums of its plan (Theorem 3.2), which sum to alpha; None without a plan.
-
-    Of the numbers, "transport" with "alpha" are the cost and the mass of the plan.
-    """
-
-    metrics: dict[str, Any]
-    plan_weights: FloatArray | None = None
-
-
-class Rounds(ABC):
-    """A classifier on whole data sets that is improved in rounds after a start; made by `Method.rounds`.
-
-    `training_weights` (n_s,) are what each source sample counted when the current classifier was fitted; they sum to 1.
-    `presence` is the estimate of which classes are in the target, if the training made one.
-    """
-
-    n_rounds: int
-    settings: NetworkSettings
-    expected_share: float = 1.0
-    training_weights: Tensor
-    presence: ClassPresence | None = None
-
-    @abstractmethod
-    def start(self) -> None:
-        """Fit on the source alone: the iterate 0."""
-
-    @abstractmethod
-    def round(self, number: int) -> RoundResult | None:
-        """Do the round `number`, from 1; None when there is nothing (more) to do."""
-
-    @abstractmethod
-    def outputs(self) -> tuple[Outputs, Outputs]:
-        """Return features and outputs of both domains by the current classifier."""
-
-    @abstractmethod
-    def network(self) -> Network:
-        """Return the current classifier as a network in evaluation mode; the same object every time."""
-
-    @abstractmethod
-    def state(self) -> dict[str, Tensor]:
-        """Return what a resumed run needs."""
-
-    @abstractmethod
-    def load(self, state: dict[str, Tensor]) -> None:
-        """Continue from what `state` returned."""
-
-    def second_labels(self, unadapted: Tensor | None) -> Tensor | None:  # noqa: ARG002
-        """Class codes of the target by another classifier, to calibrate confidences; None leaves them as they are.
-
-        `unadapted` are those by the fit on the source alone, if they are known.
-        """
-        return None
-
-    def final_plan(self, source: Outputs, target: Outputs) -> DatasetPlan | None:  # noqa: ARG002
-        """Return the plan of a finished classifier with these outputs; None for a method without plans."""
-        return None
-
-
-@dataclass(frozen=True)
-class FullSettings:
-    """The full engine: a plan over all pairs, a refit of projection and head, and again (ours).
-
-    Attributes
-    ----------
-    rounds : int
-        Plans solved while alpha grows; two more follow if the outputs were averaged with structured prediction.
-    scale : str
-        Of the inputs, as in `NetworkSettings`; but "auto" is "roots" for 64 columns or more whose variance within
-        classes follows their mean (`variance_follows_mean`), as it does after a ReLU; not for a method that does not
-        see the target.
-    width : int
-        Principal axes of both domains that are kept.
-    penalty : float
-        Ridge on the head's weights.
-    iterations : int
-        L-BFGS steps of a refit.
-    smooth, neighbours, smooth_after
-        Outputs in the plan's cost are averaged with those of this many nearest target samples, by this share, after
-        this many rounds (averaging the first predictions would wipe out classes).
-    objective : "cross_entropy" or "bound"
-        What the classifier is fitted to: the labels that the plan carries; or, from where that ends, the computable
-        part of Theorem 3.3 (`warmpot.methods.refit`), for a certificate below 1.
-    bound_rounds : int
-        Plans solved for the bound.
-    bound_beta : float
-        Share of the source that the bound's plan uses at least, or half of the share of the classes that are estimated
-        to be in the target, if that is less: a larger one forces matches with other classes. The theorem holds for any.
-    feature_start : float
-        Weight of feature distances in the first of these rounds; it grows to 1 over the first half of them, and from
-        then on the bound cannot rise. 1 minimises the bound from the start: tighter, but further from the labels that
-        the first rounds found.
-    """
-
-    rounds: int = 6
-    scale: str = "auto"
-    width: int = 512
-    penalty: float = 1e-4
-    iterations: int = 40
-    smooth: float = 0.5
-    neighbours: int = 7
-    smooth_after: int = 2
-    objective: str = "cross_entropy"
-    bound_rounds: int = 8
-    bound_beta: float = 0.1
-    feature_start: float = 0.1
-
-    def __post_init__(self) -> None:
-        for name in ("rounds", "width", "iterations", "neighbours"):
-            check_count(name, getattr(self, name))
-        check_count("smooth_after", self.smooth_after, minimum=0)
-        check_choice("scale", self.scale, SCALES)
-        check_positive("penalty", self.penalty)
-        check_nonnegative("smooth", self.smooth, maximum=1.0)
-        check_choice("objective", self.objective, OBJECTIVES)
-        check_count("bound_rounds", self.bound_rounds)
-        for name in ("bound_beta", "feature_start"):
-            check_fraction(name, getattr(self, name))
-
-    def feature_weight(self, number: int) -> float:
-        """Return the factor of feature distances in the bound's round `number`, from 1."""
-        ramp = self.bound_rounds // 2
-        return float(self.feature_start ** (1 - (number - 1) / ramp)) if number <= ramp else 1.0
+FEW = 5
+"""Fewer classes are few: structured prediction with one too many would split the cluster of another."""
 
 
 def _group_counts(task: Task, settings: FullSettings) -> IntArray:
@@ -196,12 +72,29 @@ def _group_counts(task: Task, settings: FullSettings) -> IntArray:
     return np.ones_like(counts) if settings.objective == "bound" else counts
 
 
+def _numbers(plan: DatasetPlan) -> dict[str, float]:
+    """Return what is logged of a plan."""
+    solution = plan.solution
+    alpha = float(np.asarray(solution.p).sum())
+    return {"transport": float(solution.value), "gap": solution.gap, "alpha": alpha, "beta": plan.beta}
+
+
+def _joined(solution: Solution[csr_array]) -> Tensor:
+    """Return the dual variables of a plan as one tensor."""
+    return torch.from_numpy(np.concatenate([*solution.potentials, [solution.slope]]))
+
+
+def _logarithm(probabilities: Tensor) -> Tensor:
+    return (probabilities + LEAST).log()
+
+
 def alternation_size(method: Method[Any], task: Task, settings: FullSettings) -> DataSize:
     """Return the sizes of an `Alternation`."""
     axes, rounds, outputs = min(settings.width, task.width), 0, task.n_classes or 1
     width = axes
     if method.uses_target:
-        rounds = settings.rounds + OWN_ROUNDS + settings.bound_rounds * (settings.objective == "bound")
+        rounds = (settings.rounds + OWN_ROUNDS) * (len(STEPS) + 1 if task.n_classes else 1)
+        rounds += settings.bound_rounds * (settings.objective == "bound")
         if task.n_classes:
             width = min(axes, max(int(_group_counts(task, settings).sum()) - 1, 2))
     return DataSize(task.n_source, task.n_target, task.width, outputs, axes, width, rounds)
@@ -253,32 +146,41 @@ class Alternation(Rounds):
         self.training_weights = torch.full((len(self.xs),), 1.0 / len(self.xs), dtype=torch.float64)
         self.duals = torch.empty(0, dtype=torch.float64)  # u, v and t of the last plan
         self.beta = torch.tensor(torch.nan, dtype=torch.float64)  # of the bound's plans, from their first round on
-        # Structured prediction works on the sphere, where narrow tables do not lie. With few classes, one too many
-        # would split the cluster of another.
-        self.averaged = self.unit and self.presence is not None and self.presence.expected_number >= FEW
-        self.first_rounds = settings.rounds + OWN_ROUNDS * self.averaged
+        self._best: dict[str, Tensor] = {}  # unknowns under the best supported hypothesis so far
+        self.hypotheses = self._hypotheses() if self.discriminant else None
+        self.trials = 0 if self.hypotheses is None else len(self.hypotheses.numbers)
+        self.first_rounds = self.trials + 1 if self.trials else settings.rounds
         self.n_rounds = self.first_rounds + (settings.bound_rounds if settings.objective == "bound" else 0)
 
-    @cached_property
-    def structured(self) -> Tensor:
-        """Class probabilities of the target by structured prediction."""
-        assert self.presence is not None
-        xs, xt = self.xs.numpy(), self.xt.numpy()
-        return torch.from_numpy(structured_probabilities(xs, self.labels.numpy(), xt, self.presence))
+    def _hypotheses(self) -> Hypotheses:
+        """Estimate which classes are in the target."""
+        xs, xt, n_classes = self.xs.numpy(), self.xt.numpy(), self.targets.shape[1]
+        self.presence = estimate_presence(xs, self.task.ys, xt, n_classes=n_classes, unit=self.unit)
+        evidence = LabelEvidence(xs[:, :LOOKED_AT], self.labels.numpy(), xt[:, :LOOKED_AT], n_classes)
+        return Hypotheses(self.presence, evidence, len(xt))
 
-    @cached_property
-    def presence(self) -> ClassPresence | None:  # type: ignore[override]
-        """Which classes are in the target; None in regression and for a method that does not see it."""
-        if not self.discriminant:
+    def _structured(self, presence: ClassPresence) -> Tensor | None:
+        """Class probabilities of the target by structured prediction; None where it does not help.
+
+        It works on the sphere, where narrow tables do not lie.
+        """
+        if not self.unit or presence.expected_number < FEW:
             return None
         xs, xt = self.xs.numpy(), self.xt.numpy()
-        return estimate_presence(xs, self.task.ys, xt, n_classes=self.targets.shape[1], unit=self.unit)
+        return torch.from_numpy(structured_probabilities(xs, self.labels.numpy(), xt, presence))
 
     def start(self) -> None:
         """Fit on the source alone."""
+        for name, tensor in self._unadapted.items():
+            setattr(self, name, tensor.clone())
+
+    @cached_property
+    def _unadapted(self) -> dict[str, Tensor]:
+        """The unknowns of the fit on the source alone."""
         weights = torch.ones(len(self.xs), dtype=torch.float64)
         self.shift = torch.zeros(self.xs.shape[1])
         self._refit(weights, csr_array((len(self.xs), len(self.xt))))
+        return {name: getattr(self, name) for name in SOLUTION}
 
     def _refit(self, weights: Tensor, plan: csr_array) -> None:
         """Fit projection and head to the source with weights, and to the target with the labels that the plan carries.
@@ -291,8 +193,7 @@ class Alternation(Rounds):
         mass = torch.from_numpy(q * len(q))
         carried = diags_array(1 / np.maximum(q, 1e-12)) @ plan.T  # what a target sample gets of each source sample
         soft_labels = torch.from_numpy(np.asarray(carried @ self.targets.numpy(), np.float32))
-        x, targets = torch.cat([self.xs, self.xt - self.shift]), torch.cat([self.targets, soft_labels])
-        total = torch.cat([weights, mass])
+        x, total = torch.cat([self.xs, self.xt - self.shift]), torch.cat([weights, mass])
         if self.discriminant:
             everyone = torch.cat([weights, torch.ones(len(self.xt), dtype=torch.float64)]).float()
             self.origin = (everyone / everyone.sum()) @ x
@@ -307,6 +208,12 @@ class Alternation(Rounds):
             self.metric = torch.eye(width)
             self.origin = torch.zeros(width)
         features = mapped(x, self.metric, self.unit)
+        self._fit_head(features[: len(self.xs)], features[len(self.xs) :], soft_labels, weights, mass)
+
+    def _fit_head(self, source: Tensor, target: Tensor, soft_labels: Tensor, weights: Tensor, mass: Tensor) -> None:
+        """Fit the head to features of the source with weights, and of the target with soft labels and their mass."""
+        features, targets = torch.cat([source, target]), torch.cat([self.targets, soft_labels])
+        total = torch.cat([weights, mass])
         if self.task.for_regression:
             self.head = fit_ridge(features.double(), targets.double(), total, penalty=self.full.penalty).float()
         else:
@@ -321,16 +228,20 @@ class Alternation(Rounds):
 
     def state(self) -> dict[str, Tensor]:
         """Return the unknowns."""
-        return {name: getattr(self, name) for name in (*UNKNOWNS, "training_weights", "beta", "duals")}
+        state = {name: getattr(self, name) for name in (*SOLUTION, "beta", "duals")}
+        best = {f"{BEST}{name}": tensor for name, tensor in self._best.items()}
+        return state | best | ({} if self.hypotheses is None else self.hypotheses.state())
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Continue from unknowns."""
-        for name in UNKNOWNS:
+        for name in (*SOLUTION, "beta", "duals"):
             # Cloned: products of tensors that lie elsewhere in memory, as a file has them, may round otherwise.
             setattr(self, name, state[name].clone())
-        self.training_weights = state["training_weights"].clone()
-        for name in ("beta", "duals"):  # absent from older checkpoints
-            setattr(self, name, state.get(name, getattr(self, name)).clone())
+        self._best = {name.removeprefix(BEST): tensor for name, tensor in state.items() if name.startswith(BEST)}
+        if self.hypotheses is not None:
+            self.hypotheses.load(state)
+            if self.hypotheses.tried:
+                self.presence, self.consensus = self.hypotheses.combined_presence(), self.hypotheses.consensus
 
     def outputs(self) -> tuple[Outputs, Outputs]:
         """Return features and outputs of both domains."""
@@ -339,42 +250,82 @@ class Alternation(Rounds):
         return Outputs(source, torch.addmm(bias, source, weight)), Outputs(target, torch.addmm(bias, target, weight))
 
     def round(self, number: int) -> RoundResult | None:
-        """Solve the plan and refit; None if the method has no plan."""
+        """Carry a hypothesis through all plans, or decide; in regression, solve one plan and refit.
+
+        None if the method has no plan.
+        """
         if number > self.first_rounds:
             return self._bound_round(number - self.first_rounds)
-        progress = min((number - 1) / max(self.full.rounds - 1, 1), 1.0)
+        if self.hypotheses is None:
+            last = self.full.rounds - 1
+            progress = min((number - 1) / max(last, 1), 1.0)
+            return self._planned(progress, None, smooth=False) if self.method.uses_target else None
+        return self._trial(self.hypotheses, number - 1) if number <= self.trials else self._decide(self.hypotheses)
+
+    def _trial(self, hypotheses: Hypotheses, k: int) -> RoundResult:
+        """Carry hypothesis k through all plans, from the fit on the source alone."""
+        presence = hypotheses.presence(k)
+        self.start()
+        if hypotheses.numbers[k] == 1:  # there is nothing to adapt
+            certain = functional.one_hot(torch.tensor(int(presence.probability.argmax())), self.targets.shape[1])
+            self.head = torch.zeros_like(self.head)
+            self.head[-1] = CERTAIN * certain
+            return RoundResult(self._judged(hypotheses, k))
+        structured, rounds = self._structured(presence), self.full.rounds
+        for number in range(rounds + OWN_ROUNDS * (structured is not None)):
+            logits = self.outputs()[1].logits
+            if structured is not None and number < rounds:
+                logits = _logarithm(0.5 * (logits.double().softmax(dim=1) + structured))
+            progress = min(number / max(rounds - 1, 1), 1.0)
+            result = self._planned(progress, presence, logits, smooth=number >= self.full.smooth_after)
+        return RoundResult({**result.metrics, **self._judged(hypotheses, k)}, result.plan_weights)
+
+    def _judged(self, hypotheses: Hypotheses, k: int) -> dict[str, float]:
+        """Add the answer of hypothesis k, and keep its classifier if it is the best supported so far."""
+        numbers = hypotheses.judge(k, self.outputs()[1].logits.argmax(dim=1).numpy())
+        if int(hypotheses.supports.argmax()) == k:
+            self._best = {name: getattr(self, name).clone() for name in SOLUTION}
+        return numbers
+
+    def _decide(self, hypotheses: Hypotheses) -> RoundResult:
+        """Take the classifier of the best supported hypothesis; the estimate of the classes is the mean over all."""
+        self.presence, self.consensus = hypotheses.combined_presence(), hypotheses.consensus
+        for name, tensor in self._best.items():
+            setattr(self, name, tensor.clone())
+        plan = self.final_plan(*self.outputs())
+        assert plan is not None, "a method without plans has no rounds"
+        self.duals = _joined(plan.solution)
+        return RoundResult({"classes": float(hypotheses.numbers[hypotheses.first]), **_numbers(plan)}, plan.solution.p)
+
+    def _planned(
+        self, progress: float, presence: ClassPresence | None, logits: Tensor | None = None, *, smooth: bool
+    ) -> RoundResult:
+        """Solve the plan and refit; `logits` of the target are by default those of the classifier."""
         source, target = self.outputs()
-        logits = target.logits
-        if self.averaged and number <= self.full.rounds:
-            logits = (0.5 * (logits.double().softmax(dim=1) + self.structured) + LEAST).log()
-        smooth = self.full.smooth if number > self.full.smooth_after and not self.task.for_regression else 0.0
+        logits = target.logits if logits is None else logits
         features = source.features.numpy(), target.features.numpy()
-        costs = PairCosts(*features, neighbours=self.full.neighbours, smooth=smooth)
-        presence = self._presence_given(logits)
-        plan = self.method.plan(costs, self.labels, logits, progress, self.loss, presence, self._duals())
-        if plan is None:
-            return None
+        costs = PairCosts(*features, neighbours=self.full.neighbours, smooth=self.full.smooth if smooth else 0.0)
+        factors = None if presence is None else presence.factors
+        plan = self.method.plan(costs, self.labels, logits, progress, self.loss, factors, self._duals())
+        assert plan is not None, "a method without plans has no rounds"
         solution = plan.solution
-        self.duals = torch.from_numpy(np.concatenate([*solution.potentials, [solution.slope]]))
+        self.duals = _joined(solution)
         p, q = np.asarray(solution.p), np.asarray(solution.q)
         if self.discriminant:  # in regression a mean that moved may be the labels' own
             means = [torch.from_numpy(w / w.sum()).float() @ x for w, x in ((p, self.xs), (q, self.xt))]
             self.shift = means[1] - means[0]
-        weights = p * len(p) if presence is None else presence[self.task.ys]
+        weights = p * len(p) if factors is None else factors[self.task.ys]
         self._refit(torch.from_numpy(weights), solution.plan)
-        metrics = {"transport": float(solution.value), "gap": solution.gap, "alpha": float(p.sum()), "beta": plan.beta}
-        return RoundResult(metrics, p)
+        return RoundResult(_numbers(plan), p)
 
-    def _presence_given(self, logits: Tensor) -> FloatArray | None:
-        """Return the factors of the classes' weights and capacities, given the current predictions of the target."""
-        if self.presence is None:
-            return None
-        return self.presence.given(predicted_shares(logits), len(logits)).factors
+    def _factors(self) -> FloatArray | None:
+        """Return the factors of the classes' weights and capacities under the best supported hypothesis."""
+        return None if self.hypotheses is None else self.hypotheses.best.factors
 
-    def _bound_beta(self, logits: Tensor) -> float:
+    def _bound_beta(self) -> float:
         """Return beta of the bound's plans: at most half of the share of the classes estimated to be shared."""
-        presence = self._presence_given(logits)
-        shared = 1.0 if presence is None else float(presence[self.task.ys].mean())
+        factors = self._factors()
+        shared = 1.0 if factors is None else float(factors[self.task.ys].mean())
         return min(self.full.bound_beta, max(shared / 2, 1.0 / len(self.xs)))
 
     def _bound_round(self, number: int) -> RoundResult:
@@ -386,7 +337,7 @@ class Alternation(Rounds):
         weight = self.full.feature_weight(number)
         source, target = self.outputs()
         if self.beta.isnan():  # once: with another beta in a later round the bound could rise
-            self.beta = torch.tensor(self._bound_beta(target.logits), dtype=torch.float64)
+            self.beta = torch.tensor(self._bound_beta(), dtype=torch.float64)
         beta = float(self.beta)
         head = self.head[:-1]
         plan, record = tightest_plan(source, self.labels, target, head, beta=beta, feature_weight=weight)
@@ -418,13 +369,13 @@ class Alternation(Rounds):
         """Return those of structured prediction where it is used; None where calibration was not measured."""
         if not self.discriminant or self.full.objective == "bound":
             return None
-        return self.structured.argmax(dim=1) if self.averaged else unadapted
+        structured = None if self.presence is None else self._structured(self.presence)
+        return unadapted if structured is None else structured.argmax(dim=1)
 
     def final_plan(self, source: Outputs, target: Outputs) -> DatasetPlan | None:
         """Return the method's plan at its full mass, without smoothed outputs."""
         costs = PairCosts(source.features.numpy(), target.features.numpy())
-        presence = self._presence_given(target.logits)
-        return self.method.plan(costs, self.labels, target.logits, 1.0, self.loss, presence, self._duals())
+        return self.method.plan(costs, self.labels, target.logits, 1.0, self.loss, self._factors(), self._duals())
 
     def _duals(self) -> Duals | None:
         """Return the dual variables of the last plan, if there was one."""

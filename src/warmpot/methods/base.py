@@ -25,7 +25,7 @@ from warmpot.nets import Network, Outputs
 from warmpot.transport import Duals
 
 if TYPE_CHECKING:
-    from warmpot.methods.alternation import DatasetPlan, FullSettings, Rounds
+    from warmpot.methods.rounds import DatasetPlan, FullSettings, Rounds
 
 __all__ = ["NOT_STATED", "OFFICIAL",
            "BatchContext", "BatchSpec", "Component", "DatasetPass", "Domain", "Memory", "Method", "NamedBatch",

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from warmpot._typing import FloatArray, IntArray
-from warmpot.weights.axes import indicators, principal_axes
+from warmpot.weights.axes import indicators, principal_axes, without_order
 
 __all__ = ["centre_and_axes", "for_sums", "group_counts", "k_means", "split_classes", "variance_follows_mean"]
 
@@ -77,8 +77,9 @@ def split_classes(x: FloatArray, labels: IntArray, n_classes: int) -> IntArray:
     """
     counts = group_counts(labels, n_classes)
     groups = (np.cumsum(counts) - counts)[labels]
+    order = without_order(x, labels)
     for c in np.flatnonzero(counts > 1):
-        rows = np.flatnonzero(labels == c)
+        rows = order[labels[order] == c]
         groups[rows] += k_means(x[rows], int(counts[c]))
     return groups
 

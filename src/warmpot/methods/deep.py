@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from warmpot._checks import check_count, check_positive
 from warmpot.data import Task
-from warmpot.methods.alternation import Alternation, FullSettings
+from warmpot.methods.alternation import Alternation
 from warmpot.methods.base import (
     BatchContext,
     DatasetPass,
@@ -27,6 +27,7 @@ from warmpot.methods.base import (
 )
 from warmpot.methods.losses import weighted_cross_entropy
 from warmpot.methods.refit import fit_classifier
+from warmpot.methods.rounds import FullSettings
 from warmpot.methods.warmpot import Warmpot
 from warmpot.weights import normalized
 

@@ -15,8 +15,8 @@ from warmpot._typing import FloatArray
 from warmpot.costs import nearest_rows
 from warmpot.data import Task
 from warmpot.losses import LabelLoss
-from warmpot.methods.alternation import FullSettings, RoundResult, Rounds
 from warmpot.methods.base import Memory, Method
+from warmpot.methods.rounds import FullSettings, RoundResult, Rounds
 from warmpot.methods.sizes import check_columns_memory
 from warmpot.nets import Network, NetworkSettings, Outputs, build_network
 from warmpot.weights.presence import unit_rows

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from warmpot.costs import PairCosts
-from warmpot.methods.alternation import DatasetPlan
 from warmpot.methods.base import (
     BatchContext,
     BatchSpec,
@@ -30,6 +29,7 @@ from warmpot.methods.base import (
     TrainProgress,
     progress_at,
 )
+from warmpot.methods.rounds import DatasetPlan
 from warmpot.methods.source_only import SourceOnly
 from warmpot.methods.weighting import Weighting
 from warmpot.nets import Network

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from warmpot._typing import FloatArray, IntArray
 from warmpot.data import Task
-from warmpot.methods.alternation import FullSettings, Rounds
+from warmpot.methods.rounds import FullSettings, Rounds
 from warmpot.methods.sizes import check_columns_memory
 from warmpot.nets import NetworkSettings, Outputs, PrototypeHead, build_network
 from warmpot.nets.network import ColumnScale, Network, Projection, make_scale

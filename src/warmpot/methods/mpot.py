@@ -12,9 +12,9 @@ from warmpot._checks import check_fraction, check_nonnegative, check_positive
 from warmpot._typing import FloatArray
 from warmpot.costs import PairCosts, joint_cost
 from warmpot.losses import LabelLoss
-from warmpot.methods.alternation import DatasetPlan
 from warmpot.methods.base import OFFICIAL, BatchContext, Memory, Method, Phase, StepResult
 from warmpot.methods.losses import ramped
+from warmpot.methods.rounds import DatasetPlan
 from warmpot.methods.warmpot import plan_over_all
 from warmpot.transport import Duals, StepPlan, UnbalancedSolution, step_plan
 from warmpot.weights import normalized, plan_weights

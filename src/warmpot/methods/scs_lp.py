@@ -14,9 +14,9 @@ from warmpot._typing import FloatArray
 from warmpot.costs import nearest_rows
 from warmpot.data import Task
 from warmpot.losses import LabelLoss
-from warmpot.methods.alternation import FullSettings, RoundResult
 from warmpot.methods.base import Memory, Method
 from warmpot.methods.locality import LocalityRounds, class_centres
+from warmpot.methods.rounds import FullSettings, RoundResult
 from warmpot.nets import Outputs
 from warmpot.weights.formulas import SMALLEST_BETA
 

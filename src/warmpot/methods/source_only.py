@@ -9,8 +9,9 @@ import torch
 
 from warmpot.data import Task
 from warmpot.losses import LabelLoss
-from warmpot.methods.alternation import Alternation, FullSettings, alternation_size
+from warmpot.methods.alternation import Alternation, alternation_size
 from warmpot.methods.base import BatchContext, Memory, Method, StepResult
+from warmpot.methods.rounds import FullSettings
 from warmpot.methods.sizes import DataSize
 
 __all__ = ["SourceOnly"]

@@ -12,9 +12,9 @@ from warmpot._checks import check_count
 from warmpot._typing import FloatArray, IntArray
 from warmpot.data import Task
 from warmpot.losses import LabelLoss
-from warmpot.methods.alternation import FullSettings, RoundResult
 from warmpot.methods.base import OFFICIAL, Memory, Method
 from warmpot.methods.locality import UNLABELLED, LocalityRounds, class_centres
+from warmpot.methods.rounds import FullSettings, RoundResult
 from warmpot.nets import Outputs
 from warmpot.weights.presence import unit_rows
 

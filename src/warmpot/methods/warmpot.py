@@ -14,15 +14,15 @@ from warmpot._typing import FloatArray
 from warmpot.costs import PairCosts, joint_cost, rms_distance
 from warmpot.data import Task
 from warmpot.losses import LabelLoss
-from warmpot.methods.alternation import Alternation, DatasetPlan, FullSettings, alternation_size
+from warmpot.methods.alternation import Alternation, alternation_size
 from warmpot.methods.base import OFFICIAL, BatchContext, Memory, Method, Phase, StepResult
 from warmpot.methods.losses import mean_entropy, ramped
+from warmpot.methods.rounds import DatasetPlan, FullSettings
 from warmpot.methods.sizes import DataSize
 from warmpot.nets import Outputs
 from warmpot.transport import BlockCost, Duals, StepPlan, solve_partial_blocks, step_plan
-from warmpot.weights import estimate_alpha, estimate_beta, normalized, plan_weights, predicted_shares
+from warmpot.weights import estimate_alpha, estimate_beta, normalized, plan_weights
 from warmpot.weights.formulas import SMALLEST_BETA
-from warmpot.weights.presence import FEW
 
 __all__ = ["BatchPlan", "Warmpot", "plan_over_all"]
 
@@ -30,6 +30,8 @@ PAPER_ALPHA, PAPER_BETA = 0.8, 0.35
 """What "auto" means where there are no classes."""
 SAME_STEP = 1e-9
 """Shares of the training that differ by less are the same step: recipes have rounded ones."""
+SLACK = 2.0
+"""Part of the target that a class can supply in the full engine, over its part if all present classes had the same."""
 AUTO_EPS = 0.05
 """Of the standard deviation of the batch's cost."""
 LARGE = 10**9
@@ -165,21 +167,15 @@ class Warmpot(Method[Memory]):
     ) -> tuple[float, FloatArray | None]:
         """Return beta, estimated if it is not given, and factors of the classes' capacities ``1 / (beta n_s)``.
 
-        With the probabilities of the classes and an automatic beta, beta is the share of the source in classes that are
-        present, and the factors are the probabilities. A class can then supply its part if all classes that are present
-        have about the same share. With few of them that is a poor guess: one class more or less, and all shares
-        change. So with few, a class can supply at least its probability times the share predicted.
+        With the probabilities of the classes and an automatic beta, the factors are the probabilities, and beta is such
+        that a class can supply twice its part if all classes that are present had the same share: they rarely do.
         """
         codes = labels.cpu().numpy()
         if self.beta != "auto":
             return self.beta, None
         if presence is None:
             return estimate_beta(outputs, codes) if outputs.shape[1] > 1 else PAPER_BETA, None
-        beta = max(float(presence[codes].mean()), 1 / len(codes))
-        if presence.sum() >= FEW:
-            return beta, presence
-        sizes = np.maximum(np.bincount(codes, minlength=len(presence)), 1) / len(codes)
-        return beta, presence * np.maximum(1.0, predicted_shares(outputs) * beta / sizes)
+        return max(float(presence[codes].mean()) / SLACK, 1 / len(codes)), presence
 
     def mass(
         self, outputs: Tensor, labels: Tensor, progress: float, beta: float, supply: FloatArray | None = None

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from warmpot._checks import check_choice, check_count, check_positive
 from warmpot.costs import PairCosts
-from warmpot.methods.alternation import DatasetPlan
 from warmpot.methods.base import (
     BatchContext,
     Component,
@@ -29,6 +28,7 @@ from warmpot.methods.base import (
     Setup,
     TrainProgress,
 )
+from warmpot.methods.rounds import DatasetPlan
 from warmpot.methods.warmpot import Warmpot
 from warmpot.nets.network import NARROW
 from warmpot.weights import class_shares, estimate_presence, plan_weights

@@ -97,7 +97,7 @@ class _RoundTrainer:
         result = self.rounds.round(number)
         if result is None:
             return False
-        if not self.task.for_regression:
+        if not self.task.for_regression and number > self.rounds.trials:
             self.health.see(self.rounds.outputs()[1].logits)
         p, metrics = result.plan_weights, result.metrics
         weights = self.rounds.training_weights if p is None else torch.from_numpy(p)
@@ -125,6 +125,8 @@ class _RoundTrainer:
         result = network, rounds.settings, self.history, source, target, step, solution, self.weights
         second = rounds.second_labels(self.first.get(UNADAPTED))
         agreement = None if second is None else float((target.logits.argmax(dim=1) == second).double().mean())
+        if agreement is not None:  # squared: the calibration takes the root of an agreement
+            agreement *= rounds.consensus**2
         first = self.first.get(UNADAPTED), self.first.get(UNKNOWN)
         return Trained(*result, presence=rounds.presence, unadapted=first[0], unknown=first[1], agreement=agreement)
 

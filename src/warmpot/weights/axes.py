@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from warmpot._typing import FloatArray, IntArray
 
-__all__ = ["indicators", "matrix_side", "principal_axes", "smallest_of_rows", "with_signs"]
+__all__ = ["indicators", "matrix_side", "principal_axes", "smallest_of_rows", "with_signs", "without_order"]
 
 MODERATE = 2048
 """Up to this many columns the axes come from the covariance, whatever the number of samples: it costs seconds."""
@@ -74,6 +74,22 @@ def with_signs(axes: FloatArray) -> FloatArray:
     axes *= np.where(axes[largest, np.arange(axes.shape[1])] < 0, -1.0, 1.0)
     # numpy calls a single column contiguous even if its stride is negative, which torch does not take
     return axes.copy() if min(axes.strides) < 0 else np.ascontiguousarray(axes)
+
+
+def without_order(x: FloatArray, labels: IntArray | None = None) -> IntArray:
+    """Return the rows in an order that depends on what they contain, not on where they are.
+
+    Random draws of rows in this order are of the same samples, however the data are shuffled. Rows are sorted by label,
+    if given, and by their products with a fixed vector.
+
+    Examples
+    --------
+    >>> x = np.array([[1.0, 2.0], [0.0, 1.0], [5.0, 5.0]])
+    >>> bool((x[without_order(x)] == x[::-1][without_order(x[::-1])]).all())
+    True
+    """
+    key = x @ np.random.default_rng(0).standard_normal(x.shape[1])
+    return np.argsort(key, kind="stable") if labels is None else np.lexsort((key, labels))
 
 
 def indicators(labels: IntArray, n_classes: int) -> csr_array:

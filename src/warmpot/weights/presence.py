@@ -5,10 +5,10 @@ predicted as the class, and how often their nearest target samples are predicted
 there lie together; those predicted as an absent class are strays among samples of other classes.
 
 What this evidence is worth depends on the data, so it is calibrated on them. Half of the source plays the target: some
-classes are taken away, and each remaining class is moved by a random vector with the mean and the covariance of the
-moves seen between the source and the real target. There the truth is known, and a logistic regression learns the
-probability of a class from its evidence. The class sets are of uniform size at first, then drawn from the current
-probabilities, so that the number of classes present is estimated too and not assumed.
+classes are taken away, and each remaining class is moved by a random vector as long as the moves seen between the
+source and the real target, in the directions in which the classes differ. There the truth is known, and a logistic
+regression learns the probability of a class from its evidence. The class sets are at first of sizes whose logarithm is
+uniform, then drawn from the current probabilities, so that the number of classes is estimated too and not assumed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from warmpot._checks import check_count, check_matrix
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.errors import InputError
 from warmpot.weights._logistic import fit_logistic
-from warmpot.weights.axes import indicators, principal_axes, smallest_of_rows, with_signs
+from warmpot.weights.axes import indicators, principal_axes, smallest_of_rows, with_signs, without_order
 from warmpot.weights.formulas import class_codes
 
 __all__ = ["STATES", "ClassPresence", "axes_of_scatter", "discriminant_axes", "estimate_presence", "unit_rows"]
@@ -41,8 +41,9 @@ AXES = 256
 """Principal axes kept: the discriminant needs a covariance."""
 MOST = 5000
 """Samples of a domain that are looked at; drawn at random from more."""
-FEW = 5
-"""Fewer expected classes are few: a class more or less then changes the shares of all others much."""
+LEAST = 1e-9
+"""Odds of a class are at least this; how unlikely classes are ordered is worth something, too."""
+BISECTIONS = 60
 ROUNDS = 3
 """Of simulation: the first with class sets of any size, the others with sets drawn from the probabilities so far."""
 
@@ -98,6 +99,28 @@ class ClassPresence:
         factors[order[few & (factors[order] < 1 - CERTAIN)]] = 0.0
         return factors
 
+    def with_number(self, number: float) -> ClassPresence:
+        """Return the estimate with an expected number of classes: the odds of all classes times the same factor.
+
+        Examples
+        --------
+        >>> estimate = ClassPresence(np.array([0.9, 0.5, 0.1]), np.array([0.6, 0.3, 0.1]), {})
+        >>> estimate.with_number(1.0).probability.round(3)
+        array([0.733, 0.234, 0.033])
+        """
+        possible = self.probability > 0
+        if number >= np.count_nonzero(possible):
+            probability = possible.astype(float)
+        else:
+            likely = np.clip(self.probability, LEAST, 1 - LEAST)
+            odds = np.log(likely / (1 - likely))
+            low, high = -100.0, 100.0
+            for _ in range(BISECTIONS):
+                middle = (low + high) / 2
+                probability = np.where(possible, 0.5 * (1 + np.tanh((odds + middle) / 2)), 0.0)
+                low, high = (low, middle) if probability.sum() > number else (middle, high)
+        return ClassPresence(probability, _shares(self.share * probability), self.evidence)
+
     def given(self, predicted: FloatArray, n: int) -> ClassPresence:
         """Return the estimate after an adapted classifier predicted n target samples with these shares.
 
@@ -119,7 +142,7 @@ class ClassPresence:
 
 
 class _Look(NamedTuple):
-    """Predictions of the target samples, how consistent they are with their neighbours', and the evidence (C, 2)."""
+    """Predictions of the target samples, how consistent they are with their neighbours', and the evidence (C, 3)."""
 
     predicted: IntArray
     consistency: FloatArray
@@ -167,6 +190,8 @@ def estimate_presence(
         raise InputError("labels", got=got, allowed="as many as samples", remedy=remedy)
     number = n_classes if n_classes is not None else int(codes.max()) + 1
     rng = np.random.default_rng(seed)
+    order = without_order(xs, codes)
+    xs, codes, xt = xs[order], codes[order], xt[without_order(xt)]
     if len(xs) > MOST:  # of every class at least some
         source = np.argsort(_ranks(rng.permutation(len(xs)), codes), kind="stable")[:MOST]
         xs, codes = xs[source], codes[source]
@@ -286,11 +311,12 @@ def _look(xs: FloatArray, labels: IntArray, xt: FloatArray, n_classes: int, unit
             centre = xs.mean(axis=0)
     n, counts = len(xt), np.bincount(predicted, minlength=n_classes)
     per_class = np.bincount(predicted, consistency, minlength=n_classes) / np.maximum(counts, 1)
-    share = np.log((counts + 0.5) * n_classes / n)  # half a sample: a class that is never predicted has a finite value
+    # half a sample: a class that is never predicted has a finite value
+    share, largest = np.log((counts + 0.5) * n_classes / n), np.log((counts + 0.5) / (counts.max() + 0.5))
     # Where no two neighbours agree, such as with one sample per class, consistency is no evidence.
     overall = float(consistency.mean())
     relative = per_class / overall if overall > 0 else (counts > 0).astype(float)
-    return _Look(predicted, consistency, np.stack([share, relative], axis=1))
+    return _Look(predicted, consistency, np.stack([share, relative, largest], axis=1))
 
 
 def _nearest_class(
@@ -348,7 +374,11 @@ class _Simulator:
         target = indicators(predicted, n_classes).T @ (xt * consistency[:, None]) / np.where(here, mass, 1)[:, None]
         moves, share = (target - source)[here], mass[here] / mass.sum()
         self.move = share @ moves
-        self.deviations = (moves - self.move) * np.sqrt(share)[:, None]
+        # As large as the moves that are seen, but in the directions in which classes differ: those that are seen are of
+        # the classes that were predicted, and where predictions fail these are few, and always the same.
+        size = float(share @ np.square(moves - self.move).sum(axis=1))
+        apart = source[self.possible] - source[self.possible].mean(axis=0)
+        self.deviations = apart * np.sqrt(size / max(float(np.square(apart).sum()), 1e-300))
 
     def calibrated(self, simulations: int) -> FloatArray:
         """Return the probability of each class."""
@@ -370,7 +400,8 @@ class _Simulator:
         classes = np.flatnonzero(self.split)
         drawn = np.zeros(self.n_classes, bool)
         if probability is None:
-            drawn[self.rng.permutation(classes)[: self.rng.integers(1, len(classes) + 1)]] = True
+            number = int(np.exp(self.rng.uniform(0.0, np.log(len(classes) + 1))))
+            drawn[self.rng.permutation(classes)[:number]] = True
             return drawn
         for _ in range(20):
             drawn[classes] = self.rng.random(len(classes)) < probability[classes]

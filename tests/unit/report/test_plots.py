@@ -69,7 +69,7 @@ def test_they_show_the_numbers_of_the_run(result: warmpot.Result) -> None:
     widths = [bar.get_width() for bar in plot_class_weights(result).patches]
     np.testing.assert_allclose(widths, 100 * np.sort(by_class)[::-1])
     line = plot_training(result, "mass").lines[0]
-    np.testing.assert_allclose(line.get_ydata(), [entry["alpha"] for entry in run.history])
+    np.testing.assert_allclose(line.get_ydata(), [entry["alpha"] for entry in run.history if "alpha" in entry])
     cells = plot_confusion(result).texts
     assert sum(int(cell.get_text()) for cell in cells) == len(YT)
     points = sum(len(dots.get_offsets()) for dots in plot_projection(result).collections)

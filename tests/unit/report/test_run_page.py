@@ -524,7 +524,7 @@ def test_the_chosen_iterate_is_the_checkpoint_s(tmp_path: Path) -> None:
     best = max(line["score"] for line in run.history if "score" in line)
     assert next(line["score"] for line in run.history if line["step"] == read_run(tmp_path / "run").step) == best
     drawn = {picture.name for picture in training_curves(RunView(run))}
-    assert {"training-transport", "training-mass", "training-effective", "training-score"} <= drawn
+    assert {"training-transport", "training-mass", "training-score"} <= drawn
     assert "entropy (chose the iterate)" in words(trust_section(RunView(run), {}, {}))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
@@ -111,8 +112,9 @@ def test_weights_of_held_samples_are_zero_in_memory_and_on_disk(task: Any, tmp_p
 def test_the_best_round_by_a_validator_is_kept(task: Any) -> None:
     fitted = fit_chosen(task, load_config("full", changes={**QUICK, "choose": "entropy"}), progress_bar=False)
     scores = {line["step"]: line["score"] for line in fitted.history}
-    assert list(scores) == [0, 1, 2]
-    assert fitted.step == max(scores, key=lambda step: scores[step])
+    assert list(scores) == list(range(len(fitted.history)))
+    # a single class, the first hypothesis, is refused as a collapse
+    assert scores[fitted.step] == max(score for step, score in scores.items() if step != 1)
     assert repr(fitted) == f"Fitted(warmpot, preset full, step {fitted.step}, 48 source and 30 target samples)"
 
 
@@ -123,16 +125,16 @@ def tied(monkeypatch: Any) -> None:
 def test_the_last_of_equal_rounds_is_kept(task: Any, monkeypatch: Any, caplog: Any) -> None:
     tied(monkeypatch)
     fitted = fit_chosen(task, load_config("full", changes={**QUICK, "choose": "neighbours"}), progress_bar=False)
-    assert fitted.step == 2
+    assert fitted.step == fitted.history[-1]["step"]
     assert "all iterates score the same (0.25): neighbours cannot tell them apart" in caplog.messages
 
 
-@pytest.mark.parametrize("chosen", [0, 1])
+@pytest.mark.parametrize("chosen", [0, 2])
 def test_weights_are_those_of_the_round_that_was_chosen(
     task: Any, tmp_path: Any, monkeypatch: Any, chosen: int
 ) -> None:
     """Round 0 had no plan: its weights are those of source-only."""
-    scores = iter([1.0, 0.0, 0.0] if chosen == 0 else [0.0, 1.0, 0.0])
+    scores = itertools.chain([1.0, 0.0, 0.0] if chosen == 0 else [0.0, 0.0, 1.0], itertools.repeat(0.0))
     monkeypatch.setattr("warmpot.select.validators.Neighbours._score", lambda self, candidate: next(scores))
     config = load_config("full", changes={**QUICK, "choose": "neighbours"})
     fitted = fit_chosen(task, config, out=tmp_path / "run", progress_bar=False)

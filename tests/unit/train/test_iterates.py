@@ -46,7 +46,7 @@ def task():
 
 @pytest.mark.parametrize(
     ("preset", "changes", "offered", "wanted"),
-    [("full", SMALL, [0, 1, 2, 3, 4, 5], 1), ("official", QUICK, [4, 8, 12], 8), ("source-only", {}, [0], 0)],
+    [("full", SMALL, [0, 1, 2, 3, 4, 5, 6], 2), ("official", QUICK, [4, 8, 12], 8), ("source-only", {}, [0], 0)],
 )
 def test_the_kept_iterate_is_the_result(task, tmp_path, preset, changes, offered, wanted):
     config, chooser = load_config(preset, changes=changes), Wants(wanted)
@@ -133,7 +133,7 @@ def test_a_run_stopped_in_its_first_round_has_one_line_of_round_0(task, tmp_path
         fit(task, config, chooser=StopsAtOnce(0), out=str(tmp_path / "run"), progress_bar=False)
     resumed = fit(task, config, chooser=Wants(0), out=str(tmp_path / "run"), resume=True, progress_bar=False)
     logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in logged] == [0, 1, 2, 3, 4, 5]  # three, and two without structured prediction
+    assert [line["step"] for line in logged] == [0, 1, 2, 3, 4, 5, 6]  # five hypotheses, and the best of them
     assert logged == resumed.history
 
 
