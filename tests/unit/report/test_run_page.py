@@ -887,3 +887,11 @@ def test_samples_have_the_rows_of_their_file_when_some_were_held_out(tmp_path: P
     assert shown == run.target_rows.tolist() != rows
     written = [line.split(",")[0] for line in (tmp_path / "run" / "predictions.csv").read_text().splitlines()[1:]]
     assert shown == [int(row) for row in written]
+
+
+def test_numbers_of_hypotheses_are_not_drawn_as_losses(tmp_path: Path) -> None:
+    task, _ = small_task(["a", "b", "c", "d"])
+    fit(task, load_config("full", changes=QUICK), out=tmp_path / "run", progress_bar=False)
+    drawn = {picture.name for picture in training_curves(RunView(read_run(tmp_path / "run")))}
+    assert "training-hypotheses" in drawn
+    assert "training-losses" not in drawn

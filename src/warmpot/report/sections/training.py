@@ -26,9 +26,10 @@ CURVES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "effective": ("effective classes", {"effective_classes": "effective classes"}),
     "weights": ("effective share of the source", {"effective_weights": "effective share of the source"}),
     "score": ("score", {"score": "of the validator that chooses"}),
+    "hypotheses": ("numbers of classes that are tried", {"classes": "classes", "support": "support of the hypothesis"}),
 }
 """Panels of the training: title, and names of lines by their names in the log; other numbers are losses."""
-NOT_LOSSES = ("step", "gap", "plan_ok", "mean_cost")
+NOT_LOSSES = ("step", "gap", "plan_ok", "mean_cost", "move", "clusters")
 LOSSES = "losses"
 MAX_TIPS = 60
 """Points of a line up to which each has a text that is shown on hover."""
