@@ -24,14 +24,10 @@ __all__ = ["Hypotheses", "class_numbers", "support"]
 
 STEPS = (0.7, 1.0, 1.4)
 """Numbers of classes that are tried, over the expected number; one class and all classes are tried, too."""
-
-
 DISTANCE, MOVE, CLUSTERS = 2.0, 3.0, 5.0
-"""Factors of the log-linear pool, as chosen with each family of data left out (docs/engines.md)."""
-
-
+"""Factors of the log-linear pool: rounded fits, each family of data left out in turn (docs/engines.md)."""
 FLATTER = 4.0
-"""Divides the supports where the agreement of hypotheses is asked for."""
+"""Divides the supports in `Hypotheses.consensus`; of 1, 2, 4 and 8, chosen with all families in view."""
 
 
 def class_numbers(expected: float, possible: int) -> tuple[int, ...]:
@@ -90,7 +86,7 @@ class Hypotheses:
 
     @property
     def first(self) -> int:
-        """The number of the best supported hypothesis."""
+        """The index of the best supported hypothesis."""
         return int(self.supports.argmax())
 
     @property
