@@ -35,9 +35,9 @@ def measure(spec: Spec, folder: Path) -> dict[str, Any]:
     """Fit once, on one thread, then compare with the truth."""
     import torch
 
-    from warmpot._run_files import ACCEPT
     from warmpot.data import make_task
     from warmpot.train import fit, load_config
+    from warmpot.weights.calibration import ACCEPT
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

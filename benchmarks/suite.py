@@ -78,6 +78,16 @@ def scores_of(outputs: np.ndarray, yt: np.ndarray, presence: Any) -> dict[str, A
     }  # fmt: skip
 
 
+def trust_of(outputs: np.ndarray, yt: np.ndarray, fitted: Any) -> dict[str, Any]:
+    """Return what a run says of itself without labels, and how many of its errors it marks for review."""
+    wrong, review = outputs.argmax(axis=1) != yt, fitted.predictor.review(outputs)
+    numbers = {"confidence": outputs.max(axis=1).mean(), "review": review.mean()}
+    numbers["caught"] = (wrong & review).sum() / max(wrong.sum(), 1)
+    verdict = fitted.verdict
+    said = {} if verdict is None else {"verdict": verdict.state, "consensus": verdict.consensus}
+    return {name: float(value) for name, value in numbers.items()} | said
+
+
 def reset_peak() -> None:
     """Let the peak memory of this process count from now on: it serves several runs (Linux only)."""
     with contextlib.suppress(OSError):
@@ -102,7 +112,8 @@ def measure(spec: Spec, variant: Variant, folder: Path) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     assert truth is not None
-    scores = scores_of(np.asarray(fitted.outputs), np.asarray(truth.yt), fitted.presence)
+    outputs, yt = np.asarray(fitted.outputs), np.asarray(truth.yt)
+    scores = scores_of(outputs, yt, fitted.presence) | trust_of(outputs, yt, fitted)
     return {**scores, "seconds": seconds, "peak_gib": peak}
 
 

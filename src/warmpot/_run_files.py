@@ -8,7 +8,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-__all__ = ["ACCEPT", "BEST_CONFIG", "BEST_RUN", "BOUNDS", "BOUNDS_FIGURE", "CHECKPOINTS", "CLASSES", "CONFIG", "DEMO",
+__all__ = ["BEST_CONFIG", "BEST_RUN", "BOUNDS", "BOUNDS_FIGURE", "CHECKPOINTS", "CLASSES", "CONFIG", "DEMO",
            "EVALUATION", "FIGURES", "GRID", "HOLDOUT", "METRICS", "MODEL_FACTS", "MODEL_TENSORS", "PAGE", "PLAN",
            "PREDICTIONS", "RECORD", "RESULTS", "SHARDS", "SOURCE_WEIGHTS", "STORE", "STUDY", "TENSORBOARD", "TO_LABEL",
            "TRIALS", "is_run_file"]  # fmt: skip
@@ -25,8 +25,6 @@ PREDICTIONS = "predictions.csv"
 """Columns row, name (optional), prediction, confidence and review (of classes), weight (the share that the plan
 matches); and of the full engine's fit on the source alone, unknown (its entropy) and unadapted (its prediction).
 Version 0.1.0 has neither review, unknown nor unadapted."""
-ACCEPT = 0.8
-"""Confidence below which a prediction should be reviewed (docs/report.md, Calibration)."""
 HOLDOUT = "holdout.csv"
 """Columns row, name (optional), prediction and confidence (of classes) of the target samples that were held out."""
 SOURCE_WEIGHTS = "source_weights.csv"

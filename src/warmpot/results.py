@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from warmpot._run_files import ACCEPT, PAGE
+from warmpot._run_files import PAGE
 from warmpot._settings import merged, with_value
 from warmpot._typing import FloatArray
 from warmpot.data import Table, Truth, read_samples
@@ -32,6 +32,7 @@ from warmpot.train.finished_run import FinishedRun, from_fitted
 from warmpot.train.run_data import read_run_data, remembered_files
 from warmpot.train.run_folder import check_finished
 from warmpot.train.run_reader import read_run
+from warmpot.weights import Verdict
 
 __all__ = ["Result", "fit", "load"]
 
@@ -95,16 +96,16 @@ class Result:
     def predictions(self) -> Any:
         """One row per target sample, with the columns of ``predictions.csv``.
 
-        `prediction`; of classes `confidence`, and `review`: whether that is too low to accept; `weight`, the share of
-        the sample that the plan matches; if the run has them, `unknown`, how unsure the fit on the source alone is, and
-        `unadapted`, what it predicts. A pandas data frame whose index is that of the target, or its ids; without
-        pandas, a dict of arrays.
+        `prediction`; of classes `confidence`, and `review`, whether to check it (`warmpot.weights.needs_review`);
+        `weight`, the share of the sample that the plan matches; if the run has them, `unknown`, how unsure the fit on
+        the source alone is, and `unadapted`, what it predicts. A pandas data frame whose index is that of the target,
+        or its ids; without pandas, a dict of arrays.
         """
         run, of_classes = self.run, bool(self.run.classes)
         labels = self.predictor.labels if of_classes else None
         columns: dict[str, NDArray[Any]] = {"prediction": _labelled(run.predictions, labels)}
         if of_classes:
-            columns |= {"confidence": run.confidence, "review": run.confidence < ACCEPT}
+            columns |= {"confidence": run.confidence, "review": run.review}
         columns["weight"] = run.matched
         if run.unknown is not None:
             columns["unknown"] = run.unknown
@@ -121,6 +122,11 @@ class Result:
         if run.plan_weights is not None:
             columns["plan_weight"] = run.plan_weights
         return _frame({**columns, "training_weight": run.training_weights}, run.source_names)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Whether the adaptation is supported, with the reason; None for runs that tried no hypotheses."""
+        return self.run.verdict
 
     @property
     def accuracy(self) -> float | None:

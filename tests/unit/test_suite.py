@@ -122,3 +122,23 @@ def test_scores_of_presence(benchmark_script: Load) -> None:
     everything = np.arange(4)  # nothing is absent, so there is no AUC
     scores = benchmark_script("suite").scores_of(np.eye(4)[everything], everything, presence)
     assert scores["presence_auc"] is scores["share_auc"] is None
+
+
+def test_the_same_target_counts_once(benchmark_script: Load) -> None:
+    """Two domains with one class in common: one, two, half and all of them are the same target."""
+    tables = benchmark_script("_suite_tables")
+    kinds = {"all": 1, "half": 1, "size-1.0": 1, "size-2.0": 1, "skew": 1}
+    records = [
+        {
+            "task": f"forest_cover/rawah-neota/{kind}",
+            "name": "full",
+            "present": present,
+            "group": f"forest_cover/{kind}",
+        }
+        for kind, present in kinds.items()
+    ]
+    records += [{"task": "forest_cover/neota-rawah/half", "name": "full", "present": 3, "group": "forest_cover/half"}]
+    records += [{"task": "office31/amazon-dslr/size-1.0", "name": "full", "present": 1, "group": "office31/size-1"}]
+    for given in (records, records[::-1]):
+        kept = {task.split("/", 1)[1] for task in tables.by_task(given, "full")}
+        assert kept == {"rawah-neota/size-1.0", "rawah-neota/skew", "neota-rawah/half", "amazon-dslr/size-1.0"}

@@ -13,7 +13,6 @@ from typer import Argument, Option
 
 from warmpot._files import write_csv
 from warmpot._progress import ProgressCallback, progress
-from warmpot._run_files import ACCEPT
 from warmpot.cli import _flags
 from warmpot.cli._data_files import ColumnFlags, recorded_data, remembered_flags
 from warmpot.cli._shared import (
@@ -108,7 +107,7 @@ def predict(
     facts = [("run", str(run)), ("samples", f"{n}")]
     if not regression:
         facts.append(("predicted", class_summary(predictor.class_shares(predictions.counts))))
-        facts.append(("to review", f"{predictions.unsure} of {n}, with a confidence below {ACCEPT}"))
+        facts.append(("to review", f"{predictions.unsure} of {n}, marked in the column review"))
     facts += predictions.score
     show(facts_grid(facts), "", f"Wrote {out}")
 
@@ -181,7 +180,7 @@ class _Predictions:
         if not self.predictor.classes:
             return outputs, [outputs.tolist()]
         best, confidence = outputs.argmax(axis=1), outputs.max(axis=1)
-        review = confidence < ACCEPT
+        review = self.predictor.review(outputs)
         self.counts += np.bincount(best, minlength=len(self.counts))
         self.unsure += int(review.sum())
         columns: list[Sequence[Any]] = [[self.predictor.classes[k] for k in best], confidence.tolist(), review.tolist()]

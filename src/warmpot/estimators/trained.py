@@ -35,7 +35,7 @@ class Classifier(TrainedEstimator, ClassifierMixin, BaseEstimator):  # type: ign
 
     def _set_results(self, fitted: Fitted) -> None:
         assert fitted.presence is not None, "every classifier has one"
-        self.target_proba_, self.presence_ = fitted.outputs, fitted.presence
+        self.target_proba_, self.presence_, self.verdict_ = fitted.outputs, fitted.presence, fitted.verdict
         names = self.classes_.tolist()
         self.target_classes_ = {names[k]: share for k, share in fitted.presence.present.items()}
 
@@ -105,6 +105,8 @@ class WarmpotClassifier(Classifier):
         classes may be present too.
     presence_ : warmpot.weights.ClassPresence
         The probability of each class, in the order of ``classes_``, to be in the target, and the evidence.
+    verdict_ : warmpot.weights.Verdict or None
+        Whether the adaptation is supported, doubtful or not supported, with the reason; None in mini-batches.
     history_ : list of dict
         Logged metrics of the training.
     chosen_step_ : int

@@ -44,6 +44,7 @@ from warmpot.weights import ClassPresence, estimate_presence
 from warmpot.weights.axes import indicators
 from warmpot.weights.evidence import LabelEvidence
 from warmpot.weights.presence import discriminant_axes
+from warmpot.weights.verdict import CLUSTERS_GAIN, CONSENSUS
 
 __all__ = ["Alternation", "alternation_size"]
 
@@ -93,7 +94,7 @@ def alternation_size(method: Method[Any], task: Task, settings: FullSettings) ->
     axes, rounds, outputs = min(settings.width, task.width), 0, task.n_classes or 1
     width = axes
     if method.uses_target:
-        rounds = (settings.rounds + OWN_ROUNDS) * (len(STEPS) + 1 if task.n_classes else 1)
+        rounds = (settings.rounds + OWN_ROUNDS) * (len(STEPS) + 1 if task.n_classes else 1) + OWN_ROUNDS
         rounds += settings.bound_rounds * (settings.objective == "bound")
         if task.n_classes:
             width = min(axes, max(int(_group_counts(task, settings).sum()) - 1, 2))
@@ -241,7 +242,8 @@ class Alternation(Rounds):
         if self.hypotheses is not None:
             self.hypotheses.load(state)
             if self.hypotheses.tried:
-                self.presence, self.consensus = self.hypotheses.combined_presence(), self.hypotheses.consensus
+                self.presence = self.hypotheses.combined_presence()
+                self.consensus = self.hypotheses.consensus(self.outputs()[1].logits.argmax(dim=1))
 
     def outputs(self) -> tuple[Outputs, Outputs]:
         """Return features and outputs of both domains."""
@@ -282,20 +284,38 @@ class Alternation(Rounds):
 
     def _judged(self, hypotheses: Hypotheses, k: int) -> dict[str, float]:
         """Add the answer of hypothesis k, and keep its classifier if it is the best supported so far."""
-        numbers = hypotheses.judge(k, self.outputs()[1].logits.argmax(dim=1).numpy())
+        numbers = hypotheses.judge(k, self.outputs()[1].logits)
         if int(hypotheses.supports.argmax()) == k:
             self._best = {name: getattr(self, name).clone() for name in SOLUTION}
         return numbers
 
     def _decide(self, hypotheses: Hypotheses) -> RoundResult:
-        """Take the classifier of the best supported hypothesis; the estimate of the classes is the mean over all."""
-        self.presence, self.consensus = hypotheses.combined_presence(), hypotheses.consensus
+        """Combine the hypotheses: from the best supported classifier, two more plans.
+
+        The cost of the first has the mean of the probabilities that the hypotheses give a target sample, and both the
+        mean of those that they give a class. One class for all, where that is supported best, is not mixed with others.
+        """
         for name, tensor in self._best.items():
             setattr(self, name, tensor.clone())
+        self.presence, number = hypotheses.combined_presence(), hypotheses.numbers[hypotheses.first]
+        for logits in (_logarithm(hypotheses.probabilities), None) if number > 1 else ():
+            self._planned(1.0, hypotheses.result_presence(), logits, smooth=True)
         plan = self.final_plan(*self.outputs())
         assert plan is not None, "a method without plans has no rounds"
-        self.duals = _joined(plan.solution)
-        return RoundResult({"classes": float(hypotheses.numbers[hypotheses.first]), **_numbers(plan)}, plan.solution.p)
+        self.duals, labels = _joined(plan.solution), self.outputs()[1].logits.argmax(dim=1)
+        self.consensus = hypotheses.consensus(labels)
+        decided = {"classes": float(number), CONSENSUS: self.consensus}
+        decided[CLUSTERS_GAIN] = hypotheses.clusters_gain(labels.numpy(), self._unadapted_labels())
+        return RoundResult({**decided, **_numbers(plan)}, plan.solution.p)
+
+    def _unadapted_labels(self) -> IntArray:
+        """Return the class codes that the fit on the source alone gives the target."""
+        found = {name: getattr(self, name) for name in SOLUTION}
+        self.start()
+        labels = self.outputs()[1].logits.argmax(dim=1).numpy()
+        for name, tensor in found.items():
+            setattr(self, name, tensor)
+        return labels
 
     def _planned(
         self, progress: float, presence: ClassPresence | None, logits: Tensor | None = None, *, smooth: bool
@@ -319,8 +339,8 @@ class Alternation(Rounds):
         return RoundResult(_numbers(plan), p)
 
     def _factors(self) -> FloatArray | None:
-        """Return the factors of the classes' weights and capacities under the best supported hypothesis."""
-        return None if self.hypotheses is None else self.hypotheses.best.factors
+        """Return the factors of the classes' weights and capacities that the result was trained with."""
+        return None if self.hypotheses is None else self.hypotheses.result_presence().factors
 
     def _bound_beta(self) -> float:
         """Return beta of the bound's plans: at most half of the share of the classes estimated to be shared."""

@@ -3,9 +3,9 @@
 The probabilities of the classes (`warmpot.weights.estimate_presence`) order the classes well, also where the shift is
 severe; how many of them are there is less certain. A hypothesis is a number of classes K: the log-odds of all classes
 are moved by the same amount, until the probabilities sum to K. Every hypothesis is carried through the alternation by
-itself, so that no class is ruled out before adaptation was tried with it. Then its weight is ``exp(support)``, a
-log-linear pool of how far K is from the estimate and of `Evidence` that no adaptation has touched. The best supported
-classifier is the result; probabilities of classes are averaged over all hypotheses.
+itself, so that no class is ruled out before adaptation was tried with it. Then its support is a log-linear pool of how
+far K is from the estimate and of `Evidence` that no adaptation has touched. Probabilities, of classes to be in the
+target and of the samples' classes, are averaged over all hypotheses.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ STEPS = (0.7, 1.0, 1.4)
 """Numbers of classes that are tried, over the expected number; one class and all classes are tried, too."""
 DISTANCE, MOVE, CLUSTERS = 2.0, 3.0, 5.0
 """Factors of the log-linear pool: rounded fits, each family of data left out in turn (docs/engines.md)."""
-FLATTER = 4.0
-"""Divides the supports in `Hypotheses.consensus`; of 1, 2, 4 and 8, chosen with all families in view."""
+FLATTER = 2.0
+"""Divides the supports in the weights of the hypotheses; of 1, 2 and 4, chosen with all families in view."""
 
 
 def class_numbers(expected: float, possible: int) -> tuple[int, ...]:
@@ -67,16 +67,20 @@ class Hypotheses:
         self.numbers = class_numbers(presence.expected_number, max(possible, 1))
         self.supports = torch.full((len(self.numbers),), -math.inf, dtype=torch.float64)
         self._labels = torch.zeros(len(self.numbers), n_target, dtype=torch.int32)
+        # of all hypotheses so far, the weights' sum 1; one array instead of one for each
+        self.probabilities = torch.zeros(n_target, len(presence.probability))
 
     def presence(self, k: int) -> ClassPresence:
         """Return the probabilities of the classes under hypothesis k."""
         return self.estimate.with_number(self.numbers[k])
 
-    def judge(self, k: int, labels: IntArray) -> dict[str, float]:
-        """Set the support of hypothesis k, from the labels that it gives the target; return numbers to log."""
-        evidence = self._evidence.of(labels)
+    def judge(self, k: int, logits: torch.Tensor) -> dict[str, float]:
+        """Set the support of hypothesis k, from the outputs that it gives the target; return numbers to log."""
+        labels = logits.argmax(dim=1)
+        evidence = self._evidence.of(labels.numpy())
         value = support(self.numbers[k], self.estimate.expected_number, evidence)
-        self.supports[k], self._labels[k] = value, torch.from_numpy(labels)
+        self.supports[k], self._labels[k] = value, labels
+        self.probabilities.lerp_(logits.softmax(dim=1), float(self.weights[k]))
         return {"classes": float(self.numbers[k]), "support": value, **evidence._asdict()}
 
     @property
@@ -90,31 +94,34 @@ class Hypotheses:
         return int(self.supports.argmax())
 
     @property
-    def best(self) -> ClassPresence:
-        """The probabilities of the classes under the best supported hypothesis."""
-        return self.presence(self.first)
+    def weights(self) -> torch.Tensor:
+        """The weights of the hypotheses, ``exp(support / 2)``, with the sum 1; of one that was not tried 0."""
+        return torch.softmax(self.supports / FLATTER, dim=0)
 
-    @property
-    def consensus(self) -> float:
-        """Share of the labels of the best supported hypothesis that the others confirm.
+    def consensus(self, labels: torch.Tensor) -> float:
+        """Return the share of these labels of the target that the hypotheses confirm."""
+        return float(self.weights @ (self._labels == labels).double().mean(dim=1))
 
-        Their weights ``exp(support / 4)`` are flatter than those of the classes, with which the confidence of the
-        result was too high on every family of data with a severe shift.
-        """
-        agree = (self._labels == self._labels[self.first]).double().mean(dim=1)
-        return float(torch.softmax(self.supports / FLATTER, dim=0) @ agree)
+    def clusters_gain(self, labels: IntArray, unadapted: IntArray) -> float:
+        """Return how much clearer the clusters of these labels are than those of the labels without adaptation."""
+        return self._evidence.of(labels).clusters - self._evidence.of(unadapted).clusters
+
+    def result_presence(self) -> ClassPresence:
+        """Return the probabilities of the classes for the result: the mean, but one class is not mixed with others."""
+        return self.presence(self.first) if self.numbers[self.first] == 1 else self.combined_presence()
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return what a resumed run needs."""
-        return {"supports": self.supports, "labels": self._labels}
+        return {"supports": self.supports, "labels": self._labels, "probabilities": self.probabilities}
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
         """Continue from what `state` returned."""
         self.supports, self._labels = state["supports"].clone(), state["labels"].clone()
+        self.probabilities = state["probabilities"].clone()
 
     def combined_presence(self) -> ClassPresence:
-        """Return the mean probabilities of the classes, each hypothesis with the weight ``exp(support)``."""
-        weights = torch.softmax(self.supports, dim=0).numpy()
+        """Return the mean probabilities of the classes over the hypotheses."""
+        weights = self.weights.numpy()
         parts = [self.presence(k) for k in range(len(weights))]
         probability = weights @ np.stack([part.probability for part in parts])
         share = weights @ np.stack([part.share for part in parts])

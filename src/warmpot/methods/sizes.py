@@ -47,14 +47,14 @@ class DataSize(NamedTuple):
         n = n_s + n_t
         side = matrix_side(n, d)
         matrix = 16 * (n + d) * k if side is None else 8 * side * side
-        scaled, projection = 4 * n * d, 4 * d * width
+        ordered, scaled, projection = 4 * n * d, 4 * n * d, 4 * d * width  # the samples sorted, then scaled
         units = 24 * n_s * d + 48 * c * d  # roots, and whether the variance follows the mean
         axes = 8 * n * d + 2 * matrix + 12 * d * k
         labels = 16 * n * c + 64 * n_t * c  # soft labels in float32; probabilities and costs in float64
         pairs = min(8 * n_s * n_t, 2 * GIB) + min(24 * n_s * n_t, GIB) if rounds else 0
         presence = 40 * min(n_t, LOOKED_AT) ** 2 + 8 * c * min(c, n)
         training = 4 * d * k + 2 * projection + 32 * n * k + labels + pairs + presence
-        return OTHER + projection + max(scaled + max(units, axes), training)
+        return OTHER + projection + ordered + max(scaled + max(units, axes), training)
 
     @property
     def seconds(self) -> float:

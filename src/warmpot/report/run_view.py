@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from warmpot._memory import check_memory
-from warmpot._run_files import ACCEPT, PREDICTIONS, SOURCE_WEIGHTS
+from warmpot._run_files import PREDICTIONS, SOURCE_WEIGHTS
 from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.data import Task, Truth
 from warmpot.data.table import Rows, sample_shape
@@ -250,8 +250,8 @@ class RunView:
 
     @cached_property
     def to_review(self) -> IntArray:
-        """Target samples with a confidence that is too low to accept their prediction, the least confident first."""
-        rows = np.flatnonzero(self.confidence < ACCEPT)
+        """Target samples whose prediction should be reviewed (`FinishedRun.review`), the least confident first."""
+        rows = np.flatnonzero(self.run.review)
         return np.asarray(rows[np.argsort(self.confidence[rows], kind="stable")])
 
     @cached_property

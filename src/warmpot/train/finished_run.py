@@ -17,7 +17,7 @@ import numpy as np
 from warmpot import _run_files as names
 from warmpot._files import read_json
 from warmpot._settings import from_mapping, to_mapping
-from warmpot._typing import FloatArray, IntArray
+from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot._yaml import parse_yaml
 from warmpot.bounds import BoundReport
 from warmpot.data import Task
@@ -30,7 +30,7 @@ from warmpot.train.predictor import Predictor
 from warmpot.train.recipes import preset_names
 from warmpot.train.run_folder import held_out_rows, new_record
 from warmpot.train.target_use import TargetUse, recorded_use
-from warmpot.weights import ClassPresence
+from warmpot.weights import ClassPresence, Verdict, needs_review, verdict_of
 
 __all__ = ["UNKNOWN", "FinishedRun", "as_mapping", "clean_line", "from_fitted", "shareable"]
 
@@ -210,6 +210,19 @@ class FinishedRun:
         """Return the value of a metric at the final iterate, or the last one logged before; None if there is none."""
         lines = [line[name] for line in self.history if line["step"] <= self.step and line.get(name) is not None]
         return float(lines[-1]) if lines else None
+
+    @property
+    def review(self) -> BoolArray:
+        """Which predictions should be reviewed (`warmpot.weights.needs_review`), (n_t,); empty in regression."""
+        if not self.classes:
+            return np.zeros(0, bool)
+        presence = None if self.presence is None else self.presence.probability
+        return needs_review(self.confidence, np.asarray(self.predictions, np.int64), presence)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Whether the adaptation is supported; None for runs that tried no hypotheses."""
+        return verdict_of(self.history, self.step)
 
     @property
     def shown_folder(self) -> str:

@@ -32,7 +32,15 @@ from warmpot.train.round_engine import train_in_rounds
 from warmpot.train.run_folder import RunFolder
 from warmpot.train.snapshots import Chooser, Trained
 from warmpot.transport import Solution
-from warmpot.weights import ClassPresence, calibration_temperature, estimate_presence, predicted_shares, uniform_weights
+from warmpot.weights import (
+    ClassPresence,
+    Verdict,
+    calibration_temperature,
+    estimate_presence,
+    predicted_shares,
+    uniform_weights,
+    verdict_of,
+)
 
 __all__ = ["Fitted", "fit", "with_holdout"]
 
@@ -100,6 +108,11 @@ class Fitted:
         """Classes that are more likely in the target than not, with their expected shares, the largest first."""
         present = {} if self.presence is None else self.presence.present
         return {self.predictor.classes[k]: share for k, share in present.items()}
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Whether the adaptation is supported; None for runs that tried no hypotheses."""
+        return verdict_of(self.history, self.step)
 
     @property
     def source_weights(self) -> FloatArray:
@@ -272,6 +285,8 @@ def _finish(predictor: Predictor, trained: Trained, task: Task, config: RunConfi
     q = uniform_weights(task.n_target) if solution is None else np.asarray(solution.q)
     weights = trained.training_weights.double().numpy()
     presence = None if task.for_regression else _presence(trained, task)
+    if presence is not None:
+        predictor = dataclasses.replace(predictor, presence=tuple(presence.probability.tolist()))
     result = predictor, outputs, p, weights, q, solution, trained.step, trained.history, config
     unadapted = None if trained.unadapted is None else trained.unadapted.numpy()
     if unadapted is not None and task.for_regression:

@@ -18,7 +18,7 @@ from warmpot._checks import check_features, check_matrix
 from warmpot._memory import check_memory
 from warmpot._run_files import MODEL_FACTS
 from warmpot._settings import from_mapping, to_mapping
-from warmpot._typing import FloatArray, IntArray
+from warmpot._typing import BoolArray, FloatArray, IntArray
 from warmpot.bounds import BoundProblem, head_lipschitz
 from warmpot.bounds.levels import at_level
 from warmpot.bounds.losses import DEFAULT_LOSS
@@ -34,7 +34,7 @@ from warmpot.train.batches import BLOCK, blocks
 from warmpot.train.extract import weights_fingerprint
 from warmpot.train.hardware import resolve_device
 from warmpot.train.images import ImageSettings
-from warmpot.weights import estimate_present_classes, relative_entropy
+from warmpot.weights import estimate_present_classes, needs_review, relative_entropy
 
 __all__ = ["BoundInputs", "Predictor", "apply_network", "bound_inputs", "check_pass_memory"]
 
@@ -107,6 +107,8 @@ class Predictor:
         them as they were trained. It does not change which class is predicted.
     text_labels : bool
         Whether the labels that it was trained on were texts.
+    presence : tuple of float
+        Probability of each class to be in the target that it was adapted to; empty if that was not estimated.
     """
 
     network: Network
@@ -118,6 +120,7 @@ class Predictor:
     images: ImageSettings | None = None
     temperature: float = 1.0
     text_labels: bool = False
+    presence: tuple[float, ...] = ()
 
     @property
     def width(self) -> int:
@@ -215,6 +218,11 @@ class Predictor:
         """Return class probabilities from outputs of the network."""
         return torch.softmax(logits / self.temperature, dim=1)
 
+    def review(self, probabilities: FloatArray) -> BoolArray:
+        """Which predictions, of samples with these class probabilities, should be reviewed (`needs_review`)."""
+        presence = np.array(self.presence) if self.presence else None
+        return needs_review(probabilities.max(axis=1), probabilities.argmax(axis=1), presence)
+
     @property
     def scores_unknown(self) -> bool:
         """Whether `assess` has scores."""
@@ -249,6 +257,7 @@ class Predictor:
         """Return the meaning of its inputs and outputs, ready for JSON."""
         facts: dict[str, Any] = {"classes": list(self.classes), "centre": self.centre, "scale": self.scale}
         facts |= {"columns": list(self.columns), "temperature": self.temperature, "text_labels": self.text_labels}
+        facts["presence"] = list(self.presence)
         if self.images is not None:
             # the weights are in the file; the path they were read from is not for those who receive the model
             backbone = replace(self.images.backbone, weights=Path(self.images.backbone.weights).name)
@@ -272,11 +281,14 @@ class Predictor:
             if not 0 < temperature < float("inf"):
                 raise ValueError(f"temperature {temperature}")
             texts = bool(facts.get("text_labels", False))  # absent from older files
+            presence = tuple(map(float, facts.get("presence", ())))
+            if presence and len(presence) != len(classes):
+                raise ValueError(f"{len(presence)} probabilities of {len(classes)} classes")
         except (KeyError, TypeError, ValueError) as error:
             got, remedy = f"a model without the meaning of its outputs ({error})", "Train again, or restore the file."
             what = str(Path(folder) / MODEL_FACTS)
             raise InputError(what, got=got, allowed="what `warmpot fit` wrote", remedy=remedy) from error
-        return cls(network, settings, classes, *unit, columns, images, temperature, texts)
+        return cls(network, settings, classes, *unit, columns, images, temperature, texts, presence)
 
     def class_shares(self, counts: IntArray) -> dict[str, float]:
         """Return the classes estimated to be present, with the share of samples predicted as each, largest first.

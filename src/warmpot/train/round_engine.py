@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import logging
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from warmpot._memory import GIB
 from warmpot._progress import LINE_EVERY_SECONDS, ProgressCallback, format_duration
 from warmpot._threads import one_thread
 from warmpot.data import Task
+from warmpot.methods.rounds import DatasetPlan
+from warmpot.nets import Outputs
 from warmpot.train.config import RunConfig
 from warmpot.train.hardware import asked_to_stop
 from warmpot.train.health import Health
 from warmpot.train.predictor import apply_network
 from warmpot.train.run_folder import Checkpoint, RunFolder
 from warmpot.train.snapshots import Chooser, ChosenIterate, Snapshot, Trained
+from warmpot.transport import Solution
 from warmpot.weights import relative_entropy
+from warmpot.weights.axes import without_order
 
 __all__ = ["train_in_rounds"]
 
@@ -36,12 +43,54 @@ LARGE = 100.0
 8,000 (172 s) 43 and 53 s."""
 
 
+class _Order:
+    """An order of the samples that depends on what they contain only, in which they are trained on.
+
+    Sums in another order are rounded otherwise, and plans and L-BFGS can turn that into other answers.
+    """
+
+    def __init__(self, task: Task) -> None:
+        xs, xt = task.arrays()
+        self.source, self.target = (torch.from_numpy(rows) for rows in (without_order(xs, task.ys), without_order(xt)))
+
+    def sorted(self, task: Task) -> Task:
+        """Return the task in this order."""
+        xs, xt = task.arrays()
+        return replace(task, xs=xs[self.source], ys=np.asarray(task.ys)[self.source], xt=xt[self.target])
+
+    def sorted_outputs(self, source: Outputs, target: Outputs) -> tuple[Outputs, Outputs]:
+        """Return outputs for samples in the data's order in this order."""
+        sides = ((source, self.source), (target, self.target))
+        first, second = (Outputs(side.features[order], side.logits[order]) for side, order in sides)
+        return first, second
+
+    def outputs(self, source: Outputs, target: Outputs) -> tuple[Outputs, Outputs]:
+        """Undo `sorted_outputs`."""
+        sides = ((source, self.source), (target, self.target))
+        first, second = (Outputs(_placed(side.features, order), _placed(side.logits, order)) for side, order in sides)
+        return first, second
+
+    def solution(self, plan: DatasetPlan | None) -> Solution[csr_array] | None:
+        """Return a solution in this order in the data's."""
+        if plan is None:
+            return None
+        old, (rows, columns) = plan.solution, (order.argsort().numpy() for order in (self.source, self.target))
+        u, v = old.potentials
+        parts = {"plan": old.plan[rows][:, columns], "p": old.p[rows], "q": old.q[columns]}
+        return replace(old, **parts, potentials=type(old.potentials)(u[rows], v[columns]))
+
+
+def _placed(x: Tensor, order: Tensor) -> Tensor:
+    """Put rows that were taken in an order back where they were."""
+    return torch.empty_like(x).index_copy_(0, order, x)
+
+
 class _RoundTrainer:
     """One run of the full engine."""
 
     def __init__(self, task: Task, config: RunConfig, run: RunFolder | None, chooser: Chooser | None) -> None:
-        self.task, self.run, self.chooser = task, run, chooser
-        self.rounds = config.built_method.rounds(task, config.full, config.label_loss, config.seed)
+        self.task, self.run, self.chooser, self.order = task, run, chooser, _Order(task)
+        self.rounds = config.built_method.rounds(self.order.sorted(task), config.full, config.label_loss, config.seed)
         self.health = Health(self.rounds.expected_share)
         companion = nn.Module()  # the form in which `ChosenIterate` keeps the training weights of the current iterate
         companion.register_buffer("training_weights", self.rounds.training_weights.double())
@@ -65,7 +114,7 @@ class _RoundTrainer:
                 self.rounds.outputs()  # raises for tensors that are not of this run
             return start.step
         self.rounds.start()
-        logits = self.rounds.outputs()[1].logits
+        logits = self._outputs()[1].logits
         if self.task.for_regression:
             self.first = {UNADAPTED: logits[:, 0].double()}
         else:
@@ -84,8 +133,12 @@ class _RoundTrainer:
         """Offer the current iterate to the chooser; return what to log."""
         if self.chooser is None:
             return {}
-        self.weights.copy_(self.rounds.training_weights)
-        return self.chosen.offer(Snapshot(number, self.rounds.network(), *self.rounds.outputs(), transport))
+        self.weights.copy_(_placed(self.rounds.training_weights, self.order.source))
+        return self.chosen.offer(Snapshot(number, self.rounds.network(), *self._outputs(), transport))
+
+    def _outputs(self) -> tuple[Outputs, Outputs]:
+        """Return the outputs of the current classifier in the data's order."""
+        return self.order.outputs(*self.rounds.outputs())
 
     def _log(self, line: dict[str, Any]) -> None:
         self.history.append(line)
@@ -112,23 +165,26 @@ class _RoundTrainer:
     def finish(self, done: int) -> Trained:
         """Return the last iterate, or the one that the chooser preferred."""
         rounds, network, step = self.rounds, self.rounds.network(), self.chosen.step
-        self.weights.copy_(rounds.training_weights)
+        self.weights.copy_(_placed(rounds.training_weights, self.order.source))
         if step is None or step == done:
-            (source, target), step = rounds.outputs(), done
+            (source, target), step = self._outputs(), done
         else:
             self.chosen.restore(network)
             source, target = apply_network(network.for_source(), self.task.xs), apply_network(network, self.task.xt)
         if weights := {name.removeprefix(FIRST): part for name, part in self.first.items() if name.startswith(FIRST)}:
             network.add_unadapted().load_state_dict(weights)
-        plan = rounds.final_plan(source, target) if step > 0 else None  # round 0 was trained without a plan
-        solution = None if plan is None else plan.solution
+        # round 0 was trained without a plan
+        plan = rounds.final_plan(*self.order.sorted_outputs(source, target)) if step > 0 else None
+        solution = self.order.solution(plan)
         result = network, rounds.settings, self.history, source, target, step, solution, self.weights
-        second = rounds.second_labels(self.first.get(UNADAPTED))
-        agreement = None if second is None else float((target.logits.argmax(dim=1) == second).double().mean())
+        unadapted = self.first.get(UNADAPTED)
+        second = rounds.second_labels(None if unadapted is None else unadapted[self.order.target])
+        labels = target.logits[self.order.target].argmax(dim=1)
+        agreement = None if second is None else float((labels == second).double().mean())
         if agreement is not None:  # squared: the calibration takes the root of an agreement
             agreement *= rounds.consensus**2
-        first = self.first.get(UNADAPTED), self.first.get(UNKNOWN)
-        return Trained(*result, presence=rounds.presence, unadapted=first[0], unknown=first[1], agreement=agreement)
+        unknown = self.first.get(UNKNOWN)
+        return Trained(*result, presence=rounds.presence, unadapted=unadapted, unknown=unknown, agreement=agreement)
 
 
 def train_in_rounds(

@@ -331,7 +331,7 @@ class RunFolder:
             best = [task.classes[k] for k in fitted.outputs.argmax(axis=1)]
             confidence = fitted.outputs.max(axis=1)
             columns = {"prediction": best, "confidence": confidence.tolist()}
-            columns["review"] = (confidence < names.ACCEPT).tolist()
+            columns["review"] = fitted.predictor.review(fitted.outputs).tolist()
         columns["weight"] = matched.tolist()
         if fitted.unknown is not None:
             columns["unknown"] = fitted.unknown.tolist()

@@ -1,7 +1,7 @@
 """How much each source sample counts, and which source classes are in the target."""
 
 from warmpot._deprecation import moved_names
-from warmpot.weights.calibration import calibration_temperature, relative_entropy
+from warmpot.weights.calibration import calibration_temperature, needs_review, relative_entropy
 from warmpot.weights.formulas import (
     capped_weights,
     chi2_ball_weights,
@@ -18,9 +18,11 @@ from warmpot.weights.formulas import (
     uniform_weights,
 )
 from warmpot.weights.presence import ClassPresence, estimate_presence
+from warmpot.weights.verdict import Verdict, verdict_of
 
 __all__ = [
     "ClassPresence",
+    "Verdict",
     "calibration_temperature",
     "capped_weights",
     "chi2_ball_weights",
@@ -32,11 +34,13 @@ __all__ = [
     "estimate_beta",
     "estimate_presence",
     "estimate_present_classes",
+    "needs_review",
     "normalized",
     "plan_weights",
     "predicted_shares",
     "relative_entropy",
     "uniform_weights",
+    "verdict_of",
 ]
 
 __getattr__ = moved_names(

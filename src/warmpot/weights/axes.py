@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
@@ -12,6 +15,8 @@ __all__ = ["indicators", "matrix_side", "principal_axes", "smallest_of_rows", "w
 
 MODERATE = 2048
 """Up to this many columns the axes come from the covariance, whatever the number of samples: it costs seconds."""
+PART = 2**16
+"""Rows that are multiplied at a time."""
 LARGE = 5000
 """With more columns and more samples, products of the data with a few vectors cost less than either matrix."""
 
@@ -76,7 +81,7 @@ def with_signs(axes: FloatArray) -> FloatArray:
     return axes.copy() if min(axes.strides) < 0 else np.ascontiguousarray(axes)
 
 
-def without_order(x: FloatArray, labels: IntArray | None = None) -> IntArray:
+def without_order(x: NDArray[Any], labels: NDArray[Any] | None = None) -> IntArray:
     """Return the rows in an order that depends on what they contain, not on where they are.
 
     Random draws of rows in this order are of the same samples, however the data are shuffled. Rows are sorted by label,
@@ -88,7 +93,9 @@ def without_order(x: FloatArray, labels: IntArray | None = None) -> IntArray:
     >>> bool((x[without_order(x)] == x[::-1][without_order(x[::-1])]).all())
     True
     """
-    key = x @ np.random.default_rng(0).standard_normal(x.shape[1])
+    vector = np.random.default_rng(0).standard_normal(x.shape[1])
+    # in parts: of single precision, or of a file, the product would be of a copy in double precision
+    key = np.concatenate([x[start : start + PART] @ vector for start in range(0, len(x), PART)])
     return np.argsort(key, kind="stable") if labels is None else np.lexsort((key, labels))
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from warmpot._typing import FloatArray
+from warmpot._typing import BoolArray, FloatArray, IntArray
 
-__all__ = ["calibration_temperature", "relative_entropy"]
+__all__ = ["ACCEPT", "calibration_temperature", "needs_review", "relative_entropy"]
 
+ACCEPT = 0.8
+"""Probability of being right below which a prediction should be reviewed (docs/report.md, Calibration)."""
 MOST_NUMBERS = 10_000_000
 """Logits that the temperature is computed from; of more, every so many rows."""
 HOTTEST = 100.0
@@ -53,6 +55,27 @@ def calibration_temperature(logits: FloatArray, agreement: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if confidence(middle) > wanted else (low, middle)
     return (low + high) / 2
+
+
+def needs_review(confidence: FloatArray, predicted: IntArray, presence: FloatArray | None = None) -> BoolArray:
+    """Tell which predictions should be reviewed: those that are right with a probability below `ACCEPT`.
+
+    Parameters
+    ----------
+    confidence, predicted : (n,) arrays
+        Probability of the predicted class, as if all classes were in the target, and its code.
+    presence : (C,) array, optional
+        Probability of each class to be in the target: a classifier can be certain of a class that is not there, and
+        all samples that it puts there are wrong together.
+
+    Examples
+    --------
+    >>> needs_review(np.array([0.7, 0.99, 0.99]), np.array([0, 0, 1]), np.array([0.99, 0.6])).tolist()
+    [True, False, True]
+    """
+    right = confidence if presence is None else confidence * presence[predicted]
+    flags: BoolArray = right < ACCEPT
+    return flags
 
 
 def relative_entropy(logits: FloatArray) -> FloatArray:

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import softmax
 from scipy.stats import entropy
 
-from warmpot.weights import calibration_temperature, relative_entropy
+from warmpot.weights import calibration_temperature, needs_review, relative_entropy
 
 
 @pytest.mark.parametrize("agreement", [0.95, 0.6])
@@ -39,3 +39,10 @@ def test_relative_entropy_is_that_of_scipy() -> None:
     logits = 3 * np.random.default_rng(0).normal(size=(50, 6))
     np.testing.assert_allclose(relative_entropy(logits), entropy(softmax(logits, axis=1), axis=1) / np.log(6))
     assert relative_entropy(np.zeros((2, 1))).tolist() == [0.0, 0.0]  # one class
+
+
+def test_a_certain_prediction_of_a_doubtful_class_is_reviewed() -> None:
+    """Monitors were predicted as desk lamps, a class that is not there, with a confidence of 93 to 99 %."""
+    confidence, predicted = np.array([0.99, 0.99, 0.85, 0.5]), np.array([0, 1, 0, 0])
+    assert needs_review(confidence, predicted, np.array([0.97, 0.7])).tolist() == [False, True, False, True]
+    assert needs_review(confidence, predicted).tolist() == [False, False, False, True]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from warmpot._run_files import ACCEPT, PREDICTIONS
+from warmpot._run_files import PREDICTIONS
 from warmpot._tables import ABSENT, ResultTable, TableCell, TableValue
 from warmpot.report.page import (
     EVALUATION,
@@ -28,7 +28,9 @@ from warmpot.report.sections.provenance import repeat_command
 from warmpot.report.style import COLOURS, MUTED, label
 from warmpot.select.candidate import collapse_reason
 from warmpot.train.health import LONE, SPREAD
+from warmpot.weights.calibration import ACCEPT
 from warmpot.weights.presence import STATES
+from warmpot.weights.verdict import NOT_SUPPORTED, SUPPORTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,6 +43,7 @@ MAX_NAMES = 40
 MAX_SAMPLES = 12
 """Samples shown per suspicious class."""
 NO_BASELINE = "This run has no baseline without adaptation: compare with `warmpot fit ... --preset source-only`."
+CHECK_BEFORE_USE = "Look at the classes below, and label some samples (`warmpot evaluate`) before you rely on it."
 ALWAYS_A_CLASS = "Every target sample is assigned one of the source's classes, even if it belongs to none of them."
 NO_WARNINGS = "There are no warnings. They detect some failures; without them a run can still be wrong."
 MAX_SUSPECTS = 3
@@ -79,10 +82,11 @@ def answer_section(view: RunView) -> Section:
 def _class_answer(view: RunView, notices: list[Block]) -> Section:
     counts = [(state, view.class_states.count(state)) for state in STATES]
     numbers = ", ".join(f"{count} {state}" for state, count in counts[1:])
-    review_note = f"of {view.run.n_target:,}: their confidence is below {ACCEPT:.0%}"
+    review_note = f"of {view.run.n_target:,}: they are right with a probability below {ACCEPT:.0%}"
     tiles = [
         parts.measured(view),
         *_gain_tile(view),
+        *_verdict_tile(view),
         _confidence_tile(view),
         (f"{len(view.to_review):,}", "predictions to review", review_note),
         (f"{counts[0][1]} of {len(view.classes)}", "classes estimated present", numbers),
@@ -94,6 +98,15 @@ def _class_answer(view: RunView, notices: list[Block]) -> Section:
     shares = parts.picture("predicted-classes", lambda axes: draw_classes(axes, view), height)
     blocks += [Pair([shares, folded]), Text(ALWAYS_A_CLASS)]
     return Section(TITLE, blocks, lead=_lead(view))
+
+
+def _verdict_warning(view: RunView) -> Iterator[Notice]:
+    """Warn if the adaptation is not supported, or doubtful."""
+    verdict = view.run.verdict
+    if verdict is None or verdict.state == SUPPORTED:
+        return
+    text = f"Adaptation is {verdict.state}: {verdict.reason}."
+    yield Notice("warning" if verdict.state == NOT_SUPPORTED else "info", text, CHECK_BEFORE_USE)
 
 
 def _lead(view: RunView) -> str:
@@ -120,6 +133,11 @@ def _confidence_tile(view: RunView) -> tuple[str, str, str]:
         "mean confidence",
         "not recorded" if confidence == ABSENT else "of the model, not changed by calibration",
     )
+
+
+def _verdict_tile(view: RunView) -> Iterator[tuple[str, str, str]]:
+    if (verdict := view.run.verdict) is not None:
+        yield verdict.state, "adaptation", f"{verdict.reason}; no target label is used"
 
 
 def _gain_tile(view: RunView) -> Iterator[tuple[str, str, str]]:
@@ -243,7 +261,11 @@ def draw_values(axes: Axes, view: RunView) -> parts.Drawn:
 def run_warnings(view: RunView) -> list[Notice]:
     """Return the warnings, the most serious first."""
     notices = [*_damage(view), *_problems(view), *_training_warnings(view)]
-    notices += [*(_class_warnings(view) if view.classes and view.shares.any() else ()), *_weight_warnings(view)]
+    notices += [
+        *_verdict_warning(view),
+        *(_class_warnings(view) if view.classes and view.shares.any() else ()),
+        *_weight_warnings(view),
+    ]
     levels = ("bad", "warning", "info")
     return sorted(notices, key=lambda notice: levels.index(notice.level))
 

@@ -11,6 +11,7 @@ from warmpot.report.page import Picture, Section
 from warmpot.report.run_view import RunView, cost_per_mass
 from warmpot.report.sections.parts import Drawn, chosen_iterate, picture
 from warmpot.report.style import INK, series
+from warmpot.weights.verdict import CLUSTERS_GAIN, CONSENSUS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +30,7 @@ CURVES: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "hypotheses": ("numbers of classes that are tried", {"classes": "classes", "support": "support of the hypothesis"}),
 }
 """Panels of the training: title, and names of lines by their names in the log; other numbers are losses."""
-NOT_LOSSES = ("step", "gap", "plan_ok", "mean_cost", "move", "clusters")
+NOT_LOSSES = ("step", "gap", "plan_ok", "mean_cost", "move", "clusters", CONSENSUS, CLUSTERS_GAIN)
 LOSSES = "losses"
 MAX_TIPS = 60
 """Points of a line up to which each has a text that is shown on hover."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from warmpot._files import parse_json, read_json, read_text
-from warmpot._run_files import ACCEPT, PREDICTIONS, STUDY, TRIALS
+from warmpot._run_files import PREDICTIONS, STUDY, TRIALS
 from warmpot._tables import TableCell, TableValue
 from warmpot.bounds import BoundReport
 from warmpot.report.page import EVALUATION, Block, Facts, Section, Text, make_table
@@ -15,6 +15,7 @@ from warmpot.report.sections.bounds import headline
 from warmpot.report.sections.parts import calibration_words, measured, percent, validator_name
 from warmpot.train.finished_run import UNKNOWN
 from warmpot.train.run_bounds import FRESH_LABELS, LABELS
+from warmpot.weights.calibration import ACCEPT
 
 __all__ = ["baselines_section", "candidates_section", "trust_section"]
 
@@ -30,7 +31,9 @@ def trust_section(view: RunView, bounds: Mapping[str, BoundReport], baselines: M
     rows += _choosing_score(view)
     if view.classes and len(view.known_confidence):
         share = f"{1 - len(view.to_review) / view.run.n_target:.0%}"
-        note = f"of the predictions have a confidence of {ACCEPT:.0%} or more; {calibration_words(view.run)}. "
+        note = (
+            f"of the predictions are right with a probability of {ACCEPT:.0%} or more; {calibration_words(view.run)}. "
+        )
         rows.append(("to accept", share, f"{note}The others are marked in the column review of {PREDICTIONS}"))
     rows.append(("measured", *_measured(view)))
     blocks: list[Block] = [Facts(rows)]
