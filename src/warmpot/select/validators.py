@@ -18,6 +18,7 @@ from warmpot.costs import nearest_rows
 from warmpot.errors import InputError
 from warmpot.select.candidate import Candidate, Validator, log_softmax
 from warmpot.weights import estimate_present_classes, predicted_shares
+from warmpot.weights.evidence import LabelEvidence
 
 __all__ = ["DEFAULT_VALIDATOR", "VALIDATORS", "make_validator"]
 
@@ -320,6 +321,35 @@ class Reverse(Validator):
         return _above_chance(float(np.mean(recalls)), 1 / len(present))
 
 
+@dataclass(frozen=True)
+class Clusters(Validator):
+    """How well round clusters, one per predicted class, describe the target, with Schwarz's penalty (ours).
+
+    The evidence by which the full engine compares its hypotheses (`warmpot.weights.evidence.Evidence`), without that of
+    how far classes moved: it favours predictions that were not adapted.
+
+    Deviations: none.
+
+    Parameters
+    ----------
+    space : "features" or "inputs"
+        Space of the clusters.
+    """
+
+    space: str = "inputs"
+
+    name: ClassVar[str] = "clusters"
+    summary: ClassVar[str] = "how well clusters of the target, one per predicted class, describe it"
+
+    def __post_init__(self) -> None:
+        check_choice("space", self.space, SPACES)
+
+    def _score(self, candidate: Candidate) -> float:
+        source, target = (candidate.points(side, self.space) for side in ("source", "target"))
+        evidence = LabelEvidence(source, candidate.source_labels, target, candidate.n_classes)
+        return evidence.of(candidate.target_predictions).clusters
+
+
 def _nearest_mean(x: FloatArray, y: IntArray, classes: IntArray, points: FloatArray) -> IntArray:
     """Return the index in `classes` of the nearest class mean of each point."""
     centre = x.mean(axis=0)  # centred products lose fewer digits
@@ -420,7 +450,7 @@ class Bound(_JointBoundValidator):
 
 _ALL: tuple[type[Validator], ...] = (
     *(SourceAccuracy, DeepEmbedded, Entropy, Infomax, NuclearNorm, Confusion, SoftNeighbourhood),
-    *(Neighbours, Reverse, PlanValue, TransportValue, Bound),
+    *(Neighbours, Clusters, Reverse, PlanValue, TransportValue, Bound),
 )
 VALIDATORS: dict[str, type[Validator]] = {cls.name: cls for cls in _ALL}
 DEFAULT_VALIDATOR = "neighbours"

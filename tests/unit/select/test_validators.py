@@ -103,6 +103,19 @@ def test_few_samples_are_not_all_neighbours() -> None:
     assert score("neighbours", dataclasses.replace(e, target_logits=one_hot(codes[::2].repeat(2), 4))) < 0.5
 
 
+def test_clusters_are_those_of_the_data_and_not_of_the_classifier() -> None:
+    rng = np.random.default_rng(0)
+    x = 5 * rng.normal(size=(4, 6))[BALANCED] + rng.normal(size=(20, 6))
+    right, merged, split = BALANCED, np.minimum(BALANCED, 2), np.where(np.arange(20) % 8 == 0, 3, BALANCED)
+    inputs = {"source_inputs": x[:8], "target_inputs": x}
+    scores = [score("clusters", candidate(one_hot(codes, 4), **inputs)) for codes in (right, merged, split)]
+    assert scores[0] > max(scores[1:])
+    renamed = score("clusters", candidate(one_hot(3 - BALANCED, 4), **inputs))
+    assert renamed == pytest.approx(scores[0])  # clusters have no names
+    moved = candidate(one_hot(right, 4), target_features=np.zeros((20, 4)), **inputs)
+    assert score("clusters", moved) == pytest.approx(scores[0])
+
+
 def test_density_of_clusters() -> None:
     # four alike (similarity 1/T) and fifteen at right angles (similarity 0)
     weights = np.array([math.exp(20.0)] * 4 + [1.0] * 15)
@@ -240,7 +253,7 @@ def test_what_is_missing_is_named(name: str) -> None:
 
 def test_registry() -> None:
     assert set(VALIDATORS) == {"source", "dev", "entropy", "infomax", "nuclear", "confusion", "snd", "neighbours",
-                               "reverse", "plan", "transport", "bound"}  # fmt: skip
+                               "clusters", "reverse", "plan", "transport", "bound"}  # fmt: skip
     for name, cls in VALIDATORS.items():
         assert cls.name == name
         assert cls.summary
