@@ -64,7 +64,7 @@ LARGE_RELATIVE_GAP = 1e-3
 """Gap of a plan, relative to its value, that is worth a warning."""
 MIN_UNCONVERGED = 0.02
 """Share of plans that did not converge that is worth a warning."""
-RETRY = "Try a lower alpha (--alpha 0.5), another preset, or better features; compare them with `warmpot sweep`."
+RETRY = "Try a lower alpha (--alpha 0.5), another preset, or better features; label some samples to compare them."
 
 
 def answer_section(view: RunView) -> Section:
@@ -350,7 +350,7 @@ def _suspects(view: RunView) -> Iterator[Notice]:
     overall, reasons = view.mean_confidence, view.suspects
     if overall < UNSURE:  # low for all classes alike: it distinguishes none
         text = f"The model is not confident: the mean confidence is {overall:.0%}."
-        yield Notice("warning", text, "Another preset may adapt better: compare several with `warmpot sweep`.")
+        yield Notice("warning", text, "Another preset may adapt better: label some samples to compare them (`warmpot evaluate`).")
     for k in list(reasons)[:MAX_SUSPECTS]:
         text = f"Suspicious class {label(view.classes[k], 40)}: {reasons[k]}."
         yield Notice("warning", text, "It may be absent: look at the samples predicted as this class, listed below.")
