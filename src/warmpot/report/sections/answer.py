@@ -350,7 +350,7 @@ def _suspects(view: RunView) -> Iterator[Notice]:
     overall, reasons = view.mean_confidence, view.suspects
     if overall < UNSURE:  # low for all classes alike: it distinguishes none
         text = f"The model is not confident: the mean confidence is {overall:.0%}."
-        yield Notice("warning", text, "Another preset may adapt better: label some samples to compare them (`warmpot evaluate`).")
+        yield Notice("warning", text, "Another preset may adapt better: label some samples to compare them.")
     for k in list(reasons)[:MAX_SUSPECTS]:
         text = f"Suspicious class {label(view.classes[k], 40)}: {reasons[k]}."
         yield Notice("warning", text, "It may be absent: look at the samples predicted as this class, listed below.")
