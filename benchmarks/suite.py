@@ -83,6 +83,8 @@ def trust_of(outputs: np.ndarray, yt: np.ndarray, fitted: Any) -> dict[str, Any]
     wrong, review = outputs.argmax(axis=1) != yt, fitted.predictor.review(outputs)
     numbers = {"confidence": outputs.max(axis=1).mean(), "review": review.mean()}
     numbers["caught"] = (wrong & review).sum() / max(wrong.sum(), 1)
+    if fitted.unadapted is not None:
+        numbers["unadapted"] = np.mean(fitted.unadapted == yt)
     verdict = fitted.verdict
     said = {} if verdict is None else {"verdict": verdict.state, "consensus": verdict.consensus}
     return {name: float(value) for name, value in numbers.items()} | said

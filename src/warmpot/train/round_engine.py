@@ -181,8 +181,8 @@ class _RoundTrainer:
         second = rounds.second_labels(None if unadapted is None else unadapted[self.order.target])
         labels = target.logits[self.order.target].argmax(dim=1)
         agreement = None if second is None else float((labels == second).double().mean())
-        if agreement is not None:  # squared: the calibration takes the root of an agreement
-            agreement *= rounds.consensus**2
+        if agreement is not None:  # the confidence is multiplied by its root: by the square of the consensus
+            agreement *= rounds.consensus**4
         unknown = self.first.get(UNKNOWN)
         return Trained(*result, presence=rounds.presence, unadapted=unadapted, unknown=unknown, agreement=agreement)
 
