@@ -74,7 +74,8 @@ def test_what_a_result_has(result: warmpot.Result) -> None:
     assert list(result.classes_present) == ["class 0", "class 1"]
     predictions, weights = result.predictions, result.weights
     assert list(predictions) == ["prediction", "confidence", "review", "weight", "unknown", "unadapted"]
-    assert predictions.review.tolist() == (predictions.confidence < 0.8).tolist()
+    assert predictions.review.tolist() == result.predictor.review(result.fitted.outputs).tolist()
+    assert predictions.review[predictions.confidence < 0.8].all()
     assert set(predictions.unadapted) <= set(result.classes)
     pd.testing.assert_index_equal(predictions.index, TARGET.index)  # so that it can be joined to the target
     assert predictions.prediction.tolist() == result.predict(TARGET).tolist()

@@ -94,7 +94,7 @@ def alternation_size(method: Method[Any], task: Task, settings: FullSettings) ->
     axes, rounds, outputs = min(settings.width, task.width), 0, task.n_classes or 1
     width = axes
     if method.uses_target:
-        rounds = (settings.rounds + OWN_ROUNDS) * (len(STEPS) + 1 if task.n_classes else 1) + OWN_ROUNDS
+        rounds = (settings.rounds + OWN_ROUNDS) * (len(STEPS) + 2 if task.n_classes else 1)
         rounds += settings.bound_rounds * (settings.objective == "bound")
         if task.n_classes:
             width = min(axes, max(int(_group_counts(task, settings).sum()) - 1, 2))
@@ -339,7 +339,7 @@ class Alternation(Rounds):
         return RoundResult(_numbers(plan), p)
 
     def _factors(self) -> FloatArray | None:
-        """Return the factors of the classes' weights and capacities that the result was trained with."""
+        """Return the factors of the classes' weights and capacities that the combined result is trained with."""
         return None if self.hypotheses is None else self.hypotheses.result_presence().factors
 
     def _bound_beta(self) -> float:

@@ -216,12 +216,14 @@ class FinishedRun:
         """Which predictions should be reviewed (`warmpot.weights.needs_review`), (n_t,); empty in regression."""
         if not self.classes:
             return np.zeros(0, bool)
-        presence = None if self.presence is None else self.presence.probability
+        known = self.model["facts"].get("presence")  # the model's, as for new samples
+        usable = isinstance(known, list) and len(known) == len(self.classes)
+        presence = np.asarray(known, np.float64) if usable else None
         return needs_review(self.confidence, np.asarray(self.predictions, np.int64), presence)
 
     @property
     def verdict(self) -> Verdict | None:
-        """Whether the adaptation is supported; None for runs that tried no hypotheses."""
+        """Whether the adaptation is supported; None where the result is not combined from hypotheses."""
         return verdict_of(self.history, self.step)
 
     @property

@@ -41,6 +41,7 @@ from warmpot.weights import (
     uniform_weights,
     verdict_of,
 )
+from warmpot.weights.axes import without_order
 
 __all__ = ["Fitted", "fit", "with_holdout"]
 
@@ -111,7 +112,7 @@ class Fitted:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Whether the adaptation is supported; None for runs that tried no hypotheses."""
+        """Whether the adaptation is supported; None where the result is not combined from hypotheses."""
         return verdict_of(self.history, self.step)
 
     @property
@@ -178,7 +179,8 @@ def fit(
         fabric.barrier()
         start = run.latest() if run is not None and not lead else start
     # Costs and penalties of continuous targets are in units of the source's spread.
-    centre, scale = (float(task.ys.mean()), float(task.ys.std()) or 1.0) if task.for_regression else (0.0, 1.0)
+    values = np.sort(task.ys)  # sums depend on the order
+    centre, scale = (float(values.mean()), float(values.std()) or 1.0) if task.for_regression else (0.0, 1.0)
     ys = np.asarray((task.ys - centre) / scale, np.float64) if task.for_regression else task.ys
     inner = dataclasses.replace(task, xs=_writable(task.xs), ys=_writable(ys), xt=_writable(task.xt))
     try:
@@ -196,7 +198,8 @@ def fit(
     meaning: dict[str, Any] = {"columns": task.columns, "images": config.images, "text_labels": task.text_labels}
     predictor = Predictor(trained.network, trained.settings, task.classes, centre, scale, **meaning)
     if trained.agreement is not None:
-        temperature = calibration_temperature(trained.target.logits.numpy(), trained.agreement)
+        logits = trained.target.logits.numpy()
+        temperature = calibration_temperature(logits[without_order(logits)], trained.agreement)
         predictor = dataclasses.replace(predictor, temperature=temperature)
     fitted = _finish(predictor, trained, inner, config)
     if run is not None and lead:

@@ -281,9 +281,7 @@ class Predictor:
             if not 0 < temperature < float("inf"):
                 raise ValueError(f"temperature {temperature}")
             texts = bool(facts.get("text_labels", False))  # absent from older files
-            presence = tuple(map(float, facts.get("presence", ())))
-            if presence and len(presence) != len(classes):
-                raise ValueError(f"{len(presence)} probabilities of {len(classes)} classes")
+            presence = _presence(facts.get("presence", []), len(classes))
         except (KeyError, TypeError, ValueError) as error:
             got, remedy = f"a model without the meaning of its outputs ({error})", "Train again, or restore the file."
             what = str(Path(folder) / MODEL_FACTS)
@@ -348,6 +346,15 @@ class BoundInputs:
         """Return the same classifier and source with other target samples."""
         target, proba = _side(predictor, x, name, source=False)
         return replace(self, target=target, target_proba=proba)
+
+
+def _presence(values: Any, n_classes: int) -> tuple[float, ...]:
+    """Check the probabilities of the classes that a file has."""
+    if not isinstance(values, list) or len(values) not in (0, n_classes):
+        raise ValueError(f"no list of {n_classes} probabilities")
+    if not all(isinstance(value, int | float) and 0 <= value <= 1 for value in values):
+        raise ValueError("probabilities that are not in [0, 1]")
+    return tuple(map(float, values))
 
 
 def _side(predictor: Predictor, x: Any, name: str, *, source: bool) -> tuple[FloatArray, FloatArray]:

@@ -85,7 +85,8 @@ def without_order(x: NDArray[Any], labels: NDArray[Any] | None = None) -> IntArr
     """Return the rows in an order that depends on what they contain, not on where they are.
 
     Random draws of rows in this order are of the same samples, however the data are shuffled. Rows are sorted by label,
-    if given, and by their products with a fixed vector.
+    if given, and by the products of a fixed vector with their columns, brought to [0, 1]: a large column, such as times
+    since 1970, would leave nothing of the others.
 
     Examples
     --------
@@ -93,9 +94,12 @@ def without_order(x: NDArray[Any], labels: NDArray[Any] | None = None) -> IntArr
     >>> bool((x[without_order(x)] == x[::-1][without_order(x[::-1])]).all())
     True
     """
-    vector = np.random.default_rng(0).standard_normal(x.shape[1])
-    # in parts: of single precision, or of a file, the product would be of a copy in double precision
-    key = np.concatenate([x[start : start + PART] @ vector for start in range(0, len(x), PART)])
+    if not len(x):
+        return np.zeros(0, np.int64)
+    low, high = (extreme.astype(np.float64) for extreme in (x.min(axis=0), x.max(axis=0)))
+    vector = np.random.default_rng(0).standard_normal(x.shape[1]) / np.maximum(high - low, 1e-300)
+    # in parts: in double precision a whole copy may be too large
+    key = np.concatenate([(x[start : start + PART] - low) @ vector for start in range(0, len(x), PART)])
     return np.argsort(key, kind="stable") if labels is None else np.lexsort((key, labels))
 
 

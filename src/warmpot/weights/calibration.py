@@ -9,7 +9,7 @@ from warmpot._typing import BoolArray, FloatArray, IntArray
 __all__ = ["ACCEPT", "calibration_temperature", "needs_review", "relative_entropy"]
 
 ACCEPT = 0.8
-"""Probability of being right below which a prediction should be reviewed (docs/report.md, Calibration)."""
+"""Confidence, times the probability of the class, below which a prediction should be reviewed (docs/report.md)."""
 MOST_NUMBERS = 10_000_000
 """Logits that the temperature is computed from; of more, every so many rows."""
 HOTTEST = 100.0
@@ -58,7 +58,7 @@ def calibration_temperature(logits: FloatArray, agreement: float) -> float:
 
 
 def needs_review(confidence: FloatArray, predicted: IntArray, presence: FloatArray | None = None) -> BoolArray:
-    """Tell which predictions should be reviewed: those that are right with a probability below `ACCEPT`.
+    """Tell which predictions to review: confidence times probability of the class is below `ACCEPT`, or unknown.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def needs_review(confidence: FloatArray, predicted: IntArray, presence: FloatArr
     [True, False, True]
     """
     right = confidence if presence is None else confidence * presence[predicted]
-    flags: BoolArray = right < ACCEPT
+    flags: BoolArray = ~(right >= ACCEPT)
     return flags
 
 

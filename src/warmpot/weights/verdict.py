@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 __all__ = ["CLUSTERS_GAIN", "CONSENSUS", "DOUBTFUL", "NOT_SUPPORTED", "SUPPORTED", "Verdict", "verdict_of"]
 
 SUPPORTED, DOUBTFUL, NOT_SUPPORTED = "supported", "doubtful", "not supported"
@@ -13,6 +15,8 @@ CONSENSUS, CLUSTERS_GAIN = "consensus", "clusters_gain"
 """Names in the log, in the line of the round that decides between hypotheses."""
 AGREED = 0.95
 """Consensus from which on adaptation is supported."""
+ROUNDING = 1e-9
+"""Clusters that differ by less are the same ones, maybe of other classes."""
 
 
 class Verdict(NamedTuple):
@@ -44,9 +48,10 @@ class Verdict(NamedTuple):
     @classmethod
     def of(cls, consensus: float, clusters_gain: float) -> Verdict:
         """Decide from the two numbers."""
-        confirmed = f"{consensus:.0%} of the predictions stay the same if the target has more or fewer classes"
-        if clusters_gain < 0:
-            reason = "without adaptation, samples with the same prediction form clearer clusters"
+        confirmed = f"{np.floor(100 * consensus):.0f}% of the predictions stay the same if the target has more or fewer"
+        confirmed += " classes, which says how stable they are, not how accurate"
+        if clusters_gain < -ROUNDING:
+            reason = "the predictions without adaptation group the target into clearer clusters"
             return cls(NOT_SUPPORTED, reason, consensus, clusters_gain)
         if consensus >= AGREED:
             return cls(SUPPORTED, confirmed, consensus, clusters_gain)

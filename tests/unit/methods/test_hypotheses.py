@@ -16,6 +16,7 @@ from torch import Tensor
 from warmpot.data import Task, Truth, as_table, make_task
 from warmpot.methods.alternation import Alternation
 from warmpot.methods.hypotheses import Hypotheses, class_numbers, support
+from warmpot.select import fit_chosen
 from warmpot.train import fit, load_config
 from warmpot.weights import ClassPresence
 from warmpot.weights.evidence import Evidence, LabelEvidence
@@ -171,8 +172,35 @@ def test_the_order_of_the_samples_does_not_matter(width: int) -> None:
     ys, yt = np.repeat(np.arange(5), 110), np.repeat(np.arange(3), 40)  # enough to split a class into groups
     centres = 1.2 * rng.normal(size=(5, width)) * (8 / width) ** 0.25
     xs, xt = centres[ys] + rng.normal(size=(len(ys), width)), centres[yt] + rng.normal(size=(len(yt), width)) + 0.3
-    one = fit(make_task(as_table(xs, ys), as_table(xt))[0], load_config("full")).outputs
+    scale = 10.0 ** np.arange(width % 7 + 1).repeat(width)[:width]
+    xs, xt = (np.hstack([scale * x, np.full((len(x), 1), 1.7e12)]) for x in (xs, xt))  # a time of 1970 in milliseconds
+    one = fit(make_task(as_table(xs, ys), as_table(xt))[0], load_config("full"))
     for _ in range(2):
         rows, targets = rng.permutation(len(xs)), rng.permutation(len(xt))
-        shuffled = make_task(as_table(xs[rows], ys[rows]), as_table(xt[targets]))[0]
-        np.testing.assert_array_equal(fit(shuffled, load_config("full")).outputs, one[targets])
+        other = fit(make_task(as_table(xs[rows], ys[rows]), as_table(xt[targets]))[0], load_config("full"))
+        assert other.history == one.history
+        for name in ("outputs", "target_weights", "unadapted", "unknown"):
+            np.testing.assert_array_equal(getattr(other, name), getattr(one, name)[targets], err_msg=name)
+        for name in ("plan_weights", "training_weights"):
+            np.testing.assert_array_equal(getattr(other, name), getattr(one, name)[rows], err_msg=name)
+        np.testing.assert_array_equal(other.presence.probability, one.presence.probability)
+        first, second = one.solution, other.solution
+        np.testing.assert_array_equal(second.plan.toarray(), first.plan.toarray()[rows][:, targets])
+        np.testing.assert_array_equal(second.potentials.u, first.potentials.u[rows])
+        np.testing.assert_array_equal(second.potentials.v, first.potentials.v[targets])
+
+
+def test_the_order_of_the_samples_does_not_matter_in_regression_or_with_a_validator() -> None:
+    rng = np.random.default_rng(2)
+    xs, xt = rng.normal(size=(80, 6)), rng.normal(size=(50, 6)) + 0.3
+    values, classes = xs @ rng.normal(size=6), np.arange(80) % 3
+    rows, targets = rng.permutation(80), rng.permutation(50)
+    for ys, changes in ((values, {"loss": "absolute"}), (classes, {"choose": "neighbours"})):
+        config = load_config("full", changes=changes)
+        kind: Any = "regression" if "loss" in changes else "classification"
+        one, other = (
+            fit_chosen(make_task(as_table(x, y, task=kind), as_table(t))[0], config)
+            for x, y, t in ((xs, ys, xt), (xs[rows], ys[rows], xt[targets]))
+        )
+        np.testing.assert_array_equal(other.outputs, one.outputs[targets])
+        np.testing.assert_array_equal(other.training_weights, one.training_weights[rows])

@@ -80,7 +80,11 @@ def test_the_predictions_without_adaptation_are_those_of_round_0(task, tmp_path)
     np.testing.assert_allclose(fitted.unknown, entropy(raw, axis=1) / np.log(10), atol=1e-4)
     columns = read_csv(tmp_path / "run" / "predictions.csv", errors="strict")
     reviewed = [row[columns[0].index("review")] for row in columns[1:]]
-    assert reviewed == [str(bool(sure < 0.8)) for sure in fitted.outputs.max(axis=1)]
+    chances = fitted.presence.probability[fitted.outputs.argmax(axis=1)]
+    assert reviewed == [str(bool(sure < 0.8)) for sure in fitted.outputs.max(axis=1) * chances]
+    assert reviewed != [str(bool(sure < 0.8)) for sure in fitted.outputs.max(axis=1)]  # one class is doubtful
+    assert reviewed == [str(bool(flag)) for flag in read_run(tmp_path / "run").review]
+    assert reviewed == [str(bool(flag)) for flag in model.review(model.probabilities(task.xt))]
     without = [row[: columns[0].index("review")] for row in columns]
     write_csv(tmp_path / "run" / "predictions.csv", without[0], without[1:])
     facts = json.loads((tmp_path / "run" / "model.json").read_text())

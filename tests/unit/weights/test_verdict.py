@@ -24,6 +24,11 @@ def test_more_consensus_or_clearer_clusters_never_make_it_worse(
     assert STATES.index(Verdict.of(min(consensus + more, 1.0), gain + clearer).state) >= rank
 
 
+def test_clusters_that_differ_by_rounding_are_the_same() -> None:
+    assert Verdict.of(0.99, -1e-17).state == "supported"
+    assert "94%" in Verdict.of(0.9496, 0.1).reason  # and not the 95 % from which it is supported
+
+
 def test_it_belongs_to_one_iterate() -> None:
     line = {CONSENSUS: 0.99, CLUSTERS_GAIN: 0.1}
     history: list[dict[str, Any]] = [{"step": 0}, {"step": 3, **line}, {"step": 4, "bound": 0.5}]

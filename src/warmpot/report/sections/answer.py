@@ -82,7 +82,7 @@ def answer_section(view: RunView) -> Section:
 def _class_answer(view: RunView, notices: list[Block]) -> Section:
     counts = [(state, view.class_states.count(state)) for state in STATES]
     numbers = ", ".join(f"{count} {state}" for state, count in counts[1:])
-    review_note = f"of {view.run.n_target:,}: they are right with a probability below {ACCEPT:.0%}"
+    review_note = f"of {view.run.n_target:,}: confidence times probability of the class is below {ACCEPT:.0%}"
     tiles = [
         parts.measured(view),
         *_gain_tile(view),
@@ -331,10 +331,12 @@ def _class_warnings(view: RunView) -> Iterator[Notice]:
         yield Notice("warning", text, remedy)
     yield from _suspects(view)
     if view.weighted:
-        away = float(view.weight_shares[view.absent].sum())
+        states = view.class_states
+        away = float(view.weight_shares[[k for k in view.absent if states[k] == "absent"]].sum())
         if away > MIN_ABSENT_WEIGHT:
             text = f"{away:.0%} of the training weight is on classes estimated absent."
-            yield Notice("warning", text, "Lower beta (--beta 0.35), or leave it at auto; a lower alpha also helps.")
+            lower = "Lower beta (--beta 0.35), or leave it at auto; " if view.run_parameter("beta")[1] else ""
+            yield Notice("warning", text, f"{lower}a lower alpha (--alpha 0.5) helps.".capitalize())
 
 
 def _rows(view: RunView, codes: list[int]) -> str:

@@ -31,9 +31,8 @@ def trust_section(view: RunView, bounds: Mapping[str, BoundReport], baselines: M
     rows += _choosing_score(view)
     if view.classes and len(view.known_confidence):
         share = f"{1 - len(view.to_review) / view.run.n_target:.0%}"
-        note = (
-            f"of the predictions are right with a probability of {ACCEPT:.0%} or more; {calibration_words(view.run)}. "
-        )
+        note = f"of the predictions: confidence times probability of the class is {ACCEPT:.0%} or more; "
+        note += f"{calibration_words(view.run)}. "
         rows.append(("to accept", share, f"{note}The others are marked in the column review of {PREDICTIONS}"))
     rows.append(("measured", *_measured(view)))
     blocks: list[Block] = [Facts(rows)]
