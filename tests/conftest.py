@@ -54,7 +54,7 @@ def few_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the classes present, 2 instead of 12: most of a short training, and many tests do not look at them."""
     from warmpot.weights import estimate_presence
 
-    for module in ("methods.alternation", "methods.weighting", "train.fitting"):
+    for module in ("methods.alternation", "methods.warmpot", "train.fitting"):
         patched = functools.partial(estimate_presence, simulations=2)
         monkeypatch.setattr(f"warmpot.{module}.estimate_presence", patched)
 

@@ -11,7 +11,7 @@ target and of the samples' classes, are averaged over all hypotheses.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from warmpot._typing import IntArray
 from warmpot.weights import ClassPresence
 from warmpot.weights.evidence import Evidence, LabelEvidence
 
-__all__ = ["Hypotheses", "class_numbers", "support"]
+__all__ = ["Hypotheses", "class_numbers", "over_numbers", "support"]
 
 STEPS = (0.7, 1.0, 1.4)
 """Numbers of classes that are tried, over the expected number; one class and all classes are tried, too."""
@@ -46,6 +46,30 @@ def support(number: int, expected: float, evidence: Evidence) -> float:
     """Return the logarithm of the weight of a hypothesis, up to a constant."""
     prior = -DISTANCE * abs(math.log(number / max(expected, 1.0)))
     return prior + MOVE * evidence.move + CLUSTERS * evidence.clusters
+
+
+def over_numbers(estimate: ClassPresence) -> ClassPresence:
+    """Return the mean of an estimate over the numbers of classes that are tried, where there is no evidence of them.
+
+    Examples
+    --------
+    >>> certain = ClassPresence(np.array([0.99, 0.01, 0.01]), np.array([0.9, 0.05, 0.05]), {})
+    >>> over_numbers(certain).probability.round(2)
+    array([0.99, 0.26, 0.26])
+    """
+    numbers = class_numbers(estimate.expected_number, max(int(np.count_nonzero(estimate.probability)), 1))
+    supports = [support(number, estimate.expected_number, Evidence(0.0, 0.0)) for number in numbers]
+    return _mean([estimate.with_number(number) for number in numbers], _weights(torch.tensor(supports)))
+
+
+def _weights(supports: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(supports.double() / FLATTER, dim=0)
+
+
+def _mean(parts: Sequence[ClassPresence], weights: torch.Tensor) -> ClassPresence:
+    factors = weights.numpy()
+    probability = factors @ np.stack([part.probability for part in parts])
+    return ClassPresence(probability, factors @ np.stack([part.share for part in parts]), parts[0].evidence)
 
 
 class Hypotheses:
@@ -96,7 +120,7 @@ class Hypotheses:
     @property
     def weights(self) -> torch.Tensor:
         """The weights of the hypotheses, ``exp(support / 2)``, with the sum 1; of one that was not tried 0."""
-        return torch.softmax(self.supports / FLATTER, dim=0)
+        return _weights(self.supports)
 
     def consensus(self, labels: torch.Tensor) -> float:
         """Return the share of these labels of the target that the hypotheses confirm."""
@@ -121,8 +145,4 @@ class Hypotheses:
 
     def combined_presence(self) -> ClassPresence:
         """Return the mean probabilities of the classes over the hypotheses."""
-        weights = self.weights.numpy()
-        parts = [self.presence(k) for k in range(len(weights))]
-        probability = weights @ np.stack([part.probability for part in parts])
-        share = weights @ np.stack([part.share for part in parts])
-        return ClassPresence(probability, share, self.estimate.evidence)
+        return _mean([self.presence(k) for k in range(len(self.numbers))], self.weights)

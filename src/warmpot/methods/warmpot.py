@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from warmpot._checks import check_choice, check_fraction, check_nonnegative, check_positive
@@ -15,16 +17,30 @@ from warmpot.costs import PairCosts, joint_cost, rms_distance
 from warmpot.data import Task
 from warmpot.losses import LabelLoss
 from warmpot.methods.alternation import Alternation, alternation_size
-from warmpot.methods.base import OFFICIAL, BatchContext, Memory, Method, Phase, StepResult
+from warmpot.methods.base import (
+    OFFICIAL,
+    BatchContext,
+    DatasetPass,
+    Domain,
+    Memory,
+    Method,
+    PassRequest,
+    Phase,
+    Setup,
+    StepResult,
+    TrainProgress,
+)
+from warmpot.methods.hypotheses import over_numbers
 from warmpot.methods.losses import mean_entropy, ramped
 from warmpot.methods.rounds import DatasetPlan, FullSettings
 from warmpot.methods.sizes import DataSize
 from warmpot.nets import Outputs
+from warmpot.nets.network import NARROW
 from warmpot.transport import BlockCost, Duals, StepPlan, solve_partial_blocks, step_plan
-from warmpot.weights import estimate_alpha, estimate_beta, normalized, plan_weights
+from warmpot.weights import ClassPresence, estimate_alpha, estimate_beta, estimate_presence, normalized, plan_weights
 from warmpot.weights.formulas import SMALLEST_BETA
 
-__all__ = ["BatchPlan", "Warmpot", "plan_over_all"]
+__all__ = ["BatchPlan", "ClassMemory", "Warmpot", "plan_over_all"]
 
 PAPER_ALPHA, PAPER_BETA = 0.8, 0.35
 """What "auto" means where there are no classes."""
@@ -34,6 +50,8 @@ SLACK = 2.0
 """Part of the target that a class can supply in the full engine, over its part if all present classes had the same."""
 AUTO_EPS = 0.05
 """Of the standard deviation of the batch's cost."""
+SMALLEST_FACTOR = 1e-6
+"""Of a class's capacity in a batch."""
 LARGE = 10**9
 """Pairs of samples from which on a plan of the full engine may be `COARSE` from the best value, relative to it."""
 FINE, COARSE = 1e-9, 1e-3
@@ -52,6 +70,23 @@ def plan_over_all(
     tol = FINE if cost.shape[0] * cost.shape[1] < LARGE else COARSE
     options: dict[str, Any] = {"progress_bar": False, "throw": False, "start": start}
     return DatasetPlan(solve_partial_blocks(cost, a=capacity, mass=mass, tol=tol, **options), beta)
+
+
+class ClassMemory(Memory):
+    """A number for every class, estimated from the data before the first step; 1 until then."""
+
+    weights: Tensor
+
+    def __init__(self, n_classes: int) -> None:
+        super().__init__()
+        self.register_buffer("weights", torch.ones(n_classes))
+
+    def presence(self, data: DatasetPass) -> ClassPresence:
+        """Estimate which classes are in the target, from the inputs of the bottleneck."""
+        pooled = [part.pooled for part in (data.source, data.target) if part.pooled is not None]
+        xs, xt = (x.double().cpu().numpy() for x in pooled)
+        n_classes, unit = len(self.weights), xs.shape[1] >= NARROW
+        return estimate_presence(xs, data.labels.cpu(), xt, n_classes=n_classes, unit=unit)
 
 
 class BatchPlan(NamedTuple):
@@ -76,10 +111,10 @@ class Warmpot(Method[Memory]):
         Share of the target mass that is matched at the end of the ramp. "auto": what the predictions expect to be
         matched correctly, again for every plan (`estimate_alpha`, ours); .8 in regression.
     beta : float or "auto"
-        Share of the source that matters: a source sample has capacity ``1 / (beta n_s)``. "auto" (ours): in the full
-        engine from the probabilities of the classes to be in the target (`estimate_presence`), which are factors of
-        the capacities too; in batches from the classes predicted on the target, again for every plan
-        (`estimate_beta`); .35 in regression.
+        Share of the source that matters: a source sample has capacity ``1 / (beta n_s)``. "auto" (ours): from the
+        probabilities of the classes to be in the target (`estimate_presence`), which are factors of the capacities
+        too; in batches they are estimated once, before the first step, and averaged over the numbers of classes that
+        the full engine tries (`over_numbers`); .35 in regression.
     eta1 : float or "auto"
         Weight of the feature distance in the cost *of the plan*. "auto": such that a pair at random is sqrt(2) apart,
         as two features of length 1 are (ours); for features whose units are not fixed.
@@ -117,6 +152,7 @@ class Warmpot(Method[Memory]):
     engines: ClassVar[tuple[str, ...]] = ("full", "minibatch")
     regression: ClassVar[bool] = True
     weights: ClassVar[str] = "own"
+    passes: ClassVar[Mapping[Domain, tuple[str, ...]]] = {"source": ("pooled",), "target": ("pooled",)}
 
     alpha: float | Literal["auto"] = 0.8
     beta: float | Literal["auto"] = 0.35
@@ -196,23 +232,38 @@ class Warmpot(Method[Memory]):
             return AUTO_EPS * max(float(cost.detach().double().std(correction=0)), 1e-9)
         return self.eps
 
+    def make_memory(self, setup: Setup) -> Memory:
+        """Remember the factors of the classes, if beta follows from them."""
+        return ClassMemory(setup.n_classes) if self.beta == "auto" and setup.n_classes > 1 else Memory()
+
+    def refresh(self, memory: Memory, progress: TrainProgress, request: PassRequest) -> None:
+        """Estimate the classes before the first step."""
+        if isinstance(memory, ClassMemory) and progress.step == 0:
+            # no evidence tells the numbers of classes apart yet: no class is ruled out
+            memory.weights.copy_(torch.from_numpy(over_numbers(memory.presence(request())).probability))
+
     def batch_plan(
-        self, source: Outputs, labels: Tensor, target: Outputs, progress: float, loss: LabelLoss
-    ) -> BatchPlan:
-        """Solve the plan of a batch; no gradient goes through it."""
+        self, source: Outputs, labels: Tensor, target: Outputs, progress: float, loss: LabelLoss,
+        presence: FloatArray | None = None,
+    ) -> BatchPlan:  # fmt: skip
+        """Solve the plan of a batch; no gradient goes through it. `presence` are as in `supply`."""
         eta1 = self._eta1_of(rms_distance(source.features, target.features) if self.eta1 == "auto" else 1.0)
         cost = joint_cost(source.features, labels, target.features, target.logits, eta1=eta1, eta2=self.eta2, loss=loss)
-        n, beta = len(labels), self.supply(target.logits.detach(), labels)[0]
-        alpha = self.mass(target.logits, labels, progress, beta)
-        capacity = np.full(n, 1.0 / (beta * n))
+        beta, supply = self.supply(target.logits.detach(), labels, presence)
+        alpha = self.mass(target.logits, labels, progress, beta, supply)
+        factors = np.ones(len(labels)) if supply is None else supply[labels.cpu().numpy()]
+        # of a batch without a class that is in the target, little is matched
+        capacity = np.maximum(factors, SMALLEST_FACTOR) / (beta * len(labels))
+        alpha = min(alpha, float(capacity.sum()) * (1 - 1e-9))
         # A plan short of its tolerance is still feasible; the log shows it, and training continues.
         solution = step_plan(cost.detach(), capacity, mass=alpha, eps=self._eps_of(cost))
         return BatchPlan(cost, solution, alpha, beta)
 
-    def step(self, context: BatchContext, memory: Memory) -> StepResult:  # noqa: ARG002
+    def step(self, context: BatchContext, memory: Memory) -> StepResult:
         """Return the loss of one batch, with the plan and the weights held fixed."""
         source, labels, target, loss = context.source, context.labels, context.target, context.loss
-        cost, solution, alpha, beta = self.batch_plan(source, labels, target, context.progress.share, loss)
+        presence = memory.weights.double().cpu().numpy() if isinstance(memory, ClassMemory) else None
+        cost, solution, alpha, beta = self.batch_plan(source, labels, target, context.progress.share, loss, presence)
         plan, p = solution.plan, plan_weights(solution.plan) if context.weights is None else context.weights
         weights = normalized(p) if self.normalize_weights or context.weights is not None else p
         classification = (weights * loss.per_sample(source.logits, labels)).sum()

@@ -29,9 +29,8 @@ from warmpot.methods.base import (
     TrainProgress,
 )
 from warmpot.methods.rounds import DatasetPlan
-from warmpot.methods.warmpot import Warmpot
-from warmpot.nets.network import NARROW
-from warmpot.weights import class_shares, estimate_presence, plan_weights
+from warmpot.methods.warmpot import ClassMemory, Warmpot
+from warmpot.weights import class_shares, plan_weights
 from warmpot.weights.formulas import SMALLEST_BETA
 
 __all__ = ["ClassShare", "Plan", "Presence", "Uniform", "WeightMemory", "Weighting"]
@@ -72,7 +71,7 @@ class Weighting(Component[M]):
 
 
 class WeightMemory(Memory):
-    """A weight for every source sample, or for every class."""
+    """A weight for every source sample."""
 
     weights: Tensor
 
@@ -94,7 +93,7 @@ class Uniform(Weighting[Memory]):
         return torch.ones_like(batch.outputs.logits[:, 0]).detach()
 
 
-class _ByClass(Weighting[WeightMemory]):
+class _ByClass(Weighting[ClassMemory]):
     """A weight for every class, which its samples share."""
 
     @property
@@ -102,19 +101,19 @@ class _ByClass(Weighting[WeightMemory]):
         """Any class may be the only one."""
         return SMALLEST_BETA
 
-    def make_memory(self, setup: Setup) -> WeightMemory:
+    def make_memory(self, setup: Setup) -> ClassMemory:
         """Remember a weight for every class."""
-        return WeightMemory(setup.n_classes)
+        return ClassMemory(setup.n_classes)
 
-    def weigh(self, memory: WeightMemory, batch: NamedBatch, context: BatchContext) -> Tensor:  # noqa: ARG002
+    def weigh(self, memory: ClassMemory, batch: NamedBatch, context: BatchContext) -> Tensor:  # noqa: ARG002
         """Look the classes up."""
         return memory.weights[batch.labels]
 
-    def current_weights(self, memory: WeightMemory, labels: Tensor) -> Tensor:
+    def current_weights(self, memory: ClassMemory, labels: Tensor) -> Tensor:
         """Look the classes up."""
         return memory.weights[labels]
 
-    def largest_weight(self, memory: WeightMemory) -> Tensor:
+    def largest_weight(self, memory: ClassMemory) -> Tensor:
         """Return that of the heaviest class."""
         return memory.weights.max()
 
@@ -153,7 +152,7 @@ class ClassShare(_ByClass):
         """Before the first step, or after the first period."""
         return 0.0 if self.from_start else 1.0 / self.periods
 
-    def refresh(self, memory: WeightMemory, progress: TrainProgress, request: PassRequest) -> None:
+    def refresh(self, memory: ClassMemory, progress: TrainProgress, request: PassRequest) -> None:
         """Take the shares of the whole target."""
         if progress.starts_period(self.periods) or (self.from_start and progress.step == 0):
             data = request()
@@ -184,15 +183,10 @@ class Presence(_ByClass):
     def __post_init__(self) -> None:
         check_count("periods", self.periods)
 
-    def refresh(self, memory: WeightMemory, progress: TrainProgress, request: PassRequest) -> None:
+    def refresh(self, memory: ClassMemory, progress: TrainProgress, request: PassRequest) -> None:
         """Estimate from all samples."""
         if progress.step == 0 or progress.starts_period(self.periods):
-            data = request()
-            pooled = [part.pooled for part in (data.source, data.target) if part.pooled is not None]
-            xs, xt = (x.double().cpu().numpy() for x in pooled)
-            n_classes, unit = len(memory.weights), xs.shape[1] >= NARROW
-            presence = estimate_presence(xs, data.labels.cpu(), xt, n_classes=n_classes, unit=unit)
-            memory.weights.copy_(torch.from_numpy(presence.factors))
+            memory.weights.copy_(torch.from_numpy(memory.presence(request()).factors))
 
 
 @dataclass(frozen=True)

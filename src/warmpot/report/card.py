@@ -114,7 +114,7 @@ def _indicators(view: RunView) -> Iterator[tuple[str, str, str]]:
         value = f"{line['effective_classes']:.1f} of {len(run.classes)}"
         yield "effective classes", value, f"exp of the entropy of the mean prediction; {when}"
     if (verdict := run.verdict) is not None:
-        yield "adaptation", verdict.state, verdict.reason
+        yield "verdict", f"adaptation {verdict.state}", verdict.reason
     if run.n_source:
         yield "effective share", f"{view.effective_share:.1%}", "of the source samples, by their training weights"
     if (cost := cost_per_mass(line)) is not None:
