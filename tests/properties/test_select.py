@@ -44,6 +44,7 @@ RANGES = {
     "confusion": lambda e: (-1.0, 0.0),
     "snd": lambda e: (0.0, math.log(max(len(e.target_logits) - 1, 1))),
     "neighbours": lambda e: (-math.inf, 1.0),
+    "clusters": lambda e: (-math.inf, math.inf),
     "reverse": lambda e: (-1.0, 1.0),
     "plan": lambda e: (-math.inf, 0.0),
     "transport": lambda e: (-math.inf, 0.0),

@@ -56,7 +56,8 @@ class _Order:
     def sorted(self, task: Task) -> Task:
         """Return the task in this order."""
         xs, xt = task.arrays()
-        return replace(task, xs=xs[self.source], ys=np.asarray(task.ys)[self.source], xt=xt[self.target])
+        rows, columns = self.source.numpy(), self.target.numpy()  # a tensor of one row would index as a number
+        return replace(task, xs=xs[rows], ys=np.asarray(task.ys)[rows], xt=xt[columns])
 
     def sorted_outputs(self, source: Outputs, target: Outputs) -> tuple[Outputs, Outputs]:
         """Return outputs for samples in the data's order in this order."""
@@ -82,7 +83,7 @@ class _Order:
 
 def _placed(x: Tensor, order: Tensor) -> Tensor:
     """Put rows that were taken in an order back where they were."""
-    return torch.empty_like(x).index_copy_(0, order, x)
+    return x[order.argsort()]
 
 
 class _RoundTrainer:
@@ -181,8 +182,8 @@ class _RoundTrainer:
         second = rounds.second_labels(None if unadapted is None else unadapted[self.order.target])
         labels = target.logits[self.order.target].argmax(dim=1)
         agreement = None if second is None else float((labels == second).double().mean())
-        if agreement is not None:  # the confidence is multiplied by its root: by the square of the consensus
-            agreement *= rounds.consensus**4
+        if agreement is not None:  # squared: the calibration takes the root of an agreement
+            agreement *= rounds.consensus**2
         unknown = self.first.get(UNKNOWN)
         return Trained(*result, presence=rounds.presence, unadapted=unadapted, unknown=unknown, agreement=agreement)
 
