@@ -187,7 +187,7 @@ def _summary(fitted: Fitted, truth: Truth | None, seconds: float) -> list[tuple[
     share = f"{effective_share(fitted.training_weights):.0%}"
     rows.append(("effective source", share, "source samples that carry the weight"))
     if (verdict := fitted.verdict) is not None:
-        rows.append(("verdict", f"adaptation {verdict.state}", verdict.reason))
+        rows.append(("verdict", verdict.state, verdict.reason))
     return [*rows, *_gain(fitted, truth), *score(outputs, truth)]
 
 

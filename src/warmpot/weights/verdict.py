@@ -48,10 +48,10 @@ class Verdict(NamedTuple):
     @classmethod
     def of(cls, consensus: float, clusters_gain: float) -> Verdict:
         """Decide from the two numbers."""
-        confirmed = f"{np.floor(100 * consensus):.0f}% of the predictions stay the same if the target has more or fewer"
-        confirmed += " classes, which says how stable they are, not how accurate"
+        # rounded down: a number below the threshold never reads like the threshold
+        confirmed = f"{np.floor(100 * consensus):.0f}% of the predictions hold for other numbers of classes"
         if clusters_gain < -ROUNDING:
-            reason = "the predictions without adaptation group the target into clearer clusters"
+            reason = "without adaptation, predictions group the target into clearer clusters"
             return cls(NOT_SUPPORTED, reason, consensus, clusters_gain)
         if consensus >= AGREED:
             return cls(SUPPORTED, confirmed, consensus, clusters_gain)
