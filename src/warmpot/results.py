@@ -125,7 +125,7 @@ class Result:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Whether the adaptation is supported, and why; None where the result is not combined from hypotheses."""
+        """Whether the adaptation is supported, and why; None where the result was not chosen from hypotheses."""
         return self.run.verdict
 
     @property

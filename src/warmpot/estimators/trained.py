@@ -106,8 +106,8 @@ class WarmpotClassifier(Classifier):
     presence_ : warmpot.weights.ClassPresence
         The probability of each class, in the order of ``classes_``, to be in the target, and the evidence.
     verdict_ : warmpot.weights.Verdict or None
-        Whether the adaptation is supported, doubtful or not supported, with the reason; None where the result is not
-        combined from hypotheses: in mini-batches, for the bound, where a validator chose an iterate.
+        Whether the adaptation is supported, doubtful or not supported, with the reason; None where the result was not
+        chosen from hypotheses: in mini-batches, for the bound, where a validator chose an iterate.
     history_ : list of dict
         Logged metrics of the training.
     chosen_step_ : int

@@ -94,7 +94,7 @@ def alternation_size(method: Method[Any], task: Task, settings: FullSettings) ->
     axes, rounds, outputs = min(settings.width, task.width), 0, task.n_classes or 1
     width = axes
     if method.uses_target:
-        rounds = (settings.rounds + OWN_ROUNDS) * (len(STEPS) + 2 if task.n_classes else 1)
+        rounds = (settings.rounds + OWN_ROUNDS) * (len(STEPS) + 1 if task.n_classes else 1)
         rounds += settings.bound_rounds * (settings.objective == "bound")
         if task.n_classes:
             width = min(axes, max(int(_group_counts(task, settings).sum()) - 1, 2))
@@ -284,22 +284,16 @@ class Alternation(Rounds):
 
     def _judged(self, hypotheses: Hypotheses, k: int) -> dict[str, float]:
         """Add the answer of hypothesis k, and keep its classifier if it is the best supported so far."""
-        numbers = hypotheses.judge(k, self.outputs()[1].logits)
+        numbers = hypotheses.judge(k, self.outputs()[1].logits.argmax(dim=1))
         if int(hypotheses.supports.argmax()) == k:
             self._best = {name: getattr(self, name).clone() for name in SOLUTION}
         return numbers
 
     def _decide(self, hypotheses: Hypotheses) -> RoundResult:
-        """Combine the hypotheses: from the best supported classifier, two more plans.
-
-        The cost of the first has the mean of the probabilities that the hypotheses give a target sample, and both the
-        mean of those that they give a class. One class for all, where that is supported best, is not mixed with others.
-        """
+        """Take the classifier of the best supported hypothesis; the estimate of the classes is the mean over all."""
         for name, tensor in self._best.items():
             setattr(self, name, tensor.clone())
         self.presence, number = hypotheses.combined_presence(), hypotheses.numbers[hypotheses.first]
-        for logits in (_logarithm(hypotheses.probabilities), None) if number > 1 else ():
-            self._planned(1.0, hypotheses.result_presence(), logits, smooth=True)
         plan = self.final_plan(*self.outputs())
         assert plan is not None, "a method without plans has no rounds"
         self.duals, labels = _joined(plan.solution), self.outputs()[1].logits.argmax(dim=1)
@@ -339,8 +333,8 @@ class Alternation(Rounds):
         return RoundResult(_numbers(plan), p)
 
     def _factors(self) -> FloatArray | None:
-        """Return the factors of the classes' weights and capacities that the combined result is trained with."""
-        return None if self.hypotheses is None else self.hypotheses.result_presence().factors
+        """Return the factors of the classes' weights and capacities under the best supported hypothesis."""
+        return None if self.hypotheses is None else self.hypotheses.best.factors
 
     def _bound_beta(self) -> float:
         """Return beta of the bound's plans: at most half of the share of the classes estimated to be shared."""

@@ -4,8 +4,8 @@ The probabilities of the classes (`warmpot.weights.estimate_presence`) order the
 severe; how many of them are there is less certain. A hypothesis is a number of classes K: the log-odds of all classes
 are moved by the same amount, until the probabilities sum to K. Every hypothesis is carried through the alternation by
 itself, so that no class is ruled out before adaptation was tried with it. Then its support is a log-linear pool of how
-far K is from the estimate and of `Evidence` that no adaptation has touched. Probabilities, of classes to be in the
-target and of the samples' classes, are averaged over all hypotheses.
+far K is from the estimate and of `Evidence` that no adaptation has touched. The best supported classifier is the
+result; probabilities of classes to be in the target are averaged over all hypotheses.
 """
 
 from __future__ import annotations
@@ -87,20 +87,16 @@ class Hypotheses:
         self.numbers = class_numbers(presence.expected_number, max(possible, 1))
         self.supports = torch.full((len(self.numbers),), -math.inf, dtype=torch.float64)
         self._labels = torch.zeros(len(self.numbers), n_target, dtype=torch.int32)
-        # of all hypotheses so far, the weights' sum 1; one array instead of one for each
-        self.probabilities = torch.zeros(n_target, len(presence.probability))
 
     def presence(self, k: int) -> ClassPresence:
         """Return the probabilities of the classes under hypothesis k."""
         return self.estimate.with_number(self.numbers[k])
 
-    def judge(self, k: int, logits: torch.Tensor) -> dict[str, float]:
-        """Set the support of hypothesis k, from the outputs that it gives the target; return numbers to log."""
-        labels = logits.argmax(dim=1)
+    def judge(self, k: int, labels: torch.Tensor) -> dict[str, float]:
+        """Set the support of hypothesis k, from the labels that it gives the target; return numbers to log."""
         evidence = self._evidence.of(labels.numpy())
         value = support(self.numbers[k], self.estimate.expected_number, evidence)
         self.supports[k], self._labels[k] = value, labels
-        self.probabilities.lerp_(logits.softmax(dim=1), float(self.weights[k]))
         return {"classes": float(self.numbers[k]), "support": value, **evidence._asdict()}
 
     @property
@@ -112,6 +108,11 @@ class Hypotheses:
     def first(self) -> int:
         """The index of the best supported hypothesis."""
         return int(self.supports.argmax())
+
+    @property
+    def best(self) -> ClassPresence:
+        """The probabilities of the classes under the best supported hypothesis."""
+        return self.presence(self.first)
 
     @property
     def weights(self) -> torch.Tensor:
@@ -131,18 +132,13 @@ class Hypotheses:
         """Return how much clearer the clusters of these labels are than those of the labels without adaptation."""
         return self._evidence.of(labels).clusters - self._evidence.of(unadapted).clusters
 
-    def result_presence(self) -> ClassPresence:
-        """Return the probabilities of the classes for the result: the mean, but one class is not mixed with others."""
-        return self.presence(self.first) if self.numbers[self.first] == 1 else self.combined_presence()
-
     def state(self) -> dict[str, torch.Tensor]:
         """Return what a resumed run needs."""
-        return {"supports": self.supports, "labels": self._labels, "probabilities": self.probabilities}
+        return {"supports": self.supports, "labels": self._labels}
 
     def load(self, state: Mapping[str, torch.Tensor]) -> None:
         """Continue from what `state` returned."""
         self.supports, self._labels = state["supports"].clone(), state["labels"].clone()
-        self.probabilities = state["probabilities"].clone()
 
     def combined_presence(self) -> ClassPresence:
         """Return the mean probabilities of the classes over the hypotheses."""

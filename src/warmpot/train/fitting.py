@@ -112,7 +112,7 @@ class Fitted:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Whether the adaptation is supported; None where the result is not combined from hypotheses."""
+        """Whether the adaptation is supported; None where the result was not chosen from hypotheses."""
         return verdict_of(self.history, self.step)
 
     @property

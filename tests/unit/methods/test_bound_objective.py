@@ -173,7 +173,7 @@ def test_printed_digits_certify_handwritten_ones() -> None:
     # L^_f is at most the target loss of the classifier itself.
     assert totals[1] + of_target < 0.7
     accuracy = [float((found.outputs.argmax(axis=1) == truth.yt).mean()) for found in (plain, fitted)]
-    assert accuracy[1] > accuracy[0] - 0.05
+    assert accuracy[1] > accuracy[0] - 0.03
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
