@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from warmpot.errors import InputError
 from warmpot.losses import LABEL_LOSSES
 from warmpot.methods import METHODS, BatchContext, Memory, SourceOnly, TrainProgress, Warmpot, make_method
-from warmpot.methods.warmpot import plan_over_all
-from warmpot.nets import Outputs
+from warmpot.methods.base import DatasetPass, Setup
+from warmpot.methods.warmpot import ClassMemory, plan_over_all
+from warmpot.nets import NetworkSettings, Outputs, build_network
 from warmpot.train import load_config
 from warmpot.transport import BlockCost, Solution, solve_partial_blocks
 from warmpot.transport.large import EuclideanBlocks
@@ -176,3 +177,24 @@ def test_plans_of_large_data_end_within_a_stated_error(
     solution = plan_over_all(cost, beta=0.4, mass=0.9).solution
     assert used == [error]
     assert solution.gap <= error * solution.value
+
+
+def test_an_automatic_beta_takes_capacities_from_the_estimated_classes() -> None:
+    """In batches it followed from the predictions, and every class had the same capacity."""
+    method, rng = Warmpot(beta="auto", eps=None, alpha=0.9, alpha_start=0.9, ramp=0.0), np.random.default_rng(0)
+    centres, ys, yt = 4 * rng.normal(size=(4, 8)), np.arange(120) % 4, np.arange(40) % 2
+    xs, xt = (torch.from_numpy(centres[y] + rng.normal(size=(len(y), 8))).float() for y in (ys, yt))
+    memory = method.make_memory(Setup(len(ys), len(yt), 4, 8, 8))
+    assert isinstance(memory, ClassMemory)
+    sides = [Outputs(x, torch.zeros(len(x), 4), x) for x in (xs, xt)]
+    data = DatasetPass(*sides, torch.from_numpy(ys), build_network(NetworkSettings(), 8, 4, seed=0))
+    for step in range(3):
+        method.refresh(memory, TrainProgress(step, 3), lambda: data)
+    factors = memory.weights.double().numpy()
+    assert factors[:2].min() > 0.9
+    assert 0 < factors[2:].max() < 0.5  # no class is ruled out
+    solved = method.batch_plan(*sides[:1], torch.from_numpy(ys), sides[1], 1.0, LABEL_LOSSES["cross_entropy"], factors)
+    p = np.asarray(solved.solution.plan.sum(axis=1))
+    assert (p <= factors[ys] / (solved.beta * len(ys)) + 1e-9).all()
+    assert p[ys < 2].sum() > 0.8 * p.sum()
+    assert not isinstance(Warmpot(beta=0.35).make_memory(Setup(9, 9, 4, 8, 8)), ClassMemory)
