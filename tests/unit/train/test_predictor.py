@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -114,3 +115,17 @@ def test_a_model_moves_to_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     )
     predictor.probabilities(XT)
     assert seen == [predictor.network]
+
+
+@pytest.mark.parametrize("bad", [[float("nan")] * 4, [5.0] * 4, [0.5] * 3, "0123", {"a": 1}])
+def test_damaged_probabilities_of_classes_are_refused(bad: Any, tmp_path: Path) -> None:
+    """Of NaN or 5 no prediction was marked for review."""
+    model = by_fit(tmp_path)
+    assert len(model.presence) == 4
+    assert Predictor.load(tmp_path / "run").review(model.probabilities(TARGET)).shape == (20,)
+    file = tmp_path / "run" / "model.json"
+    described = json.loads(file.read_text())
+    described["facts"]["presence"] = bad
+    file.write_text(json.dumps(described))
+    with pytest.raises(InputError, match="without the meaning of its outputs"):
+        Predictor.load(tmp_path / "run")
